@@ -1,0 +1,41 @@
+# `make run` and `make test` work first on a fresh machine: each creates what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup run test test-fast lint format bench peers clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	touch $@
+
+run: setup  ## the gateway with bundled reference backends, on loopback
+	$(BIN)/gateway serve --config config/gateway.yaml
+
+test: setup peers  ## everything, the real servers and clients included
+	$(BIN)/python -m pytest
+
+test-fast: setup  ## without the real peers
+	$(BIN)/python -m pytest -m "not interop"
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup peers  ## ratios, side by side in one run
+	$(BIN)/python -m tests.benchmarks
+
+peers: setup  ## one virtual environment per real client or server, in .peers/
+	$(BIN)/python -m tests.peers.build
+
+clean:
+	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache build *.egg-info
