@@ -1,0 +1,58 @@
+"""Numbers that came from JSON text, fitted to a datatype: checked by value, never wrapped."""
+
+from typing import Any
+
+import numpy as np
+
+from gateway.core.datatypes import Datatype, Kind
+from gateway.core.errors import DecodeError
+
+_EXACT_IN_DOUBLE = 2.0**53
+
+
+def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
+    """`values` (int64, uint64 or float64, any shape) as `datatype`'s dtype, in the same shape.
+
+    An integer datatype takes integral numbers in its range (`1.0` and `1e3` are integral, up to 2^53 through a double);
+    a float datatype rounds to nearest, and takes NaN and infinities but no finite number beyond its range.
+
+    Raises:
+        DecodeError: naming `what`, the first offending number and the datatype.
+    """
+    if values.dtype == datatype.dtype:
+        return values
+    if datatype.kind is Kind.FLOAT:
+        return _to_float(values, datatype, what)
+    if datatype.kind in (Kind.SIGNED, Kind.UNSIGNED):
+        return _to_integer(values, datatype, what)
+    raise DecodeError(f"{what} holds numbers, expected {datatype}")
+
+
+def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
+    with np.errstate(over="ignore"):
+        cast_values = values.astype(datatype.dtype)
+    if datatype is not Datatype.FP64:
+        beyond = np.isinf(cast_values.astype(np.float64)) & np.isfinite(values)
+        _refuse_first(values, beyond, datatype, what, "is out of the range of")
+    return cast_values
+
+
+def _to_integer(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
+    if values.dtype.kind == "f":
+        inexact = ~(np.isfinite(values) & (np.abs(values) <= _EXACT_IN_DOUBLE))
+        _refuse_first(values, inexact, datatype, what, "has no exact value as")
+        _refuse_first(values, values != np.floor(values), datatype, what, "is not integral, so no")
+        values = values.astype(np.int64)
+    bounds = np.iinfo(datatype.dtype)
+    # numpy compares int64 with uint64 exactly; a bound beyond the array's own dtype is a Python int and compares exactly
+    beyond = (values < bounds.min) | (values > bounds.max)
+    _refuse_first(values, beyond, datatype, what, "is out of the range of")
+    return values.astype(datatype.dtype)
+
+
+def _refuse_first(
+    values: "np.ndarray[Any, Any]", wrong: "np.ndarray[Any, Any]", datatype: Datatype, what: str, why: str
+) -> None:
+    if wrong.any():
+        at = int(np.argmax(wrong.reshape(-1)))
+        raise DecodeError(f"{what}: element {at}, {values.reshape(-1)[at]!s}, {why} {datatype}")

@@ -1,0 +1,82 @@
+"""V2's datatypes (specification section "Tensor Data Types", plus BF16), and which of them holds which others."""
+
+from enum import StrEnum
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+
+class Kind(StrEnum):
+    """What the elements are."""
+
+    BOOL = "bool"
+    SIGNED = "signed integer"
+    UNSIGNED = "unsigned integer"
+    FLOAT = "float"
+    BYTES = "bytes"
+
+
+class Datatype(StrEnum):
+    """`size` is bytes per element, 0 for BYTES; `dtype` is numpy's little-endian type, object for BYTES."""
+
+    def __new__(cls, name: str, size: int, kind: Kind, dtype: Any) -> "Datatype":
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.size = size
+        member.kind = kind
+        member.dtype = np.dtype(dtype)
+        return member
+
+    size: int
+    kind: Kind
+    dtype: "np.dtype[Any]"
+
+    BOOL = "BOOL", 1, Kind.BOOL, "?"
+    UINT8 = "UINT8", 1, Kind.UNSIGNED, "u1"
+    UINT16 = "UINT16", 2, Kind.UNSIGNED, "<u2"
+    UINT32 = "UINT32", 4, Kind.UNSIGNED, "<u4"
+    UINT64 = "UINT64", 8, Kind.UNSIGNED, "<u8"
+    INT8 = "INT8", 1, Kind.SIGNED, "i1"
+    INT16 = "INT16", 2, Kind.SIGNED, "<i2"
+    INT32 = "INT32", 4, Kind.SIGNED, "<i4"
+    INT64 = "INT64", 8, Kind.SIGNED, "<i8"
+    FP16 = "FP16", 2, Kind.FLOAT, "<f2"
+    FP32 = "FP32", 4, Kind.FLOAT, "<f4"
+    FP64 = "FP64", 8, Kind.FLOAT, "<f8"
+    BF16 = "BF16", 2, Kind.FLOAT, ml_dtypes.bfloat16
+    BYTES = "BYTES", 0, Kind.BYTES, object
+
+
+DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
+
+NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
+
+# (exponent bits, significand bits with the implicit one) of IEEE 754's and Google's formats
+_FLOAT_BITS = {Datatype.FP16: (5, 11), Datatype.BF16: (8, 8), Datatype.FP32: (8, 24), Datatype.FP64: (11, 53)}
+
+
+def _value_bits(datatype: Datatype) -> int:
+    return datatype.size * 8 - (datatype.kind is Kind.SIGNED)
+
+
+def _holds(wide: Datatype, narrow: Datatype) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    if wide is narrow:
+        return True
+    if Kind.BYTES in (wide.kind, narrow.kind) or Kind.BOOL in (wide.kind, narrow.kind):
+        return False
+    if wide.kind is Kind.FLOAT:
+        exponent, significand = _FLOAT_BITS[wide]
+        if narrow.kind is Kind.FLOAT:
+            return _FLOAT_BITS[narrow][0] <= exponent and _FLOAT_BITS[narrow][1] <= significand
+        return _value_bits(narrow) <= significand
+    if narrow.kind is Kind.FLOAT or (narrow.kind is Kind.SIGNED and wide.kind is Kind.UNSIGNED):
+        return False
+    return _value_bits(narrow) <= _value_bits(wide)
+
+
+WIDENINGS: dict[Datatype, frozenset[Datatype]] = {
+    narrow: frozenset(wide for wide in Datatype if _holds(wide, narrow)) for narrow in Datatype
+}
+"""The datatypes that hold every value of the key exactly, itself included. INT64 and UINT64 do not fit FP64."""

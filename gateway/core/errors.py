@@ -1,0 +1,139 @@
+"""One error for every protocol: a Status, a Reason, and a text that says what was wrong, where, and what is right.
+
+Only codecs turn a Status and a Reason into a protocol's own numbers, and back.
+"""
+
+from enum import Enum, IntEnum
+
+
+class Status(IntEnum):
+    """gRPC's canonical codes, which every protocol's own numbers map to."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class Reason(Enum):
+    """Picks the number where a Status is too coarse. The value travels as `gateway-reason` between gateways."""
+
+    def __new__(cls, text: str, status: Status) -> "Reason":
+        member = object.__new__(cls)
+        member._value_ = text
+        member.status = status
+        return member
+
+    status: Status
+
+    INVALID_INPUT = "invalid-input", Status.INVALID_ARGUMENT
+    MODEL_NOT_FOUND = "model-not-found", Status.NOT_FOUND
+    PATH_NOT_FOUND = "path-not-found", Status.NOT_FOUND
+    UNSUPPORTED = "unsupported", Status.UNIMPLEMENTED
+    UNAUTHENTICATED = "unauthenticated", Status.UNAUTHENTICATED
+    PERMISSION_DENIED = "permission-denied", Status.PERMISSION_DENIED
+    TOO_LARGE = "too-large", Status.RESOURCE_EXHAUSTED
+    OVERLOADED = "overloaded", Status.RESOURCE_EXHAUSTED
+    TIMEOUT = "timeout", Status.DEADLINE_EXCEEDED
+    UNREACHABLE = "unreachable", Status.UNAVAILABLE
+    NOT_READY = "not-ready", Status.UNAVAILABLE
+    CANCELLED = "cancelled", Status.CANCELLED
+    FAILED_PRECONDITION = "failed-precondition", Status.FAILED_PRECONDITION
+    ALREADY_EXISTS = "already-exists", Status.ALREADY_EXISTS
+    ABORTED = "aborted", Status.ABORTED
+    OUT_OF_RANGE = "out-of-range", Status.OUT_OF_RANGE
+    DATA_LOSS = "data-loss", Status.DATA_LOSS
+    UNKNOWN = "unknown", Status.UNKNOWN
+    INVALID_OUTPUT = "invalid-output", Status.INTERNAL
+    """The backend's reply is malformed, or does not fit what the backend declared."""
+    MODEL_ERROR = "model-error", Status.INTERNAL
+    """The model failed while it computed."""
+    INTERNAL = "internal", Status.INTERNAL
+    """The gateway failed."""
+
+    # HTTP's own refusals, which never reach a codec's decode_request.
+    METHOD_NOT_ALLOWED = "method-not-allowed", Status.UNIMPLEMENTED
+    REQUEST_TIMEOUT = "request-timeout", Status.DEADLINE_EXCEEDED
+    UNSUPPORTED_ENCODING = "unsupported-encoding", Status.INVALID_ARGUMENT
+    HEADERS_TOO_LARGE = "headers-too-large", Status.RESOURCE_EXHAUSTED
+    LENGTH_REQUIRED = "length-required", Status.INVALID_ARGUMENT
+    VERSION_NOT_SUPPORTED = "version-not-supported", Status.UNIMPLEMENTED
+
+
+REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
+
+DEFAULT_REASONS: dict[Status, Reason] = {
+    **{reason.status: reason for reason in reversed(Reason)},
+    Status.INTERNAL: Reason.MODEL_ERROR,
+}
+"""The Reason of a Status that arrived without one: the first that has it; INTERNAL is the model's."""
+
+
+class GatewayError(Exception):
+    """A request failed. `message` is meant for the client: it holds no traceback and no path of this machine."""
+
+    def __init__(self, status: Status, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+class DecodeError(Exception):
+    """Bytes that are not what the protocol says. `answer` blames the client for it, `ask` the backend."""
+
+
+class TransportError(GatewayError):
+    """An exchange with an endpoint failed. `sent`: whether the endpoint may have seen the request."""
+
+    def __init__(self, status: Status, reason: Reason, message: str, *, sent: bool) -> None:
+        super().__init__(status, reason, message)
+        self.sent = sent
+
+
+def refusal(reason: Reason, message: str) -> GatewayError:
+    """The error of `reason` with the Status it stands for."""
+    return GatewayError(reason.status, reason, message)
+
+
+def invalid_input(message: str) -> GatewayError:
+    """The client's tensors or parameters do not fit."""
+    return refusal(Reason.INVALID_INPUT, message)
+
+
+def invalid_output(message: str) -> GatewayError:
+    """The backend's reply does not fit."""
+    return refusal(Reason.INVALID_OUTPUT, message)
+
+
+def not_found(message: str) -> GatewayError:
+    """No such model or version."""
+    return refusal(Reason.MODEL_NOT_FOUND, message)
+
+
+def unsupported(message: str) -> GatewayError:
+    """The model, or the protocol in between, has no such operation."""
+    return refusal(Reason.UNSUPPORTED, message)
+
+
+def without_traceback(text: str) -> str:
+    """A backend's error text for clients: of a traceback only its last line, of Triton's `At:` list nothing."""
+    starts = [at for at in (text.find("Traceback"), text.find('File "')) if at >= 0]
+    if starts:
+        lines = text.rstrip().splitlines()
+        text = (text[: min(starts)].rstrip() + " " + lines[-1].strip()).strip()
+    # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"
+    return text.split("\n\nAt:\n  /", 1)[0]

@@ -1,0 +1,90 @@
+"""The two functions that join the halves: `answer` faces clients, `ask` faces backends."""
+
+import logging
+from collections.abc import Awaitable
+
+from gateway.core.errors import (
+    DecodeError,
+    GatewayError,
+    Reason,
+    TransportError,
+    invalid_output,
+    refusal,
+    without_traceback,
+)
+from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.transport import Connector, Destination, Select
+from gateway.core.types import Answer, Message, Request
+
+log = logging.getLogger(__name__)
+
+
+def answer(
+    message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
+) -> Message | Awaitable[Message]:
+    """A client's message to its reply; an awaitable of it where a Handler must be waited for.
+
+    A DecodeError is the client's fault. Whatever is not a GatewayError is logged once and answered INTERNAL.
+    """
+    request: Request | None = None
+    try:
+        request = protocol.decode_request(message, listener)
+        destination = select(request)
+        if destination.local is not None:
+            return protocol.encode_response(destination.local(request), request, destination.translate)
+    except Exception as error:
+        return _error_reply(error, protocol, request, message)
+    return _wait_for(destination, request, protocol, message)
+
+
+async def _wait_for(destination: Destination, request: Request, protocol: Protocol, message: Message) -> Message:
+    assert destination.handler is not None
+    try:
+        response = await destination.handler(request)
+        return protocol.encode_response(response, request, destination.translate)
+    except Exception as error:
+        return _error_reply(error, protocol, request, message)
+
+
+def _error_reply(error: Exception, protocol: Protocol, request: Request | None, message: Message) -> Message:
+    return protocol.encode_error(as_gateway_error(error), request, message)
+
+
+def as_gateway_error(error: Exception) -> GatewayError:
+    """What a client is told of `error`."""
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, DecodeError):
+        return refusal(Reason.INVALID_INPUT, str(error))
+    log.error("unexpected error", exc_info=error)
+    return refusal(Reason.INTERNAL, "the gateway failed on this request; its log says why")
+
+
+async def ask(request: Request, protocol: Protocol, connector: Connector, target: Target) -> Answer:
+    """A backend's answer to `request`.
+
+    Raises:
+        GatewayError: the error that the backend told; UNAVAILABLE or INTERNAL, naming the backend, where it could not
+            be reached, broke off, or replied with something that is not its protocol.
+    """
+    message = protocol.encode_request(request, target)
+    try:
+        reply = await connector.exchange(message)
+    except TransportError as error:
+        text = f"backend {target.backend!r} at {target.address}: {error.message}"
+        raise TransportError(error.status, error.reason, text, sent=error.sent) from error
+    try:
+        return protocol.decode_response(reply, request, target)
+    except DecodeError as error:
+        raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
+    except GatewayError as error:
+        raise _presentable(error, target) from error
+
+
+def _presentable(error: GatewayError, target: Target) -> GatewayError:
+    """The backend's error without its traceback; the whole text goes to the log."""
+    text = without_traceback(error.message)
+    if text == error.message:
+        return error
+    log.warning("backend %r at %s: %s", target.backend, target.address, error.message)
+    return GatewayError(error.status, error.reason, text)

@@ -1,0 +1,142 @@
+"""The value that describes one wire form: everything the gateway knows of a protocol.
+
+A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one of these per wire form. The registry finds
+it; nothing else names it, and nothing compares its name: what others need to know stands in its Traits.
+"""
+
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any, TypeAlias
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError
+from gateway.core.types import Answer, Buffer, Message, Request, Signature, Translate
+from gateway.core.values import value
+
+
+@value
+class Limits:
+    """`limits:` of listeners and backends. Bytes, except `json_values`: JSON values outside tensor data."""
+
+    message: int = 64 * 2**20
+    headers: int = 64 * 2**10
+    json_values: int = 10_000
+    config: int = 2**20
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@value
+class ListenerSettings:
+    """What decode_request may know of the listener: its name, limits, and the model of clients that name none."""
+
+    name: str = ""
+    limits: Limits = DEFAULT_LIMITS
+    model: str = ""
+
+
+@value
+class Target:
+    """What encode_request and decode_response may know of the endpoint they write to."""
+
+    backend: str = ""
+    address: str = ""
+    flavor: str = ""
+    batch: str = ""
+    limits: Limits = DEFAULT_LIMITS
+
+
+@value
+class Traits:
+    """What the bridge and the endpoints need to know of a protocol."""
+
+    datatypes: frozenset[Datatype] = frozenset(Datatype)
+    """Those its wire carries."""
+    untyped: bool = False
+    """Numbers travel without a datatype."""
+    positional: bool = False
+    """Tensors travel without names."""
+    points: bool = False
+    """One call is one point: every tensor a vector, and no batch dimension."""
+    derivatives: bool = False
+    """Gradient and its like are operations of their own; elsewhere they are companion models."""
+    named_models: bool = True
+    """A call needs a model name."""
+    versions: Callable[[str], bool] | None = None
+    """Whether a version can exist on it; None: the wire has none."""
+    trusted_metadata: bool = True
+    """A backend's metadata is what it really takes and gives."""
+    metadata_parts: tuple[str, ...] = ("",)
+    """What a backend must be asked, one question each, for a whole Signature."""
+    platform: str = ""
+    """`platform` in the metadata of its models where the server tells none."""
+    nan: str = "error"
+    """How NaN and infinities are written where the route does not say: error, literal, null or string."""
+    max_in_flight: int = 0
+    """Calls at once per endpoint; 0: any number."""
+    connection_per_call: bool = False
+    """A new connection for every call (`Connection: close`)."""
+    runs_to_the_end: bool = False
+    """A call that its client gave up goes on in the server: its slot stays taken until the answer comes."""
+
+
+@value
+class Framing:
+    """Where messages begin and end on a byte stream. The transport reads `header_size` bytes, checks `size(header)`
+    against the limit, allocates one buffer and receives into it. On multiplexed streams `tag` reads a reply's
+    correlation number and `retag` writes the connector's own into a request."""
+
+    header_size: int
+    size: Callable[[Buffer], int]
+    tag: Callable[[Buffer], int] | None = None
+    retag: Callable[[Message, int], Message] | None = None
+
+
+DecodeRequest: TypeAlias = Callable[[Message, ListenerSettings], Request]
+EncodeResponse: TypeAlias = Callable[[Answer, Request, Translate], Message]
+EncodeError: TypeAlias = Callable[[GatewayError, Request | None, Message], Message]
+EncodeRequest: TypeAlias = Callable[[Request, Target], Message]
+DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
+
+
+@value
+class Protocol:
+    """One wire form. The five functions are pure.
+
+    `decode_request` and `decode_response` raise DecodeError for bytes that are not what the protocol says, and
+    GatewayError for a request it has no words for, or for the error that a backend's reply tells.
+    `encode_response` and `encode_request` raise GatewayError where a value has no form on the wire.
+    `encode_error` raises nothing.
+    """
+
+    name: str
+    transport: str
+    """The folder under `gateway/transports` that carries it."""
+    patterns: tuple[str, ...]
+    """What it serves: `POST /v2/models/{model}/infer`; on gRPC `/package.Service/Method`."""
+    decode_request: DecodeRequest
+    encode_response: EncodeResponse
+    encode_error: EncodeError
+    encode_request: EncodeRequest
+    decode_response: DecodeResponse
+    traits: Traits = field(default_factory=Traits)
+    framing: Framing | None = None
+    """Of byte streams."""
+    stream_framing: Callable[..., Any] | None = None
+    """Of streamed HTTP bodies."""
+
+
+def merge(parts: tuple[Signature, ...]) -> Signature:
+    """One Signature of the answers to a protocol's `metadata_parts`: each part gives what it knows."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = Signature(
+            whole.inputs or part.inputs,
+            whole.outputs or part.outputs,
+            part.operations if whole.operations == frozenset() else whole.operations,
+            whole.name or part.name,
+            whole.versions or part.versions,
+            whole.platform or part.platform,
+        )
+    return whole

@@ -1,0 +1,59 @@
+"""What the transports promise to those who use them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from gateway.core.errors import GatewayError
+from gateway.core.protocol import Protocol as WireForm
+from gateway.core.types import Answer, Message, Request, Response, Translate
+from gateway.core.values import value
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
+StreamHandler: TypeAlias = Callable[[Request], AsyncIterator[Response]]
+
+
+@value
+class Destination:
+    """Where a Request goes: a Handler, and the settings its answer is written with. `local` answers without waiting."""
+
+    handler: Handler | None = None
+    translate: Translate = Translate()
+    local: Callable[[Request], Answer] | None = None
+
+
+Select: TypeAlias = Callable[[Request], Destination]
+"""Finds the Destination of a Request. Raises GatewayError where there is none."""
+
+Exchange: TypeAlias = Callable[[Message, WireForm], Message | Awaitable[Message]]
+"""What a Listener calls with each Message: the reply at once, or an awaitable of it to be run in a task."""
+
+Refuse: TypeAlias = Callable[[GatewayError, WireForm, Message], Message]
+"""What a Listener calls for an error of its own (no such path, too large, ...): the reply in the protocol's form."""
+
+
+class Connector(Protocol):
+    """Exchanges messages with one endpoint."""
+
+    async def exchange(self, message: Message) -> Message:
+        """Send `message` and wait for its reply. Cancelling gives the exchange up and closes its connection.
+
+        Raises:
+            TransportError: unreachable, reset, closed early, too large, not the transport's language; `sent` tells
+                whether the endpoint may have seen the request.
+        """
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class Listener(Protocol):
+    """Accepts clients at one address."""
+
+    address: str
+    """Where it is bound, with the port the system chose for port 0."""
+
+    async def start(self) -> None:
+        """Accept connections."""
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no more, let what is in flight finish for at most `seconds`, then close."""

@@ -1,0 +1,249 @@
+"""The values that everything speaks in: Message on the wire side, Request, Response and Tensor on the other."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.operations import Operation
+from gateway.core.values import value
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Shape: TypeAlias = tuple[int, ...]
+ParameterValue: TypeAlias = bool | int | float | str
+Parameters: TypeAlias = Mapping[str, ParameterValue]
+
+MAX_RANK = 32
+
+
+class Headers:
+    """HTTP headers or gRPC metadata: lower-case names, in order, decoded (Latin-1) only when asked for."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        self.raw = raw
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of `name` (lower case)."""
+        wanted = name.encode("latin-1")
+        for key, text in self.raw:
+            if key == wanted:
+                return text.decode("latin-1")
+        return default
+
+    def all(self, name: str) -> list[str]:
+        """Every value of `name`, in order."""
+        wanted = name.encode("latin-1")
+        return [text.decode("latin-1") for key, text in self.raw if key == wanted]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return ((key.decode("latin-1"), text.decode("latin-1")) for key, text in self.raw)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Headers) and list(self.raw) == list(other.raw)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.raw))
+
+    def __repr__(self) -> str:
+        return f"Headers({list(self)})"
+
+
+NO_HEADERS = Headers()
+
+
+@value
+class Message:
+    """Bytes and a little addressing: one HTTP or gRPC message, or one packet of a stream.
+
+    `parts` are written one after the other and never joined. `path` is the raw path without its `query`; `pattern` is
+    the Protocol's pattern that the path matched and `captures` its decoded `{segments}`. `status` is the number of a
+    reply. `received` and `deadline` are on the loop's clock, in seconds.
+    """
+
+    method: str = ""
+    path: str = ""
+    headers: Headers = NO_HEADERS
+    parts: tuple[Buffer, ...] = ()
+    status: int = 0
+    query: str = ""
+    pattern: str = ""
+    captures: Mapping[str, str] = field(default_factory=dict)
+    peer: str = ""
+    received: float = 0.0
+    deadline: float | None = None
+
+    @property
+    def body(self) -> Buffer:
+        """All parts as one buffer; copied only if there are several."""
+        return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+@value
+class Tensor:
+    """`data` is in V2's raw form: little-endian, row-major, BYTES as u32 length + bytes per element.
+
+    `shape` has no negative dimension and matches `data`: whoever makes a Tensor has checked it. `content_type` of BYTES
+    elements is `text`, `json`, `image` or empty. `untyped`: the numbers came from JSON without a datatype, and are
+    INT64 or UINT64 if every literal was an integer, else FP64. An empty `name` means the wire had none.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: Shape
+    data: Buffer
+    content_type: str = ""
+    parameters: Parameters = field(default_factory=dict)
+    untyped: bool = False
+
+    @property
+    def array(self) -> "np.ndarray[Any, Any]":
+        """A numpy view of `data` in `shape`; BYTES as an object array of bytes (never numpy `S`, which drops NULs)."""
+        if self.datatype is Datatype.BYTES:
+            flat = np.empty(prod(self.shape), object)
+            flat[:] = bytes_elements.unpack(self.data)
+            return flat.reshape(self.shape)
+        return np.frombuffer(self.data, self.datatype.dtype).reshape(self.shape)
+
+    @property
+    def elements(self) -> int:
+        """How many elements the shape holds."""
+        return prod(self.shape)
+
+
+def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None = None) -> Tensor:
+    """A Tensor of `array`; without `datatype` that of the array's dtype. Strings and objects become BYTES.
+
+    Raises:
+        TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...).
+    """
+    datatype = datatype or datatype_of(array.dtype)
+    if datatype is Datatype.BYTES:
+        elements = [item.encode() if isinstance(item, str) else bytes(item) for item in array.reshape(-1).tolist()]
+        return Tensor(name, datatype, array.shape, bytes_elements.pack(elements))
+    raw = np.ascontiguousarray(array, datatype.dtype)
+    return Tensor(name, datatype, array.shape, raw.reshape(-1).view(np.uint8).data)
+
+
+def datatype_of(dtype: "np.dtype[Any]") -> Datatype:
+    """The V2 datatype of a numpy dtype of either byte order. Raises TypeError where there is none."""
+    if dtype.kind in "SUO":
+        return Datatype.BYTES
+    name = _NUMPY_NAMES.get(dtype.name)
+    if name is None:
+        raise TypeError(f"numpy dtype {dtype} has no datatype; expected one of {', '.join(_NUMPY_NAMES)} or strings")
+    return name
+
+
+_NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values() if datatype is not Datatype.BYTES}
+
+
+@value
+class TensorSpec:
+    """A tensor's name, datatype and shape, where -1 is a free dimension."""
+
+    name: str
+    datatype: Datatype
+    shape: Shape
+
+
+@value
+class Signature:
+    """What a model takes and gives: the answer to `metadata`. A part that nobody asked for, or that the server does not
+    tell, is empty; `operations` are those the model claims."""
+
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    operations: frozenset[Operation] = frozenset({Operation.INFER})
+    name: str = ""
+    versions: tuple[str, ...] = ()
+    platform: str = ""
+
+
+@value
+class ServerInfo:
+    """The answer to `server-metadata`."""
+
+    name: str
+    version: str
+    extensions: tuple[str, ...] = ()
+
+
+@value
+class ModelEntry:
+    """One model of the answer to `models`."""
+
+    name: str
+    version: str = ""
+    state: str = ""
+    reason: str = ""
+
+
+@value
+class RequestedOutput:
+    """An output that the client asks for, by name."""
+
+    name: str
+    parameters: Parameters = field(default_factory=dict)
+
+
+@value
+class Translate:
+    """A route's `translate` settings that codecs need: how values without a form on the wire are written."""
+
+    nan: str = ""
+    """`error`, `literal`, `null` or `string`; empty is the protocol's own default."""
+    bytes: str = "text"
+    """`text` or `base64`."""
+
+
+DEFAULT_TRANSLATE = Translate()
+
+
+@value
+class Request:
+    """One question of a client, without a trace of its protocol.
+
+    `model` and `version` are empty where the client gave none. `part` names what of the metadata is asked, on wires
+    that ask for it in parts (UM-Bridge). `deadline` is on the loop's clock. `origin` is the Message it came from,
+    looked at only by the codec that decoded it.
+    """
+
+    operation: Operation
+    model: str = ""
+    version: str = ""
+    id: str | None = None
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[RequestedOutput, ...] = ()
+    parameters: Parameters = field(default_factory=dict)
+    part: str = ""
+    deadline: float | None = None
+    listener: str = ""
+    protocol: str = ""
+    headers: Headers = NO_HEADERS
+    peer: str = ""
+    principal: str = ""
+    translate: Translate = DEFAULT_TRANSLATE
+    origin: Message | None = None
+
+
+@value
+class Response:
+    """The answer to `infer` and to the derivatives."""
+
+    outputs: tuple[Tensor, ...] = ()
+    model: str = ""
+    version: str = ""
+    id: str | None = None
+    parameters: Parameters = field(default_factory=dict)
+    origin: Message | None = None
+
+
+Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | bool
+"""What a Handler returns: Response for `infer` and the derivatives, Signature for `metadata`, ServerInfo for
+`server-metadata`, ModelEntry's for `models`, a mapping for `config`, a bool for `live`, `ready`, `model-ready`."""
