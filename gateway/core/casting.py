@@ -44,7 +44,7 @@ def _to_integer(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -
         _refuse_first(values, values != np.floor(values), datatype, what, "is not integral, so no")
         values = values.astype(np.int64)
     bounds = np.iinfo(datatype.dtype)
-    # numpy compares int64 with uint64 exactly; a bound beyond the array's own dtype is a Python int and compares exactly
+    # numpy compares integer arrays with Python integers exactly, also with those beyond the array's own dtype
     beyond = (values < bounds.min) | (values > bounds.max)
     _refuse_first(values, beyond, datatype, what, "is out of the range of")
     return values.astype(datatype.dtype)

@@ -4,10 +4,8 @@ Refused, since real servers disagree on what they mean or die of them: duplicate
 bytes after the document, and more values outside tensor data than the limit.
 """
 
-import json
 from collections.abc import Mapping
 from enum import Enum
-from math import isfinite
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,7 +28,7 @@ class Form(Enum):
 
 @value
 class Array:
-    """One rectangular JSON array. `shape` is its nesting, () for a bare scalar; `values` are flat and row-major: an int64,
+    """One rectangular JSON array. `shape` is its nesting, () for a bare scalar; `values` are flat, row-major: an int64,
     uint64 (some literal is above INT64), float64 (some literal is no integer) or bool array, or a list of strings.
     An array without elements is int64."""
 
@@ -44,8 +42,8 @@ Json: TypeAlias = Any
 def read(body: Buffer, arrays: Mapping[str, Form], *, values: int, literals: bool) -> dict[str, Json]:
     """The JSON object in `body`.
 
-    Wherever a key of `arrays` stands, at any level, its value is an Array (Form.ARRAY) or a list of them (Form.VECTORS).
-    `values` limits how many values may stand outside those arrays (`limits.json_values`), and how many containers
+    Wherever a key of `arrays` stands, at any level, its value is an Array (Form.ARRAY) or a list of them
+    (Form.VECTORS). `values` limits how many values may stand outside those arrays (`limits.json_values`), and how many containers
     within them. `literals`: NaN, Infinity and -Infinity (also `nan`, `inf` and `-inf`, as old UM-Bridge servers print
     them) are numbers.
 
