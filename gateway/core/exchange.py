@@ -1,5 +1,6 @@
 """The two functions that join the halves: `answer` faces clients, `ask` faces backends."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable
 
@@ -13,7 +14,7 @@ from gateway.core.errors import (
     without_traceback,
 )
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.transport import Connector, Destination, Select
+from gateway.core.transport import Connector, Destination, Handler, Select
 from gateway.core.types import Answer, Message, Request
 
 log = logging.getLogger(__name__)
@@ -40,10 +41,22 @@ def answer(
 async def _wait_for(destination: Destination, request: Request, protocol: Protocol, message: Message) -> Message:
     assert destination.handler is not None
     try:
-        response = await destination.handler(request)
+        response = await _in_time(destination.handler, request)
         return protocol.encode_response(response, request, destination.translate)
     except Exception as error:
         return _error_reply(error, protocol, request, message)
+
+
+async def _in_time(handler: Handler, request: Request) -> Answer:
+    if request.deadline is None:
+        return await handler(request)
+    try:
+        async with asyncio.timeout_at(request.deadline) as timer:
+            return await handler(request)
+    except TimeoutError as error:
+        if not timer.expired():
+            raise
+        raise refusal(Reason.TIMEOUT, "the deadline that the client set has passed") from error
 
 
 def _error_reply(error: Exception, protocol: Protocol, request: Request | None, message: Message) -> Message:

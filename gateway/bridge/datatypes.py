@@ -1,0 +1,96 @@
+"""Fitting one tensor's datatype to another: by type and a written table, never by looking at values, except for
+numbers that came without a type."""
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from gateway.core.casting import cast as cast_untyped
+from gateway.core.datatypes import NUMBERS, WIDENINGS, Datatype, Kind
+from gateway.core.errors import DecodeError
+from gateway.core.types import Tensor
+from gateway.core.types import tensor as make_tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Tensor:
+    """`tensor` as `wanted`: as it is, widened where every value is exact, or (if untyped) checked by value.
+
+    `cast` is the route's: `refuse`, `round` (half to even; to integers within their range) or `saturate` (the same, and
+    values beyond the range become its ends).
+
+    Raises:
+        DecodeError: naming the tensor, both datatypes and the key that would allow the cast.
+    """
+    if tensor.datatype is wanted:
+        return replace(tensor, untyped=False) if tensor.untyped else tensor
+    if wanted in WIDENINGS[tensor.datatype] or (cast != "refuse" and {tensor.datatype, wanted} <= NUMBERS):
+        array = _convert(tensor.array, wanted, what, cast)
+    elif tensor.untyped and cast == "refuse":
+        array = cast_untyped(tensor.array, wanted, what)
+    else:
+        hint = "; `translate: {cast: round}` on the route allows it" if {tensor.datatype, wanted} <= NUMBERS else ""
+        raise DecodeError(f"{what} is {tensor.datatype}, expected {wanted}, which does not hold every value{hint}")
+    return _with(tensor, array, wanted)
+
+
+def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
+    """`tensor` in the narrowest datatype that a wire carries and that holds every value, marked with the parameter
+    `gateway_datatype` if that is another one. Raises DecodeError where there is none."""
+    if tensor.datatype in carried:
+        return tensor
+    wider = [Datatype.UINT8] if tensor.datatype is Datatype.BOOL else WIDENINGS[tensor.datatype]
+    wanted = min((datatype for datatype in wider if datatype in carried), key=lambda each: each.size, default=None)
+    if wanted is None:
+        raise DecodeError(f"{what} is {tensor.datatype}, which {protocol} cannot carry")
+    marked = replace(tensor, parameters={**tensor.parameters, "gateway_datatype": tensor.datatype.value})
+    return _with(marked, tensor.array.astype(wanted.dtype), wanted)
+
+
+def _with(tensor: Tensor, array: Array, datatype: Datatype) -> Tensor:
+    return replace(tensor, datatype=datatype, data=make_tensor("", array, datatype).data, untyped=False)
+
+
+def _convert(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
+    if wanted.kind is Kind.FLOAT:
+        with np.errstate(over="ignore"):
+            converted = array.astype(wanted.dtype)
+        return _within_floats(array, converted, wanted, what, cast)
+    return _to_integers(array, wanted, what, cast)
+
+
+def _within_floats(array: Array, converted: Array, wanted: Datatype, what: str, cast: str) -> Array:
+    overflown = np.isinf(converted.astype(np.float64)) & np.isfinite(array.astype(np.float64))
+    if not overflown.any():
+        return converted
+    if cast != "saturate":
+        raise DecodeError(_beyond(array, overflown, wanted, what))
+    largest = np.float64(ml_dtypes.finfo(wanted.dtype).max)  # type: ignore[no-untyped-call]
+    return np.clip(array.astype(np.float64), -largest, largest).astype(wanted.dtype)
+
+
+def _to_integers(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
+    bounds = np.iinfo(wanted.dtype)
+    if array.dtype.kind not in "iu":
+        array = np.rint(array.astype(np.float64))
+        if np.isnan(array).any():
+            raise DecodeError(f"{what} holds NaN, which {wanted} cannot hold under any cast")
+    # A bound such as 2**64 - 1 rounds up as a double, so "not below the next power of two" is the exact test.
+    beyond = (array < bounds.min) | (array >= float(bounds.max) + 1 if array.dtype.kind == "f" else array > bounds.max)
+    if not beyond.any():
+        return array.astype(wanted.dtype)
+    if cast != "saturate":
+        raise DecodeError(_beyond(array, beyond, wanted, what))
+    ends = np.where(array < 0, wanted.dtype.type(bounds.min), wanted.dtype.type(bounds.max))
+    return np.where(beyond, ends, np.where(beyond, 0, array).astype(wanted.dtype))
+
+
+def _beyond(array: Array, beyond: Array, wanted: Datatype, what: str) -> str:
+    at = int(np.argmax(beyond.reshape(-1)))
+    number = array.reshape(-1)[at]
+    return (
+        f"{what}: element {at}, {number!s}, is out of the range of {wanted}; `translate: {{cast: saturate}}` clips it"
+    )

@@ -1,0 +1,50 @@
+"""What a route says about fitting."""
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from gateway.core.operations import Operation
+from gateway.core.types import DEFAULT_TRANSLATE, Signature, Tensor, Translate
+from gateway.core.values import value
+
+
+@value
+class Renames:
+    """Pairs of (client's name, backend's name)."""
+
+    inputs: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
+
+
+@value
+class RouteSettings:
+    """`rewrite`, `signature` and `translate` of one route. A `model` or `version` of None is left as the client wrote
+    it; a `version` of "" drops it. `select` are client outputs, in order; `order` backend inputs; `drop` client inputs;
+    `constants` inputs with backend names."""
+
+    model: str | None = None
+    version: str | None = None
+    signature: Signature | None = None
+    cast: str = "refuse"
+    max_rows: int = 4096
+    operations: Mapping[Operation, str] = field(default_factory=dict)
+    rename: Renames = field(default_factory=Renames)
+    constants: tuple[Tensor, ...] = ()
+    select: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    drop: frozenset[str] = frozenset()
+    translate: Translate = DEFAULT_TRANSLATE
+
+    @property
+    def opaque(self) -> bool:
+        """Tensors may pass as they are: the route says nothing about them."""
+        return not (
+            self.signature
+            or self.constants
+            or self.select
+            or self.order
+            or self.drop
+            or self.rename.inputs
+            or self.rename.outputs
+            or self.cast != "refuse"
+        )

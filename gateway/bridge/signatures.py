@@ -1,0 +1,116 @@
+"""What backends' models take and give, asked once and remembered for a while."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from gateway.core.datatypes import Datatype
+from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.protocol import Traits, merge
+from gateway.core.tasks import spawn
+from gateway.core.transport import Handler
+from gateway.core.types import Request, Signature, TensorSpec
+
+SECONDS_KEPT = 60.0
+MOST_KEPT = 1024
+"""Clients choose the `config` in the key, so there must be an end to how many are kept."""
+
+Key: TypeAlias = tuple[str, str, str]
+"""(model, version, config)"""
+
+
+class Signatures:
+    """One backend's signatures, as batches: a one-point protocol's vector of n is FP64 `[-1, n]` here.
+
+    Fetched when first needed, one fetch at a time for each (model, version, config).
+    """
+
+    def __init__(self, backend: Handler, traits: Traits, clock: Callable[[], float]) -> None:
+        self._backend = backend
+        self._traits = traits
+        self._clock = clock
+        self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
+        self._fetching: dict[Key, asyncio.Task[Signature]] = {}
+
+    def kept(self, key: Key) -> Signature | None:
+        """What is known without asking."""
+        entry = self._kept.get(key)
+        return entry[1] if entry is not None and entry[0] > self._clock() else None
+
+    async def get(self, key: Key) -> Signature:
+        """The signature of a model; without tensors where the backend tells none that can be trusted.
+
+        Raises:
+            GatewayError: the backend's.
+        """
+        if not self._traits.trusted_metadata:
+            return Signature()
+        known = self.kept(key)
+        if known is not None:
+            return known
+        fetch = self._fetching.get(key)
+        if fetch is None:
+            fetch = self._fetching[key] = spawn(self._fetch(key))
+            fetch.add_done_callback(lambda _: self._fetching.pop(key, None))
+        return await asyncio.shield(fetch)
+
+    def drop(self, model: str) -> None:
+        """Forget a model: its backend says that it is gone, or takes something else."""
+        for key in [key for key in self._kept if key[0] == model]:
+            del self._kept[key]
+
+    def drop_all(self) -> None:
+        """Forget everything: an endpoint came back, perhaps with other models."""
+        self._kept.clear()
+
+    async def _fetch(self, key: Key) -> Signature:
+        model, version, config = key
+        parameters = {"config": config} if config else {}
+        parts = [
+            await self._ask(Request(Operation.METADATA, model, version, parameters=parameters, part=part))
+            for part in self._traits.metadata_parts
+        ]
+        signature = merge(tuple(parts))
+        if self._traits.points:
+            signature = as_batches(signature)
+        self._kept[key] = (self._clock() + SECONDS_KEPT, signature)
+        self._kept.move_to_end(key)
+        if len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return signature
+
+    async def _ask(self, request: Request) -> Signature:
+        answer = await self._backend(request)
+        assert isinstance(answer, Signature)
+        return answer
+
+
+def as_batches(signature: Signature) -> Signature:
+    """The signature of a one-point model as tensor protocols see it: named, and batched."""
+    return replace(
+        signature,
+        inputs=_batched(signature.inputs, "input"),
+        outputs=_batched(signature.outputs, "output"),
+    )
+
+
+def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(spec.name or f"{prefix}{at}", spec.datatype, (-1, *spec.shape)) for at, spec in enumerate(specs)
+    )
+
+
+def of_derivative(base: Signature, operation: Operation) -> Signature:
+    """The companion's signature, by rule: the model's inputs, then the derivative's own tensors; one output."""
+    batched = any(len(spec.shape) > 1 for spec in base.inputs) or not base.inputs
+    index = (-1, 1) if batched else (1,)
+    extras = tuple(
+        TensorSpec(name, Datatype.INT64, index)
+        if name in INDEX_TENSORS
+        else TensorSpec(name, Datatype.FP64, (-1, -1) if batched else (-1,))
+        for name in DERIVATIVES[operation]
+    )
+    output = TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1) if batched else (-1,))
+    return replace(base, inputs=(*base.inputs, *extras), outputs=(output,))

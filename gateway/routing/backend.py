@@ -1,0 +1,134 @@
+"""A named destination: its endpoints, the slots they have, and the queue in front of them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from gateway.core.errors import TransportError
+from gateway.core.exchange import ask
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.protocol import Protocol, Target
+from gateway.core.tasks import spawn
+from gateway.core.types import Answer, Request
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.queue import FairQueue
+
+CALLS = frozenset({Operation.INFER, *DERIVATIVES})
+"""The operations that make a model work. Only they take a slot: a busy server still tells its sizes."""
+
+MAX_WAITING = 1000
+
+
+class Backend:
+    """A Handler that hands each Request to the endpoint with the fewest calls in flight.
+
+    At most `max_in_flight` calls run at once on each endpoint (0: any number); the others wait in a queue that serves
+    each (model, client) in its turn.
+    """
+
+    def __init__(self, target: Target, protocol: Protocol, endpoints: Sequence[Endpoint], max_in_flight: int) -> None:
+        self.name = target.backend
+        self.protocol = protocol
+        self.endpoints = tuple(endpoints)
+        self.max_in_flight = max_in_flight
+        self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
+        self._targets = {endpoint: _at(target, endpoint.address) for endpoint in endpoints}
+        self._on_recovery: list[Callable[[], None]] = []
+        for endpoint in endpoints:
+            endpoint.watch(self._pass_on, self._recovered)
+
+    @property
+    def capacity(self) -> int:
+        """How many calls can run at once; 0: any number."""
+        return self.max_in_flight * len(self.endpoints)
+
+    def on_recovery(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` when an endpoint answers again after it could not be reached."""
+        self._on_recovery.append(watcher)
+
+    async def __call__(self, request: Request) -> Answer:
+        """The answer of one endpoint. Another one is asked if nothing could be sent to the first.
+
+        Raises:
+            GatewayError: as `ask` does; RESOURCE_EXHAUSTED if too many are waiting.
+        """
+        tried: tuple[Endpoint, ...] = ()
+        while True:
+            endpoint = await self._slot(request, tried)
+            tried = (*tried, endpoint)
+            try:
+                return await self._call(request, endpoint)
+            except TransportError as error:
+                if error.sent or len(tried) == len(self.endpoints):
+                    raise
+
+    async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
+        if self.protocol.traits.runs_to_the_end and request.operation in CALLS:
+            # The server computes on although nobody waits for it, so its slot must stay taken: the exchange is a task
+            # of its own that outlives its client.
+            return await asyncio.shield(spawn(self._ask(request, endpoint)))
+        return await self._ask(request, endpoint)
+
+    async def _ask(self, request: Request, endpoint: Endpoint) -> Answer:
+        try:
+            answer = await ask(request, self.protocol, endpoint.connector, self._targets[endpoint])
+        except TransportError:
+            endpoint.failed()
+            raise
+        else:
+            endpoint.answered()
+            return answer
+        finally:
+            endpoint.give_back()
+
+    async def _slot(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
+        """An endpoint with one more call counted."""
+        limit = self.max_in_flight if request.operation in CALLS else 0
+        endpoint = self._least_busy(limit, tried)
+        if endpoint is None:
+            return await self._wait((request.model, request.principal or _host(request.peer)))
+        endpoint.take()
+        return endpoint
+
+    def _least_busy(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
+        best: Endpoint | None = None
+        for endpoint in self.endpoints:
+            if endpoint in tried or (limit and endpoint.in_flight >= limit):
+                continue
+            if best is None or endpoint.in_flight < best.in_flight:
+                best = endpoint
+        return best
+
+    async def _wait(self, key: tuple[str, str]) -> Endpoint:
+        waiter = self.queue.join(key)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                waiter.result().give_back()
+            else:
+                self.queue.leave(key, waiter)
+            raise
+
+    def _pass_on(self, endpoint: Endpoint) -> bool:
+        """Give a free slot of `endpoint` to whoever's turn it is."""
+        if endpoint.in_flight >= self.max_in_flight:
+            return False
+        waiter = self.queue.next()
+        if waiter is None:
+            return False
+        endpoint.take()
+        waiter.set_result(endpoint)
+        return True
+
+    def _recovered(self) -> None:
+        for watcher in self._on_recovery:
+            watcher()
+
+
+def _at(target: Target, address: str) -> Target:
+    return Target(target.backend, address, target.flavor, target.batch, target.limits)
+
+
+def _host(peer: str) -> str:
+    """A client without a principal is its host: the UM-Bridge clients take a new port for every call."""
+    return peer.rpartition(":")[0]
