@@ -45,7 +45,7 @@ class Conditions:
             and self.protocol in ("", key.protocol)
             and self.version in ("", key.version)
             and self.operation in (None, operation)
-            and (not self.model or fnmatchcase(model, self.model))
+            and (not self.model or (model != "" and fnmatchcase(model, self.model)))
         )
 
     @property
@@ -109,9 +109,7 @@ class Router:
         for conditions, destination in candidates:
             if not conditions.per_request or conditions.holds(request):
                 return destination
-        raise not_found(
-            f"no route for model {request.model!r}" if request.model else "no route for a request without a model"
-        )
+        raise not_found(f"no route for {f'model {request.model!r}' if request.model else 'a request without a model'}")
 
     def _of_server(self, operation: Operation) -> Destination:
         destination = self._server.get(operation)

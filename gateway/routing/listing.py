@@ -1,0 +1,123 @@
+"""The models that a client can ask for: those that routes name, then those that backends list."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from gateway.core.errors import GatewayError
+from gateway.core.operations import DERIVATIVES, Operation, split_companion
+from gateway.core.tasks import spawn
+from gateway.core.transport import Handler
+from gateway.core.types import ModelEntry, Request
+from gateway.core.values import value
+from gateway.routing.router import Conditions
+
+SECONDS_KEPT = 60.0
+SECONDS_WAITED = 2.0
+"""A listing never waits longer for a backend: it shows what was last known."""
+
+
+class BackendModels:
+    """A backend's own list of models, remembered for a minute, and beyond that while the backend is down."""
+
+    def __init__(self, backend: Handler, clock: Callable[[], float]) -> None:
+        self._backend = backend
+        self._clock = clock
+        self._known: tuple[ModelEntry, ...] = ()
+        self._fresh_until = 0.0
+        self._fetching: asyncio.Task[None] | None = None
+
+    async def get(self) -> tuple[ModelEntry, ...]:
+        """The list, fetched if it is unknown or old; the last known one, or none, if that fails or takes too long."""
+        if self._clock() >= self._fresh_until:
+            if self._fetching is None:
+                self._fetching = spawn(self._fetch())
+            await asyncio.wait({self._fetching}, timeout=SECONDS_WAITED)
+        return self._known
+
+    async def _fetch(self) -> None:
+        try:
+            answer = await self._backend(Request(Operation.MODELS))
+        except GatewayError:
+            return
+        finally:
+            self._fetching = None
+        assert isinstance(answer, tuple)
+        self._known = answer
+        self._fresh_until = self._clock() + SECONDS_KEPT
+
+
+@value
+class Listed:
+    """What one route adds to the list of clients that it matches. `claims` tells the derivatives of a model that the
+    backend offers as operations, so that tensor clients find them as companion models."""
+
+    conditions: Conditions
+    protocols: frozenset[str]
+    models: BackendModels
+    rewritten: str | None = None
+    claims: Callable[[str], Awaitable[frozenset[Operation]]] | None = None
+
+
+class Listing:
+    """A Handler for `models`: exact routes in route order, then globs from the backends' lists. It never fails because
+    a backend is down."""
+
+    def __init__(self, routes: Sequence[Listed], without_companions: frozenset[str]) -> None:
+        self._routes = tuple(routes)
+        self._without_companions = without_companions
+
+    async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
+        """Every model once, in the order in which routes would match it."""
+        routes = [route for route in self._routes if _reaches(route, request)]
+        exact = [
+            (route, ModelEntry(route.conditions.model, route.conditions.version))
+            for route in routes
+            if route.conditions.exact
+        ]
+        globs = [
+            (route, entry)
+            for route in routes
+            if not route.conditions.exact and route.rewritten is None
+            for entry in await route.models.get()
+            if not route.conditions.model or fnmatchcase(entry.name, route.conditions.model)
+        ]
+        ordered = list(_unique([*exact, *globs]))
+        if request.protocol in self._without_companions:
+            return _without_companions([entry for _, entry in ordered])
+        return tuple([each for route, entry in ordered for each in (entry, *await _companions(route, entry))])
+
+
+def _reaches(route: Listed, request: Request) -> bool:
+    conditions = route.conditions
+    return (
+        request.protocol in route.protocols
+        and conditions.listener in ("", request.listener)
+        and conditions.operation in (None, Operation.INFER)
+    )
+
+
+def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed, ModelEntry]]:
+    seen: set[tuple[str, str]] = set()
+    for route, entry in pairs:
+        if (entry.name, entry.version) not in seen:
+            seen.add((entry.name, entry.version))
+            yield route, entry
+
+
+def _without_companions(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, ...]:
+    names = {entry.name: entry for entry in reversed(entries)}
+    shown = dict.fromkeys(entry.name for entry in entries)
+    return tuple(names[name] for name in shown if (split := split_companion(name)) is None or split[0] not in names)
+
+
+async def _companions(route: Listed, entry: ModelEntry) -> list[ModelEntry]:
+    if route.claims is None:
+        return []
+    try:
+        async with asyncio.timeout(SECONDS_WAITED):
+            claimed = await route.claims(route.rewritten or entry.name)
+    except (GatewayError, TimeoutError):
+        return []
+    return [replace(entry, name=f"{entry.name}.{operation.value}") for operation in DERIVATIVES if operation in claimed]
