@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop import processes
-from tests.interop.processes import Gateway, Triton
+from tests.interop.processes import Gateway, Triton, UmbridgeServer
 
 HERE = Path(__file__).resolve().parent
 
@@ -30,9 +30,17 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
 
 @pytest.fixture(scope="session")
 def umbridge_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of the real Python UM-Bridge server."""
+    """The URL of the real Python UM-Bridge server; it serves one call at a time to all tests."""
     server = processes.start_umbridge(tmp_path_factory.mktemp("umbridge"))
     yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def own_umbridge(tmp_path: Path) -> Iterator[UmbridgeServer]:
+    """A server for one test, which may block it, stop it or kill it."""
+    server = processes.start_umbridge(tmp_path / "umbridge")
+    yield server
     server.stop()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +27,10 @@ from tests.peers.build import ROOT, require
 HERE = Path(__file__).resolve().parent
 TAIL = 4000
 POLL = 0.02
+LINGER = 2.0
+PORTS = (20000, 32000)
 _given: set[int] = set()
+_random = random.SystemRandom()  # no seed of a test runner makes two runs ask for the same ports
 
 
 class ProcessError(Exception):
@@ -33,13 +38,17 @@ class ProcessError(Exception):
 
 
 def free_port() -> int:
-    """A free port on loopback, never the same twice: two servers may be configured before either is started."""
+    """A free port on loopback, never the same twice: two servers may be configured before either is started.
+
+    It is none of those the system gives to outgoing connections, which could take it before the server does.
+    """
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port not in _given:
-            _given.add(port)
+        port = _random.randrange(*PORTS)
+        if port in _given:
+            continue
+        _given.add(port)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
             return port
 
 
@@ -64,8 +73,16 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; negative for the signal that ended it."""
-        return self._child.poll()
+        """None while it runs; negative for the signal that ended it.
+
+        It is not reaped before `stop`, so that until then its id is no one else's.
+        """
+        if self._child.returncode is not None:
+            return self._child.returncode
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def stdout(self) -> str:
         return self._stdout.read_text(errors="replace")
@@ -75,51 +92,50 @@ class Process:
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
         """Poll until `ready`; a child that died or takes too long is stopped and told with what it printed."""
-        deadline = time.monotonic() + seconds
-        while not ready():
-            status = self.returncode
-            if status is not None:
-                self.stop()
-                raise self._error(f"ended with status {status} before it was ready")
-            if time.monotonic() > deadline:
-                self.stop()
-                raise self._error(f"was not ready within {seconds} s")
-            time.sleep(POLL)
+        if eventually(lambda: self.returncode is not None or ready(), seconds) and self.returncode is None:
+            return
+        status = self.returncode
+        self.stop()
+        if status is None:
+            raise self._error(f"was not ready within {seconds} s")
+        raise self._error(f"ended with status {status} before it was ready")
 
     def wait(self, seconds: float) -> int:
         """The exit status of a child that is about to end by itself."""
-        try:
-            return self._child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise self._error(f"still runs after {seconds} s") from None
+        if not eventually(lambda: self.returncode is not None, seconds):
+            raise self._error(f"still runs after {seconds} s")
+        return self.stop()
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the child alone; nothing if it has ended."""
-        self._child.send_signal(number)
+        if self._child.returncode is None:
+            os.kill(self.pid, number)
 
     def stop(self, seconds: float = 5) -> int:
         """Ask the child to end, kill what is left of its group after `seconds`, and return its exit status."""
         self.signal(signal.SIGTERM)
-        try:
-            self._child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self._kill_group()
-        # What the child started may still be on its way out; killed it must be if it is not.
-        deadline = time.monotonic() + 1
-        while (left := members(self.pid)) and time.monotonic() < deadline:
-            time.sleep(POLL)
-        if left:
-            self._kill_group()
-        return self._child.wait(seconds)
-
-    def _kill_group(self) -> None:
-        try:
+        ended = eventually(lambda: self.returncode is not None, seconds)
+        # What the child started may still be on its way out.
+        if self._child.returncode is None and not (ended and eventually(self._is_alone, LINGER)):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+            eventually(self._is_alone, LINGER)
+        return self._child.wait()
+
+    def _is_alone(self) -> bool:
+        return not members(self.pid)
 
     def _error(self, what: str) -> ProcessError:
         return ProcessError(f"`{' '.join(self.command)}` {what}; its output ends:\n{self.output()[-TAIL:]}")
+
+
+def eventually(condition: Callable[[], bool], seconds: float) -> bool:
+    """Poll until the condition holds; False if it does not within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL)
+    return True
 
 
 def members(group: int) -> list[int]:
