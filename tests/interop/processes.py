@@ -193,28 +193,41 @@ class Triton:
     process: Process
     http: str
     grpc: str
+    memory: str
+    """What the names of its shared memory begin with."""
 
     def stop(self) -> int:
         # Triton unloads its models on SIGTERM, and each of their processes takes its time.
-        return self.process.stop(seconds=20)
+        status = self.process.stop(seconds=20)
+        # A server that was killed, or died, leaves a megabyte per model behind.
+        for region in Path("/dev/shm").glob(f"{self.memory}*"):
+            region.unlink(missing_ok=True)
+        return status
 
 
 def start_triton(folder: Path) -> Triton:
     home = require("triton")
     http, grpc = free_port(), free_port()
     repository = write_repository(folder / "repository")
-    command = triton_command(home, repository, http, grpc)
+    memory = f"triton_{os.getpid()}_{http}_"
+    command = triton_command(home, repository, http, grpc, memory)
     process = Process(command, folder, triton_environment(home))
-    process.wait_until(lambda: answers(f"http://127.0.0.1:{http}/v2/health/ready"), seconds=120)
-    return Triton(process, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}")
+    triton = Triton(process, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", memory)
+    try:
+        process.wait_until(lambda: answers(f"http://{triton.http}/v2/health/ready"), seconds=120)
+    except ProcessError:
+        triton.stop()
+        raise
+    return triton
 
 
-def triton_command(home: Path, repository: Path, http: int, grpc: int) -> list[str]:
+def triton_command(home: Path, repository: Path, http: int, grpc: int, memory: str) -> list[str]:
     (server,) = home.glob("lib/python*/site-packages/pytriton/tritonserver/bin/tritonserver")
     return [
         str(server),
         f"--model-repository={repository}",
         f"--backend-directory={home / 'backends'}",
+        f"--backend-config=python,shm-region-prefix-name={memory}",
         "--http-address=127.0.0.1",
         f"--http-port={http}",
         "--grpc-address=127.0.0.1",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.interop import processes
-from tests.interop.processes import Process, ProcessError, UmbridgeServer, free_port, run_client
+from tests.interop.processes import Gateway, Process, ProcessError, UmbridgeServer, free_port, run_client
 from tests.peers import build
 
 
@@ -49,6 +50,35 @@ def test_a_server_ends_when_told(own_umbridge: UmbridgeServer) -> None:
     assert own_umbridge.stop() == 0
     assert processes.members(own_umbridge.process.pid) == []
     assert not processes.answers(f"{own_umbridge.url}/Info")
+
+
+def fake_gateway(folder: Path, code: str) -> Path:
+    package = folder / "gateway"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(code)
+    return folder
+
+
+def test_a_gateway_is_started_once_it_says_that_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_gateway: Callable[[str], Gateway]
+) -> None:
+    code = "import sys, time; print('not ready'); print('ready', sys.argv[1:3]); time.sleep(60)"
+    monkeypatch.setattr(processes, "ROOT", fake_gateway(tmp_path, code))
+    gateway = start_gateway("listeners: []")
+
+    assert gateway.output() == "not ready\nready ['serve', '--config']\n"
+    assert gateway.config.read_text() == "listeners: []"
+    assert gateway.stop() == -signal.SIGTERM
+
+
+def test_a_gateway_that_refuses_its_configuration_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_gateway: Callable[[str], Gateway]
+) -> None:
+    monkeypatch.setattr(processes, "ROOT", fake_gateway(tmp_path, "raise SystemExit('gateway.yaml:1:1: no')"))
+
+    with pytest.raises(ProcessError, match=r"(?s)ended with status 1 .*gateway\.yaml:1:1: no"):
+        start_gateway("listeners: []")
 
 
 def test_a_client_that_fails_is_told_with_its_output() -> None:
