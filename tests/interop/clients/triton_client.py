@@ -1,0 +1,159 @@
+"""Drive the real `tritonclient.http`, in the peer's own environment.
+
+Reads `[address, kind, steps]` as JSON from stdin, `kind` being "sync" or "aio", and prints a list with one result per
+step, `{"error": {"type", "status", "message"}}` where the client raised (`status` is null unless a server gave one).
+
+    {"op": "live"}  {"op": "ready"}  {"op": "server_metadata"}  {"op": "index"}
+    {"op": "model_ready" | "metadata" | "config", "model": M, "version": ""}
+    {"op": "load" | "unload", "model": M}
+    {"op": "infer", "model": M, "inputs": [{"name", "datatype", "shape", "raw": base64}], and optionally
+        "version", "id", "parameters", "headers", "priority", "timeout",
+        "sequence_id", "sequence_start", "sequence_end",
+        "request_compression", "response_compression": "gzip" | "deflate",
+        "binary_input": true, "binary_output": true, "outputs": [names]}
+
+Raw is V2's form: little-endian, row-major, BYTES as u32 length + bytes. `infer` gives {"response": the reply's JSON
+without data, "outputs": [{"name", "datatype", "shape", "raw", "binary"}]}. Without `outputs` this client asks for all
+of them in binary, so `"binary_output": false` needs their names.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+
+import numpy as np
+import tritonclient.http
+import tritonclient.http.aio
+from tritonclient.utils import (
+    InferenceServerException,
+    deserialize_bytes_tensor,
+    serialize_byte_tensor,
+    triton_to_np_dtype,
+)
+
+PLAIN = {
+    "live": "is_server_live",
+    "ready": "is_server_ready",
+    "server_metadata": "get_server_metadata",
+    "index": "get_model_repository_index",
+}
+OF_A_VERSION = {"model_ready": "is_model_ready", "metadata": "get_model_metadata", "config": "get_model_config"}
+OF_A_MODEL = {"load": "load_model", "unload": "unload_model"}
+# Options of `infer`: our name, the client's.
+OPTIONS = {
+    "version": "model_version",
+    "id": "request_id",
+    "parameters": "parameters",
+    "headers": "headers",
+    "priority": "priority",
+    "timeout": "timeout",
+    "sequence_id": "sequence_id",
+    "sequence_start": "sequence_start",
+    "sequence_end": "sequence_end",
+    "request_compression": "request_compression_algorithm",
+    "response_compression": "response_compression_algorithm",
+}
+
+
+def call_of(step):
+    """The client's method and its arguments; the same for both clients."""
+    op = step["op"]
+    if op in PLAIN:
+        return PLAIN[op], {}
+    if op in OF_A_VERSION:
+        return OF_A_VERSION[op], {"model_name": step["model"], "model_version": step.get("version", "")}
+    if op in OF_A_MODEL:
+        return OF_A_MODEL[op], {"model_name": step["model"]}
+    arguments = {theirs: step[ours] for ours, theirs in OPTIONS.items() if ours in step}
+    inputs = [input_of(tensor, step.get("binary_input", True)) for tensor in step["inputs"]]
+    return "infer", {"model_name": step["model"], "inputs": inputs, "outputs": outputs_of(step), **arguments}
+
+
+def input_of(tensor, binary):
+    built = tritonclient.http.InferInput(tensor["name"], tensor["shape"], tensor["datatype"])
+    array = from_raw(tensor["datatype"], tensor["shape"], base64.b64decode(tensor["raw"]))
+    return built.set_data_from_numpy(array, binary_data=binary)
+
+
+def outputs_of(step):
+    binary, names = step.get("binary_output", True), step.get("outputs")
+    if names is None and not binary:
+        raise ValueError("binary_output: false needs outputs: this client asks for all in binary if it names none")
+    return names and [tritonclient.http.InferRequestedOutput(name, binary_data=binary) for name in names]
+
+
+def from_raw(datatype, shape, raw):
+    if datatype == "BYTES":
+        array = deserialize_bytes_tensor(raw)
+    else:
+        array = np.frombuffer(raw, dtype=triton_to_np_dtype(datatype))
+    return array.reshape(shape)
+
+
+def to_raw(array):
+    if array.dtype == np.object_:
+        serialized = serialize_byte_tensor(array)
+        return serialized.item() if serialized.size else b""
+    return array.tobytes()
+
+
+def result_of(value):
+    """What a call returned, as JSON."""
+    if not isinstance(value, tritonclient.http.InferResult):
+        return value
+    response = value.get_response()
+    outputs = [output_of(value, output) for output in response.get("outputs", [])]
+    for output in response.get("outputs", []):
+        output.pop("data", None)
+    return {"response": response, "outputs": outputs}
+
+
+def output_of(result, output):
+    return {
+        "name": output["name"],
+        "datatype": output["datatype"],
+        "shape": output["shape"],
+        "raw": base64.b64encode(to_raw(result.as_numpy(output["name"]))).decode(),
+        "binary": "binary_data_size" in output.get("parameters", {}),
+    }
+
+
+def told(error):
+    if isinstance(error, InferenceServerException):
+        return {"error": {"type": type(error).__name__, "status": error.status(), "message": error.message()}}
+    return {"error": {"type": type(error).__name__, "status": None, "message": str(error)}}
+
+
+def run_sync(address, steps):
+    results = []
+    with tritonclient.http.InferenceServerClient(address) as client:
+        for step in steps:
+            try:
+                method, arguments = call_of(step)
+                results.append(result_of(getattr(client, method)(**arguments)))
+            except Exception as error:
+                results.append(told(error))
+    return results
+
+
+async def run_aio(address, steps):
+    results = []
+    async with tritonclient.http.aio.InferenceServerClient(address) as client:
+        for step in steps:
+            try:
+                method, arguments = call_of(step)
+                results.append(result_of(await getattr(client, method)(**arguments)))
+            except Exception as error:
+                results.append(told(error))
+    return results
+
+
+def main():
+    address, kind, steps = json.load(sys.stdin)
+    results = run_sync(address, steps) if kind == "sync" else asyncio.run(run_aio(address, steps))
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Fixtures of the tests against real peers; an absent peer is a failure, never a skip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.interop import processes
+from tests.interop.processes import Gateway, Triton, UmbridgeServer
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The hook sees the items of the whole session, so those of this folder are picked by their path."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.interop)
+
+
+@pytest.fixture(scope="session")
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+    server = processes.start_triton(tmp_path_factory.mktemp("triton"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def umbridge_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the real Python UM-Bridge server; it serves one call at a time to all tests."""
+    server = processes.start_umbridge(tmp_path_factory.mktemp("umbridge"))
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def own_umbridge(tmp_path: Path) -> Iterator[UmbridgeServer]:
+    """A server for one test, which may block it, stop it or kill it."""
+    server = processes.start_umbridge(tmp_path / "umbridge")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def start_gateway(tmp_path: Path) -> Iterator[Callable[[str], Gateway]]:
+    """Start gateways from the text of their YAML; they are stopped with the test, the last first."""
+    with ExitStack() as running:
+
+        def start(config: str) -> Gateway:
+            number = len(list(tmp_path.glob("gateway-*")))
+            gateway = processes.start_gateway(config, tmp_path / f"gateway-{number}")
+            running.callback(gateway.stop)
+            return gateway
+
+        yield start

@@ -1,0 +1,293 @@
+"""Processes for the interop tests: servers, the gateway, and client scripts in the peers' own environments.
+
+Each child leads a process group, since some have children of their own (Triton one per Python model) that outlive a
+parent that is killed. Output goes to files and not to pipes: nobody has to read them, and they cannot fill up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.servers.triton_models.repository import write_repository
+from tests.peers.build import ROOT, require
+
+HERE = Path(__file__).resolve().parent
+TAIL = 4000
+POLL = 0.02
+LINGER = 2.0
+PORTS = (20000, 32000)
+_given: set[int] = set()
+_random = random.SystemRandom()  # no seed of a test runner makes two runs ask for the same ports
+
+
+class ProcessError(Exception):
+    """A child did not start, stop or answer as it should; the text holds the tail of what it printed."""
+
+
+def free_port() -> int:
+    """A free port on loopback, never the same twice: two servers may be configured before either is started.
+
+    It is none of those the system gives to outgoing connections, which could take it before the server does.
+    """
+    while True:
+        port = _random.randrange(*PORTS)
+        if port in _given:
+            continue
+        _given.add(port)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class Process:
+    """A child process that leads its own group, with its output in two files of `folder`."""
+
+    def __init__(self, command: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._stdout, self._stderr = folder / "stdout", folder / "stderr"
+        self.command = list(command)
+        with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
+            self._child = subprocess.Popen(
+                self.command,
+                cwd=folder,
+                env=clean_environment() if env is None else dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self.pid = self._child.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; negative for the signal that ended it.
+
+        It is not reaped before `stop`, so that until then its id is no one else's.
+        """
+        if self._child.returncode is not None:
+            return self._child.returncode
+        ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def stdout(self) -> str:
+        return self._stdout.read_text(errors="replace")
+
+    def output(self) -> str:
+        return self.stdout() + self._stderr.read_text(errors="replace")
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Poll until `ready`; a child that died or takes too long is stopped and told with what it printed."""
+        if eventually(lambda: self.returncode is not None or ready(), seconds) and self.returncode is None:
+            return
+        status = self.returncode
+        self.stop()
+        if status is None:
+            raise self._error(f"was not ready within {seconds} s")
+        raise self._error(f"ended with status {status} before it was ready")
+
+    def wait(self, seconds: float) -> int:
+        """The exit status of a child that is about to end by itself."""
+        if not eventually(lambda: self.returncode is not None, seconds):
+            raise self._error(f"still runs after {seconds} s")
+        return self.stop()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the child alone; nothing if it has ended."""
+        if self._child.returncode is None:
+            os.kill(self.pid, number)
+
+    def stop(self, seconds: float = 5) -> int:
+        """Ask the child to end, kill what is left of its group after `seconds`, and return its exit status."""
+        self.signal(signal.SIGTERM)
+        ended = eventually(lambda: self.returncode is not None, seconds)
+        # What the child started may still be on its way out.
+        if self._child.returncode is None and not (ended and eventually(self._is_alone, LINGER)):
+            os.killpg(self.pid, signal.SIGKILL)
+            eventually(self._is_alone, LINGER)
+        return self._child.wait()
+
+    def _is_alone(self) -> bool:
+        return not members(self.pid)
+
+    def _error(self, what: str) -> ProcessError:
+        return ProcessError(f"`{' '.join(self.command)}` {what}; its output ends:\n{self.output()[-TAIL:]}")
+
+
+def eventually(condition: Callable[[], bool], seconds: float) -> bool:
+    """Poll until the condition holds; False if it does not within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def members(group: int) -> list[int]:
+    """The living processes of a process group. Zombies do not count: in containers nobody may reap them."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _parent, owner = stat.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(owner) == group and state not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """The environment without what would reach into another Python, or send loopback traffic to a proxy."""
+    unwanted = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
+    kept = {key: value for key, value in os.environ.items() if key not in unwanted}
+    return {key: value for key, value in kept.items() if not key.lower().endswith("_proxy")} | extra
+
+
+def answers(url: str) -> bool:
+    """Whether a GET is answered 200: the servers' own notion of being ready."""
+    try:
+        with urllib.request.urlopen(url, timeout=1) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@dataclass
+class UmbridgeServer:
+    """The real `umbridge` package serving `servers/umbridge_models.py`."""
+
+    process: Process
+    url: str
+
+    def stop(self) -> int:
+        return self.process.stop()
+
+
+def start_umbridge(folder: Path) -> UmbridgeServer:
+    python, port = require("umbridge") / "bin" / "python", free_port()
+    process = Process([str(python), str(HERE / "servers" / "umbridge_models.py"), str(port)], folder)
+    url = f"http://127.0.0.1:{port}"
+    process.wait_until(lambda: answers(f"{url}/Info"), seconds=30)
+    return UmbridgeServer(process, url)
+
+
+@dataclass
+class Triton:
+    """The real Triton serving the table of `servers/triton_models`; both addresses are `host:port`."""
+
+    process: Process
+    http: str
+    grpc: str
+    memory: str
+    """What the names of its shared memory begin with."""
+
+    def stop(self) -> int:
+        # Triton unloads its models on SIGTERM, and each of their processes takes its time.
+        status = self.process.stop(seconds=20)
+        # A server that was killed, or died, leaves a megabyte per model behind.
+        for region in Path("/dev/shm").glob(f"{self.memory}*"):
+            region.unlink(missing_ok=True)
+        return status
+
+
+def start_triton(folder: Path) -> Triton:
+    home = require("triton")
+    http, grpc = free_port(), free_port()
+    repository = write_repository(folder / "repository")
+    memory = f"triton_{os.getpid()}_{http}_"
+    command = triton_command(home, repository, http, grpc, memory)
+    process = Process(command, folder, triton_environment(home))
+    triton = Triton(process, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", memory)
+    try:
+        process.wait_until(lambda: answers(f"http://{triton.http}/v2/health/ready"), seconds=120)
+    except ProcessError:
+        triton.stop()
+        raise
+    return triton
+
+
+def triton_command(home: Path, repository: Path, http: int, grpc: int, memory: str) -> list[str]:
+    (server,) = home.glob("lib/python*/site-packages/pytriton/tritonserver/bin/tritonserver")
+    return [
+        str(server),
+        f"--model-repository={repository}",
+        f"--backend-directory={home / 'backends'}",
+        f"--backend-config=python,shm-region-prefix-name={memory}",
+        "--http-address=127.0.0.1",
+        f"--http-port={http}",
+        "--grpc-address=127.0.0.1",
+        f"--grpc-port={grpc}",
+        "--allow-metrics=false",
+        "--exit-timeout-secs=10",
+        "--model-load-thread-count=32",  # loading a Python model is mostly waiting: 4 s instead of 10
+        "--log-info=false",  # a model that does not load is else lost in tables
+    ]
+
+
+def triton_environment(home: Path) -> dict[str, str]:
+    """The models' stub needs libpython of the interpreter itself, then the libraries that came in the wheel."""
+    (bundled,) = home.glob("lib/python*/site-packages/nvidia_pytriton.libs")
+    ask = "import sysconfig; print(sysconfig.get_config_var('LIBDIR'))"
+    libdir = subprocess.run([home / "bin" / "python", "-c", ask], capture_output=True, text=True, check=True)
+    path = f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return clean_environment(LD_LIBRARY_PATH=f"{libdir.stdout.strip()}:{bundled}", PATH=path)
+
+
+@dataclass
+class Gateway:
+    """`gateway serve`, ready; `config` is the file it was started with, for tests that reload it."""
+
+    process: Process
+    config: Path
+
+    def output(self) -> str:
+        return self.process.output()
+
+    def stop(self) -> int:
+        return self.process.stop(seconds=10)
+
+
+def start_gateway(config: str, folder: Path) -> Gateway:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "gateway.yaml"
+    file.write_text(config)
+    command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+    process = Process(command, folder, clean_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"))
+    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=20)
+    return Gateway(process, file)
+
+
+def run_client(peer: str, script: str, *args: object, timeout: float = 60) -> object:
+    """Run `clients/{script}.py` in a peer's environment: `args` as one JSON list on stdin, one JSON document back.
+
+    Both in Python's dialect, with NaN and Infinity as literals: that is how the clients see those values.
+    """
+    command = [str(require(peer) / "bin" / "python"), str(HERE / "clients" / f"{script}.py")]
+    done = subprocess.run(
+        command,
+        input=json.dumps(args),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        env=clean_environment(),
+    )
+    if done.returncode:
+        raise ProcessError(f"{script} failed with status {done.returncode}:\n{done.stderr[-TAIL:]}")
+    document: object = json.loads(done.stdout)
+    return document

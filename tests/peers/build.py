@@ -1,0 +1,137 @@
+"""Build the real peers of the interop tests: one virtual environment each, below `.peers/`.
+
+They pin each other's dependencies away (MLServer wants an old protobuf, Triton an old numpy), and none may leak
+into the environment the gateway is tested in: hence one environment per peer, and a table with one row per peer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Several checkouts may share one set of environments.
+PEERS = Path(os.environ.get("PEERS_DIR", ROOT / ".peers"))
+STAMP = ".built"
+AT_ONCE = 2  # pip unpacks with one core each; more only compete for the disk
+TAIL = 30
+
+
+class BuildError(Exception):
+    """One peer could not be built; the text says which command failed and how."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    requirements: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    """Further options of `pip install`."""
+    finish: Callable[[Path], None] | None = None
+    """What is left to do in the environment once pip is done."""
+    revision: int = 1
+    """To be raised when `finish` changes, so that built environments are built again."""
+
+    def stamp(self) -> str:
+        """Changes with everything the environment is made of, the interpreter included."""
+        parts = (*self.requirements, *self.options, sys.version, sys.base_prefix, str(self.revision))
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def lay_out_triton(home: Path) -> None:
+    """Make the backend directory: the wheel keeps the stub binaries apart, one for each version of Python."""
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    wheel = site_packages(home) / "pytriton" / "tritonserver"
+    stub = wheel / "python_backend_stubs" / version / "triton_python_backend_stub"
+    if not stub.exists():
+        raise BuildError(f"triton: its wheel has no python backend stub for Python {version}")
+    library = f"libpython{version}.so.1.0"
+    if not (Path(sysconfig.get_config_var("LIBDIR")) / library).exists():
+        raise BuildError(f"triton: its stub needs {library}, which this Python was built or installed without")
+    backend = home / "backends" / "python"
+    shutil.copytree(wheel / "backends" / "python", backend)
+    shutil.copy2(stub, backend)
+
+
+TABLE = (
+    Peer("umbridge", ("umbridge==1.2.10", "numpy==2.4.6")),
+    # tritonclient pins ml_dtypes below the version that the gateway uses.
+    Peer("tritonclient", ("tritonclient[http]==2.73.0", "aiohttp==3.14.5", "numpy==2.4.6", "ml_dtypes==0.5.4")),
+    # Only the server of pytriton's wheel is wanted, not the dependencies of its Python package.
+    Peer("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"), options=("--no-deps",), finish=lay_out_triton),
+)
+
+
+def python_of(name: str) -> Path:
+    """The interpreter of a peer's environment."""
+    return PEERS / name / "bin" / "python"
+
+
+def site_packages(home: Path) -> Path:
+    return home / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
+def is_built(peer: Peer) -> bool:
+    stamp = PEERS / peer.name / STAMP
+    return stamp.exists() and stamp.read_text() == peer.stamp()
+
+
+def require(name: str) -> Path:
+    """The folder of a built peer; an absent or outdated one is an error, so that no test passes by not running."""
+    peer = next(peer for peer in TABLE if peer.name == name)
+    if not is_built(peer):
+        raise BuildError(f"the peer {name!r} is absent or outdated in {PEERS}: run `make peers`")
+    return PEERS / name
+
+
+def build(peer: Peer) -> str:
+    """Build one peer unless it is there; the stamp comes last, so that a broken build is not taken for a whole one."""
+    if is_built(peer):
+        return f"{peer.name}: up to date"
+    home = PEERS / peer.name
+    shutil.rmtree(home, ignore_errors=True)
+    run(peer, sys.executable, "-m", "venv", str(home))
+    pip = (str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input")
+    run(peer, *pip, "install", "--quiet", *peer.options, *peer.requirements)
+    if peer.finish:
+        peer.finish(home)
+    (home / STAMP).write_text(peer.stamp())
+    return f"{peer.name}: built {', '.join(peer.requirements)}"
+
+
+def run(peer: Peer, *command: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    if done.returncode:
+        tail = "\n".join(f"    {line}" for line in done.stdout.splitlines()[-TAIL:])
+        raise BuildError(f"{peer.name}: `{' '.join(command)}` failed with status {done.returncode}:\n{tail}")
+
+
+def main(names: Sequence[str]) -> int:
+    """Build the peers named, or all; every failure is told, not only the first."""
+    unknown = set(names) - {peer.name for peer in TABLE}
+    if unknown:
+        print(f"no such peer: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    PEERS.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = [pool.submit(build, peer) for peer in TABLE if not names or peer.name in names]
+    failed = 0
+    for result in results:
+        try:
+            print(result.result())
+        except (BuildError, OSError) as error:
+            failed = 1
+            print(error, file=sys.stderr)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
