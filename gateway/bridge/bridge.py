@@ -19,7 +19,7 @@ from gateway.core.errors import (
     unsupported,
 )
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature, Tensor, TensorSpec
 from gateway.core.values import value
@@ -30,7 +30,8 @@ class Upstream:
     """The backend as the bridge sees it. `window`: how many rows of one batch may be on their way at once."""
 
     name: str
-    protocol: Protocol
+    protocol: str
+    traits: Traits
     handler: Handler
     signatures: Signatures
     window: int
@@ -48,7 +49,7 @@ class Bridge:
         self._client = client
         self._upstream = upstream
         self._opaque = settings.opaque and not any(
-            traits.untyped or traits.positional or traits.points for traits in (client.traits, upstream.protocol.traits)
+            traits.untyped or traits.positional or traits.points for traits in (client.traits, upstream.traits)
         )
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._infer,
@@ -96,7 +97,7 @@ class Bridge:
 
     async def _derive(self, request: Request) -> Response:
         asked = self._addressed(request)
-        if self._upstream.protocol.traits.derivatives:
+        if self._upstream.traits.derivatives:
             signature = of_derivative(await self._signature(asked), request.operation)
             return await self._fitted(request, asked, signature)
         asked = replace(asked, operation=Operation.INFER, model=self._companion_name(asked.model, request.operation))
@@ -106,11 +107,11 @@ class Bridge:
         return await self._fitted(request, asked, signature)
 
     async def _fitted(self, request: Request, asked: Request, signature: Signature) -> Response:
-        client, backend = self._client.traits, self._upstream.protocol.traits
+        client, backend = self._client.traits, self._upstream.traits
         fitted = fitting.fit_inputs(request.inputs, signature, self._settings, client, backend)
         outputs = names.requested(request.outputs, self._settings)
         fitting.check_requested(outputs, signature)
-        inputs = fitting.carried(fitted.inputs, self._upstream.protocol.name, backend)
+        inputs = fitting.carried(fitted.inputs, self._upstream.protocol, backend)
         asked = replace(asked, inputs=inputs, outputs=() if backend.points else outputs)
         if backend.points:
             response = await self._point_by_point(asked, signature, fitted)
@@ -177,11 +178,11 @@ class Bridge:
     def _check_version(self, version: str, request: Request) -> None:
         if not version:
             return
-        possible = self._upstream.protocol.traits.versions
+        possible = self._upstream.traits.versions
         if possible is None or not possible(version):
             raise not_found(
                 f"model {request.model!r} has no version {version!r}: backend {self._upstream.name!r}"
-                f' ({self._upstream.protocol.name}) has no such versions; `rewrite: {{version: ""}}` would drop it'
+                f' ({self._upstream.protocol}) has no such versions; `rewrite: {{version: ""}}` would drop it'
             )
 
     def _reply(self, response: Response, request: Request) -> Response:
@@ -260,7 +261,7 @@ class Bridge:
         )
 
     async def _offered(self, request: Request, signature: Signature) -> frozenset[Operation]:
-        if self._upstream.protocol.traits.derivatives:
+        if self._upstream.traits.derivatives:
             return signature.operations
         offered = {Operation.INFER}
         for operation in DERIVATIVES:
@@ -289,12 +290,12 @@ class Bridge:
             name=request.model,
             inputs=_renamed(inputs, settings.rename.inputs),
             outputs=outputs,
-            platform=signature.platform or self._upstream.protocol.traits.platform,
+            platform=signature.platform or self._upstream.traits.platform,
         )
 
     async def _companion_metadata(self, request: Request, operation: Operation) -> Signature:
         asked = self._addressed(request)
-        if not self._upstream.protocol.traits.derivatives:
+        if not self._upstream.traits.derivatives:
             companion = replace(asked, model=self._companion_name(asked.model, operation))
             answer = await self._upstream.handler(companion)
             assert isinstance(answer, Signature)
@@ -307,7 +308,7 @@ class Bridge:
 
     async def _companion_ready(self, request: Request, operation: Operation) -> bool:
         asked = self._addressed(request)
-        if self._upstream.protocol.traits.derivatives:
+        if self._upstream.traits.derivatives:
             signature = await self._upstream.signatures.get((asked.model, asked.version, ""))
             return operation in signature.operations and await self._model_ready(request)
         companion = replace(asked, model=self._companion_name(asked.model, operation))

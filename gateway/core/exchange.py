@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 
 from gateway.core.errors import (
     DecodeError,
@@ -15,7 +16,7 @@ from gateway.core.errors import (
 )
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
-from gateway.core.types import Answer, Message, Request
+from gateway.core.types import Answer, Headers, Message, Request
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
             be reached, broke off, or replied with something that is not its protocol.
     """
     message = protocol.encode_request(request, target)
+    if target.forward_headers:
+        message = _with_headers_of(request, message, target.forward_headers)
     try:
         reply = await connector.exchange(message)
     except TransportError as error:
@@ -92,6 +95,11 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
         raise _presentable(error, target) from error
+
+
+def _with_headers_of(request: Request, message: Message, names: tuple[str, ...]) -> Message:
+    forwarded = [(name.encode(), text.encode("latin-1")) for name in names for text in request.headers.all(name)]
+    return replace(message, headers=Headers([*message.headers.raw, *forwarded]))
 
 
 def _presentable(error: GatewayError, target: Target) -> GatewayError:

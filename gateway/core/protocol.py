@@ -45,6 +45,8 @@ class Target:
     flavor: str = ""
     batch: str = ""
     limits: Limits = DEFAULT_LIMITS
+    forward_headers: tuple[str, ...] = ()
+    """Headers of clients, in lower case, that the endpoint gets; it gets no other."""
 
 
 @value

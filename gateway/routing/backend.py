@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gateway.core.errors import TransportError
 from gateway.core.exchange import ask
@@ -126,7 +127,7 @@ class Backend:
 
 
 def _at(target: Target, address: str) -> Target:
-    return Target(target.backend, address, target.flavor, target.batch, target.limits)
+    return replace(target, address=address)
 
 
 def _host(peer: str) -> str:

@@ -1,0 +1,47 @@
+"""FastAPI applications on uvicorn, on sockets that the gateway bound itself."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from gateway.core.tasks import spawn
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: those are the gateway's."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+
+class AdminServer:
+    """Serves one application."""
+
+    def __init__(self, application: FastAPI) -> None:
+        config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", server_header=False)
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        """Accept connections on a bound socket."""
+        self._task = spawn(self._server.serve([sock]))
+        await self._server.accepting.wait()
+
+    async def stop(self) -> None:
+        """Close. Open connections are not waited for: what they ask for takes no time."""
+        if self._task is not None:
+            self._server.should_exit = self._server.force_exit = True
+            await self._task

@@ -1,0 +1,53 @@
+"""The status API: what runs, what waits, and where."""
+
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+
+class EndpointStatus(BaseModel):
+    """One address of a backend."""
+
+    address: str
+    in_flight: int
+    """Calls that were sent and not answered, those that their clients gave up included."""
+    reachable: bool
+    """Whether the last exchange reached it; true before the first."""
+
+
+class BackendStatus(BaseModel):
+    """A backend: where its calls run, and how many wait for a slot."""
+
+    protocol: str
+    max_in_flight: int
+    """Per endpoint; 0 is any number."""
+    waiting: int
+    endpoints: list[EndpointStatus]
+
+
+class ListenerStatus(BaseModel):
+    """Where clients arrive."""
+
+    address: str
+    protocols: list[str]
+
+
+class Status(BaseModel):
+    """The whole gateway."""
+
+    version: str
+    ready: bool
+    listeners: dict[str, ListenerStatus]
+    backends: dict[str, BackendStatus]
+
+
+def application(status: Callable[[], Status]) -> FastAPI:
+    """`GET /status`, and its OpenAPI description under `/openapi.json` and `/docs`."""
+    app = FastAPI(title="Inference gateway: status", version=status().version)
+
+    @app.get("/status")
+    async def read() -> Status:
+        return status()
+
+    return app

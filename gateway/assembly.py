@@ -1,0 +1,201 @@
+"""From a Config to the values that answer requests: backends, bridges, routes. Nothing here opens a socket."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.settings import Renames, RouteSettings
+from gateway.bridge.signatures import Signatures
+from gateway.config.models import BackendConfig, Config
+from gateway.config.policies import PolicyConfig
+from gateway.config.routes import MatchConfig, RouteConfig
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.protocol import Protocol, Target, Traits
+from gateway.core.transport import Connector, Destination, Handler
+from gateway.core.types import Answer, Request, ServerInfo, Translate
+from gateway.reference.handler import handler as reference_handler
+from gateway.reference.model import Model
+from gateway.registry import Policy
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.listing import BackendModels, Listed, Listing
+from gateway.routing.router import Conditions, Route, Router
+
+ROWS_AT_ONCE = 16
+"""Of one batch, towards a backend that says no limit."""
+
+IN_PROCESS = Traits(derivatives=True)
+"""The reference models: named, typed and batched tensors, and derivatives as operations."""
+
+Connect = Callable[[str, Protocol, BackendConfig], Connector]
+Ready = Callable[[], bool]
+
+
+class Assembly:
+    """The gateway of one Config: its backends and its Router."""
+
+    def __init__(
+        self,
+        config: Config,
+        protocols: Mapping[str, Protocol],
+        policies: Mapping[str, Policy],
+        connect: Connect,
+        clock: Callable[[], float],
+        info: ServerInfo,
+        ready: Ready,
+    ) -> None:
+        self._protocols = protocols
+        self._policies = policies
+        self._connect = connect
+        self._clock = clock
+        self.endpoints: dict[tuple[str, str], Endpoint] = {}
+        self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
+        self._upstreams = {name: self._upstream(name, each) for name, each in config.backends.items()}
+        served = {listener.name: listener.protocols for listener in config.listeners}
+        self.router = self._router(config.routes, served, info, ready)
+
+    def _backend(self, name: str, config: BackendConfig) -> Backend:
+        protocol = self._protocols[config.protocol]
+        endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
+        limit = protocol.traits.max_in_flight if config.max_in_flight is None else config.max_in_flight
+        target = Target(name, limits=config.limits, forward_headers=config.forward_headers)
+        return Backend(target, protocol, endpoints, limit)
+
+    def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
+        """One Endpoint for each (protocol, address), shared by the backends that name it."""
+        key = protocol.name, address
+        if key not in self.endpoints:
+            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config))
+        return self.endpoints[key]
+
+    def _upstream(self, name: str, config: BackendConfig) -> Upstream:
+        backend = self.backends[name]
+        protocol = backend.protocol
+        handler = wrapped(backend, config.policies, self._policies)
+        signatures = Signatures(handler, protocol.traits, self._clock)
+        backend.on_recovery(signatures.drop_all)
+        window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
+        return Upstream(name, protocol.name, protocol.traits, handler, signatures, window)
+
+    def _router(
+        self, configs: Sequence[RouteConfig], served: Mapping[str, Sequence[str]], info: ServerInfo, ready: Ready
+    ) -> Router:
+        names = {name for protocols in served.values() for name in protocols}
+        clients = [self._protocols[name] for name in sorted(names)]
+        routes = [self._route(config, clients) for config in configs]
+        models = {name: BackendModels(each.handler, self._clock) for name, each in self._upstreams.items()}
+        listed = [self._listed(config, clients, models) for config in configs]
+        return Router(routes, server_destinations(Listing(listed, one_point(clients)), info, ready))
+
+    def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
+        upstream, settings = self._upstreams[config.backend], route_settings(config)
+        bridges = {client.name: Bridge(settings, client, upstream) for client in _matched(config, clients)}
+
+        def policed(handler: Handler) -> Handler:
+            return wrapped(handler, config.policies, self._policies)
+
+        return route(conditions(config.match), bridges, settings.translate, policed)
+
+    def _listed(self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]) -> Listed:
+        upstream = self._upstreams[config.backend]
+
+        async def claims(model: str) -> frozenset[Operation]:
+            return (await upstream.signatures.get((model, "", ""))).operations
+
+        return Listed(
+            conditions(config.match),
+            frozenset(client.name for client in _matched(config, clients)),
+            models[config.backend],
+            config.rewrite.model,
+            claims if upstream.traits.derivatives else None,
+        )
+
+
+def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[[], float], info: ServerInfo) -> Router:
+    """The Router of a reference server: one route for each model, over one protocol."""
+    handler = reference_handler(models, points=client.traits.points)
+    upstream = Upstream(
+        "reference", "python", IN_PROCESS, handler, Signatures(handler, IN_PROCESS, clock), ROWS_AT_ONCE
+    )
+    bridge = Bridge(RouteSettings(), client, upstream)
+    routes = [
+        route(Conditions(model=model.name), {client.name: bridge}, Translate(), lambda each: each) for model in models
+    ]
+
+    async def listed(request: Request) -> Answer:
+        return await handler(request)
+
+    return Router(routes, server_destinations(listed, info, lambda: True))
+
+
+def route(
+    when: Conditions, bridges: Mapping[str, Bridge], translate: Translate, policed: Callable[[Handler], Handler]
+) -> Route:
+    """A Route to `bridges`, one for each client protocol, and to the companions of their models."""
+    whole = {name: Destination(policed(bridge), translate) for name, bridge in bridges.items()}
+    companions = {
+        (name, operation): Destination(policed(bridge.companion(operation)), translate)
+        for name, bridge in bridges.items()
+        for operation in DERIVATIVES
+    }
+    return Route(when, whole, companions)
+
+
+def server_destinations(listing: Handler, info: ServerInfo, ready: Ready) -> dict[Operation, Destination]:
+    """What is asked of the gateway itself."""
+    return {
+        Operation.LIVE: Destination(local=lambda request: True),
+        Operation.READY: Destination(local=lambda request: ready()),
+        Operation.SERVER_METADATA: Destination(local=lambda request: info),
+        Operation.MODELS: Destination(listing),
+    }
+
+
+def one_point(protocols: Iterable[Protocol]) -> frozenset[str]:
+    """The protocols whose clients know derivatives as operations, and need no companions in a list."""
+    return frozenset(protocol.name for protocol in protocols if protocol.traits.derivatives)
+
+
+def conditions(match: MatchConfig) -> Conditions:
+    """`match` as the Router takes it."""
+    return Conditions(
+        match.listener or "",
+        match.protocol or "",
+        match.path or "",
+        match.model or "",
+        match.version or "",
+        match.operation,
+        tuple((name.lower(), text) for name, text in match.header.items()),
+    )
+
+
+def route_settings(config: RouteConfig) -> RouteSettings:
+    """What the Bridge needs of a route."""
+    translate = config.translate
+    return RouteSettings(
+        model=config.rewrite.model,
+        version=config.rewrite.version,
+        signature=config.signature,
+        cast=translate.cast,
+        max_rows=translate.max_rows,
+        operations=translate.companions,
+        rename=Renames(
+            tuple((pair.client, pair.backend) for pair in translate.rename.inputs),
+            tuple((pair.client, pair.backend) for pair in translate.rename.outputs),
+        ),
+        constants=translate.constants,
+        select=translate.select,
+        order=translate.order,
+        drop=frozenset(translate.drop),
+        translate=translate.for_codecs,
+    )
+
+
+def wrapped(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping[str, Policy]) -> Handler:
+    """`handler` within its policies, the first one outermost."""
+    for config in reversed(configs):
+        handler = policies[config.name].wrap(handler, config.settings)
+    return handler
+
+
+def _matched(config: RouteConfig, clients: Iterable[Protocol]) -> list[Protocol]:
+    return [client for client in clients if config.match.protocol in (None, client.name)]
