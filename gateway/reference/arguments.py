@@ -1,0 +1,107 @@
+"""A request's tensors in the order in which the model takes them, checked against its Signature."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError, invalid_input
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.types import Request, Signature, Tensor, TensorSpec
+from gateway.reference.model import Argument, Arguments, describe, is_batch
+
+
+def arrange(request: Request, signature: Signature) -> Arguments:
+    """The inputs in the order of `signature`, then what the request's operation adds to them, in DERIVATIVES' order.
+
+    A Signature without inputs takes any tensors, in the request's order.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming the tensor: missing, unknown, given twice, not the Signature's datatype or
+            shape, a different number of rows, a position out of range.
+    """
+    given = {tensor.name: tensor for tensor in request.inputs}
+    if len(given) != len(request.inputs):
+        raise _given_twice(request.inputs, signature)
+    if not signature.inputs:
+        return request.inputs
+    inputs = [_take(given, spec, signature) for spec in signature.inputs]
+    arguments: list[Argument] = [*inputs]
+    if request.operation in DERIVATIVES:
+        arguments += _take_derivative(request.operation, given, inputs, signature)
+    if given:
+        raise _unknown(given, request.operation, signature)
+    if len(arguments) > 1:
+        _check_rows(arguments, inputs, signature)
+    return tuple(arguments)
+
+
+def _take(given: dict[str, Tensor], spec: TensorSpec, signature: Signature) -> Tensor:
+    """Takes the tensor that `spec` describes out of `given`."""
+    tensor = given.pop(spec.name, None)
+    if tensor is None:
+        expected = describe(spec.datatype, spec.shape)
+        raise invalid_input(f"input {spec.name!r} of model {signature.name!r} is missing; expected {expected}")
+    if tensor.datatype is spec.datatype and fits(tensor.shape, spec.shape):
+        return tensor
+    got, expected = describe(tensor.datatype, tensor.shape), describe(spec.datatype, spec.shape)
+    raise invalid_input(f"input {spec.name!r} of model {signature.name!r} is {got}; expected {expected}")
+
+
+def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
+    """Whether `shape` has the rank and the sizes that `declared` fixes."""
+    return len(shape) == len(declared) and all(
+        size == wanted or wanted == -1 for size, wanted in zip(shape, declared, strict=True)
+    )
+
+
+def _take_derivative(
+    operation: Operation, given: dict[str, Tensor], inputs: list[Tensor], signature: Signature
+) -> list[Argument]:
+    names = DERIVATIVES[operation]
+    positions = {name: _position(given.pop(name, None), name, signature) for name in names if name in INDEX_TENSORS}
+    # of the two positions of ApplyHessian the second is the one whose vector it is applied to
+    applied_to = inputs[positions.get("in_wrt2", positions.get("in_wrt", 0))]
+    vectors = {
+        "sens": TensorSpec("sens", Datatype.FP64, signature.outputs[positions["out_wrt"]].shape),
+        "vec": TensorSpec("vec", Datatype.FP64, applied_to.shape),
+    }
+    return [positions[name] if name in positions else _take(given, vectors[name], signature) for name in names]
+
+
+def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
+    """The position that an index tensor holds: INT64, `[1]` for all rows or `[B,1]` where all rows have the same."""
+    if tensor is None or tensor.elements == 0:
+        return 0
+    if tensor.datatype is not Datatype.INT64:
+        raise invalid_input(f"{name} of model {signature.name!r} is {tensor.datatype}; expected INT64")
+    values = np.unique(tensor.array).tolist()
+    if len(values) > 1:
+        raise invalid_input(f"{name} of model {signature.name!r} differs between rows ({values[0]} and {values[1]})")
+    count = len(signature.outputs if name == "out_wrt" else signature.inputs)
+    if not 0 <= values[0] < count:
+        raise invalid_input(f"{name} of model {signature.name!r} is {values[0]}; expected 0 to {count - 1}")
+    return int(values[0])
+
+
+def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Signature) -> None:
+    """Batched tensors must have equally many rows; `sens` and `vec` are batched where the model's inputs are."""
+    batched = [tensor for tensor, spec in zip(inputs, signature.inputs, strict=True) if is_batch(spec.shape)]
+    if not batched:
+        return
+    vectors = [item for item in arguments[len(inputs) :] if isinstance(item, Tensor)]
+    rows = {tensor.name: tensor.shape[0] for tensor in [*batched, *vectors] if tensor.shape}
+    if len(set(rows.values())) > 1:
+        listed = ", ".join(f"{name} has {count}" for name, count in rows.items())
+        raise invalid_input(f"the inputs of model {signature.name!r} must have the same number of rows: {listed}")
+
+
+def _given_twice(inputs: Sequence[Tensor], signature: Signature) -> GatewayError:
+    names = [tensor.name for tensor in inputs]
+    twice = next(name for name in names if names.count(name) > 1)
+    return invalid_input(f"input {twice!r} of model {signature.name!r} is given twice")
+
+
+def _unknown(left: dict[str, Tensor], operation: Operation, signature: Signature) -> GatewayError:
+    expected = ", ".join([*(spec.name for spec in signature.inputs), *DERIVATIVES.get(operation, ())])
+    return invalid_input(f"model {signature.name!r} has no input {next(iter(left))!r}; its inputs are {expected}")

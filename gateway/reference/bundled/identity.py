@@ -1,0 +1,23 @@
+"""`identity`: every input comes back as the output of the same name, whatever its datatype and shape.
+
+Its Signature is empty, for any tensors; one-point protocols are shown `x` FP64 `[-1, 2]`.
+"""
+
+from gateway.core.operations import Operation
+from gateway.core.types import Tensor
+from gateway.reference.declaration import specs
+from gateway.reference.model import Arguments, Config, Outputs, build
+
+
+def _echo(arguments: Arguments, config: Config) -> Outputs:
+    # without the input's parameters: they are about the request
+    return tuple(
+        Tensor(item.name, item.datatype, item.shape, item.data, item.content_type)
+        for item in arguments
+        if isinstance(item, Tensor)
+    )
+
+
+_POINT = specs([("x", "FP64", [-1, 2])], "tensor")
+
+identity = build("identity", {Operation.INFER: _echo}, points=(_POINT, _POINT))

@@ -1,0 +1,119 @@
+"""Any Python callable as a model: positional arrays in, an array or a tuple of arrays out."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from gateway.core.errors import GatewayError
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.types import Signature
+from gateway.core.values import value
+from gateway.reference.declaration import Declaration, declaration
+from gateway.reference.failures import model_error
+from gateway.reference.model import Arguments, Config, Function, Model, Outputs, build
+from gateway.reference.results import expected_outputs, tensors
+
+
+def from_callable(name: str, function: Callable[..., Any]) -> Model:
+    """A Model of `function`, with what its `@signature` declares.
+
+    A coroutine function is awaited on the event loop; others run in threads, `workers` at once, so that a slow one
+    holds up nothing else. The arrays are copies that the callable may write to.
+
+    Raises:
+        ValueError: it cannot be called with as many arrays as it declares.
+    """
+    declared = declaration(function)
+    computed = {Operation.INFER: function, **dict(declared.derivatives)}
+    for operation, callable_ in computed.items():
+        _check_parameters(callable_, _count(operation, declared), name)
+    signature = Signature(declared.inputs, declared.outputs, name=name)
+    workers = ThreadPoolExecutor(declared.workers, thread_name_prefix=f"model-{name}")
+    functions = {
+        key: _function(_Call(key, item, takes_config(item), signature), workers) for key, item in computed.items()
+    }
+    configurable = any(map(takes_config, computed.values()))
+    return build(name, functions, declared.inputs, declared.outputs, configurable=configurable)
+
+
+@value
+class _Call:
+    """One operation of a callable."""
+
+    operation: Operation
+    function: Callable[..., Any]
+    configurable: bool
+    signature: Signature
+
+    def start(self, arguments: Arguments, config: Config) -> Any:
+        """What the callable returns for copies of the arguments."""
+        copies = [item if isinstance(item, int) else np.array(item.array) for item in arguments]
+        return self.function(*copies, config=config) if self.configurable else self.function(*copies)
+
+    def finish(self, results: object, arguments: Arguments) -> Outputs:
+        expected = expected_outputs(self.operation, arguments, self.signature)
+        return tensors(results, expected, self.signature.name)
+
+
+def _function(call: _Call, workers: Executor) -> Function:
+    return _on_the_loop(call) if is_async(call.function) else _in_a_thread(call, workers)
+
+
+def _on_the_loop(call: _Call) -> Function:
+    async def compute(arguments: Arguments, config: Config) -> Outputs:
+        return call.finish(await call.start(arguments, config), arguments)
+
+    return compute
+
+
+def _in_a_thread(call: _Call, workers: Executor) -> Function:
+    def compute(arguments: Arguments, config: Config) -> Outputs:
+        try:
+            return call.finish(call.start(arguments, config), arguments)
+        except GatewayError:
+            raise
+        # translated here: a StopIteration that leaves the thread would leave its future pending for ever
+        except (Exception, SystemExit) as error:
+            raise model_error(call.signature.name, error) from error
+
+    def submit(arguments: Arguments, config: Config) -> Awaitable[Outputs]:
+        return asyncio.get_running_loop().run_in_executor(workers, compute, arguments, config)
+
+    return submit
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine; also of instances whose `__call__` is `async`."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def takes_config(function: Callable[..., Any]) -> bool:
+    """Whether it has a parameter named `config`."""
+    return "config" in _parameters(function)
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:  # some built-in functions do not tell
+        return {}
+
+
+def _count(operation: Operation, declared: Declaration) -> int:
+    return len(declared.inputs) + len(DERIVATIVES.get(operation, ()))
+
+
+def _check_parameters(function: Callable[..., Any], count: int, name: str) -> None:
+    parameters = _parameters(function)
+    if not count or not parameters:
+        return
+    keywords: dict[str, object] = {"config": {}} if "config" in parameters else {}
+    try:
+        inspect.signature(function).bind(*range(count), **keywords)
+    except TypeError as error:
+        title = getattr(function, "__name__", repr(function))
+        raise ValueError(f"model {name!r}: {title}() cannot be called with {count} arrays: {error}") from error

@@ -1,0 +1,127 @@
+"""What a Python callable says of itself: names, datatypes and shapes, checked where they are written."""
+
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeAlias, TypeVar
+
+from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.types import MAX_RANK, TensorSpec
+from gateway.core.values import value
+from gateway.reference.model import Specs
+
+Row: TypeAlias = tuple[str, str, Sequence[int]]
+"""Name, datatype and shape: `("theta", "FP64", [-1, 2])`."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ATTRIBUTE = "__gateway_signature__"
+
+
+@value
+class Declaration:
+    """`derivatives` are the callables that compute them; `workers` how many calls may run at once."""
+
+    inputs: Specs = ()
+    outputs: Specs = ()
+    derivatives: tuple[tuple[Operation, Callable[..., Any]], ...] = ()
+    workers: int = 1
+
+
+UNDECLARED = Declaration()
+
+
+def signature(
+    *,
+    inputs: Iterable[Row],
+    outputs: Iterable[Row],
+    gradient: Callable[..., Any] | None = None,
+    apply_jacobian: Callable[..., Any] | None = None,
+    apply_hessian: Callable[..., Any] | None = None,
+    workers: int = 1,
+) -> Callable[[F], F]:
+    """Declares what a callable takes and gives; it stays the callable it was.
+
+    Each row is name, datatype and shape, -1 for a free dimension: `("theta", "FP64", [-1, 2])` is a batch of rows of 2.
+    The callable gets one array per input, in order, and returns one per output: an array, or a tuple of them. A
+    parameter named `config` gets UM-Bridge's config, a dict.
+
+    The derivatives get the inputs too, and then, for input i `[B, n_i]` and output o `[B, m_o]`:
+
+    - `gradient(*inputs, out_wrt, in_wrt, sens)`: `sens` `[B, m_out_wrt]`, returns `[B, n_in_wrt]`;
+    - `apply_jacobian(*inputs, out_wrt, in_wrt, vec)`: `vec` `[B, n_in_wrt]`, returns `[B, m_out_wrt]`;
+    - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)`: `vec` `[B, n_in_wrt2]`, returns `[B, n_in_wrt1]`;
+
+    where `sens`, `vec` and what is returned are FP64 and positions are zero-based ints.
+
+    `workers` is how many calls may run at once, each in a thread of its own: 1 suits models that are not thread-safe.
+    Callables that are coroutine functions run on the event loop, any number at once.
+
+    Raises:
+        ValueError: no such datatype, a name twice, a shape that is none, no inputs or no outputs.
+    """
+    offered = zip(DERIVATIVES, (gradient, apply_jacobian, apply_hessian), strict=True)
+    derivatives = tuple((operation, function) for operation, function in offered if function is not None)
+    declared = Declaration(specs(inputs, "input"), specs(outputs, "output"), derivatives, workers)
+    _refuse_reserved_names(declared)
+    if workers < 1:
+        raise ValueError(f"workers is {workers}; expected 1 or more")
+
+    def declare(function: F) -> F:
+        setattr(function, _ATTRIBUTE, declared)
+        return function
+
+    return declare
+
+
+def declaration(function: Callable[..., Any]) -> Declaration:
+    """What `@signature` declared of `function`; UNDECLARED without it."""
+    found = getattr(function, _ATTRIBUTE, UNDECLARED)
+    assert isinstance(found, Declaration)
+    return found
+
+
+def specs(rows: Iterable[Row], what: str) -> Specs:
+    """The TensorSpecs of `rows`. Raises ValueError, naming the row, for one that is none."""
+    found = tuple(_spec(row, what) for row in rows)
+    if not found:
+        raise ValueError(f"a signature needs at least one {what}")
+    names = [spec.name for spec in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{what} {twice!r} is declared twice")
+    return found
+
+
+def _spec(row: Row, what: str) -> TensorSpec:
+    try:
+        name, datatype, shape = row
+    except (TypeError, ValueError) as error:
+        raise ValueError(f'{what} {row!r}: expected name, datatype and shape, as ("x", "FP64", [-1, 2])') from error
+    if not (isinstance(name, str) and name):
+        raise ValueError(f"{what} {row!r}: the name is {name!r}, expected text")
+    return TensorSpec(name, _datatype(datatype, f"{what} {name!r}"), _shape(shape, f"{what} {name!r}"))
+
+
+def _datatype(name: str, where: str) -> Datatype:
+    found = DATATYPES.get(name)
+    if found is None:
+        near = get_close_matches(str(name).upper(), DATATYPES, 1)
+        expected = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(DATATYPES)}"
+        raise ValueError(f"{where}: no datatype {name!r}; {expected}")
+    return found
+
+
+def _shape(shape: Sequence[int], where: str) -> tuple[int, ...]:
+    whole = isinstance(shape, list | tuple) and all(type(size) is int and size >= -1 for size in shape)
+    if not whole or len(shape) > MAX_RANK:
+        raise ValueError(f"{where}: the shape is {shape!r}; expected at most {MAX_RANK} sizes, -1 for a free one")
+    return tuple(shape)
+
+
+def _refuse_reserved_names(declared: Declaration) -> None:
+    names = {spec.name for spec in declared.inputs}
+    for operation, _ in declared.derivatives:
+        taken = names.intersection(DERIVATIVES[operation])
+        if taken:
+            raise ValueError(f"input {min(taken)!r} has the name of a tensor of {operation.value}; choose another")

@@ -1,0 +1,136 @@
+"""The reference models as a Handler."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import orjson
+
+from gateway.core.errors import GatewayError, invalid_input, not_found, unsupported
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol
+from gateway.core.transport import Handler
+from gateway.core.types import Answer, ModelEntry, Request, Response
+from gateway.reference.arguments import arrange
+from gateway.reference.failures import model_error
+from gateway.reference.model import VERSION, Config, Function, Model, Outputs
+
+_NO_CONFIG: Config = {}
+
+_ANSWERS: Mapping[Operation, Callable[[Model], Answer]] = {
+    Operation.METADATA: lambda model: model.signature,
+    Operation.MODEL_READY: lambda model: True,
+    Operation.CONFIG: lambda model: {},
+}
+
+
+def check(models: Sequence[Model], protocol: Protocol) -> None:
+    """Whether one server can have `models` over `protocol`.
+
+    Raises:
+        ValueError: it cannot: two have the same name, or a one-point protocol would have to show sizes that nothing
+            tells.
+    """
+    names = [model.name for model in models]
+    for model in models:
+        if names.count(model.name) > 1:
+            raise ValueError(f"two models are named {model.name!r}; one server serves each name once")
+        if protocol.traits.points and model.points is None:
+            raise ValueError(f"model {model.name!r} cannot be served over {protocol.name}: {_obstacle(model)}")
+
+
+def _obstacle(model: Model) -> str:
+    if not model.signature.inputs:
+        return "its sizes are unknown; declare them with @gateway.reference.signature(inputs=[..], outputs=[..])"
+    return "it needs inputs and outputs that are numbers, of a fixed size in each row"
+
+
+def handler(models: Sequence[Model], *, points: bool = False) -> Handler:
+    """Answers `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` for `models`.
+
+    `points`: models are what one-point protocols are shown; `check` tells whether they all can be.
+
+    The Handler raises:
+        GatewayError: NOT_FOUND for a model or version it does not have; UNIMPLEMENTED for an operation that the model
+            does not offer; INVALID_ARGUMENT for tensors, outputs or parameters that do not fit; INTERNAL (model-error)
+            for an exception of the model, (invalid-output) for results that are not what the model declared.
+    """
+    served = {model.name: _as_points(model) if points else model for model in models}
+    entries = tuple(ModelEntry(name, VERSION, "READY") for name in served)
+
+    async def handle(request: Request) -> Answer:
+        if request.operation is Operation.MODELS:
+            return entries
+        model = _find(served, request)
+        function = model.functions.get(request.operation)
+        if function is not None:
+            return await _compute(function, model, request)
+        tell = _ANSWERS.get(request.operation)
+        if tell is None:
+            raise _not_offered(model, request.operation)
+        return tell(model)
+
+    return handle
+
+
+def _as_points(model: Model) -> Model:
+    if model.points is None:
+        raise ValueError(f"model {model.name!r} cannot be served to one-point protocols: {_obstacle(model)}")
+    return replace(model, signature=model.points)
+
+
+def _find(served: Mapping[str, Model], request: Request) -> Model:
+    model = served.get(request.model)
+    if model is None:
+        raise not_found(f"no model {request.model!r}; this server has {', '.join(served)}")
+    if request.version not in ("", VERSION):
+        raise not_found(f"model {model.name!r} has no version {request.version!r}; it has {VERSION}")
+    return model
+
+
+async def _compute(function: Function, model: Model, request: Request) -> Response:
+    arguments = arrange(request, model.signature)
+    config = _config(request, model) if request.parameters else _NO_CONFIG
+    try:
+        outputs = function(arguments, config)
+        if not isinstance(outputs, tuple):
+            outputs = await outputs
+    except GatewayError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise model_error(model.name, error) from error
+    if request.outputs:
+        outputs = _select(outputs, request, model)
+    return Response(outputs, model.name, VERSION, request.id)
+
+
+def _config(request: Request, model: Model) -> Config:
+    """The request parameter `config`: JSON text of an object."""
+    for name in request.parameters:
+        if name != "config":
+            raise invalid_input(f"model {model.name!r} takes no parameter {name!r}")
+    text = request.parameters["config"]
+    try:
+        config = orjson.loads(text) if isinstance(text, str) else None
+    except orjson.JSONDecodeError as error:
+        raise invalid_input(f"parameter 'config' of model {model.name!r} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise invalid_input(f"parameter 'config' of model {model.name!r} must be the text of a JSON object")
+    if config and not model.configurable:
+        raise invalid_input(f"model {model.name!r} takes no config; got {', '.join(map(repr, config))}")
+    return config
+
+
+def _select(outputs: Outputs, request: Request, model: Model) -> Outputs:
+    """The outputs that were asked for, in that order."""
+    by_name = {tensor.name: tensor for tensor in outputs}
+    for wanted in request.outputs:
+        if wanted.name not in by_name:
+            raise invalid_input(
+                f"model {model.name!r} has no output {wanted.name!r}; its outputs are {', '.join(by_name)}"
+            )
+    return tuple(by_name[wanted.name] for wanted in request.outputs)
+
+
+def _not_offered(model: Model, operation: Operation) -> GatewayError:
+    offered = ", ".join(sorted(operation.value for operation in model.functions))
+    return unsupported(f"model {model.name!r} offers no {operation.value}; it offers {offered}")

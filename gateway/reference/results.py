@@ -1,0 +1,128 @@
+"""What a Python callable returned, as Tensors that are what it declared."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway.core.casting import cast
+from gateway.core.datatypes import WIDENINGS, Datatype
+from gateway.core.errors import DecodeError, invalid_output
+from gateway.core.operations import Operation
+from gateway.core.types import Shape, Signature, Tensor, TensorSpec, datatype_of, tensor
+from gateway.reference.arguments import fits
+from gateway.reference.model import DERIVATIVE_OUTPUTS, Arguments, Outputs, Specs, describe, is_batch
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+def tensors(results: object, expected: Specs, model: str) -> Outputs:
+    """The Tensors of `results`: one thing that numpy makes an array of, or a tuple of them. Copied, since a model may
+    use its arrays again. Without `expected` they are `output0`.. of the datatype and shape they have.
+
+    Arrays pass where the expected datatype holds every value of theirs, Python's own numbers where it holds them.
+
+    Raises:
+        GatewayError: INTERNAL (invalid-output) naming the output: too few, too many, another datatype or shape.
+    """
+    several = results if isinstance(results, tuple) else (results,)
+    if not expected:
+        return tuple(_of_any(result, f"output{at}", model) for at, result in enumerate(several))
+    if len(several) != len(expected):
+        names = ", ".join(spec.name for spec in expected)
+        raise invalid_output(f"model {model!r} returned {len(several)} outputs; expected {len(expected)}: {names}")
+    return tuple(_of_spec(result, spec, model) for result, spec in zip(several, expected, strict=True))
+
+
+def expected_outputs(operation: Operation, arguments: Arguments, signature: Signature) -> Specs:
+    """What `operation` must return for `arguments`: as many rows as they have."""
+    rows = _rows(arguments, signature)
+    if operation is Operation.INFER:
+        return tuple(TensorSpec(spec.name, spec.datatype, _with(rows, spec.shape)) for spec in signature.outputs)
+    [output] = DERIVATIVE_OUTPUTS
+    out_wrt, in_wrt = arguments[len(signature.inputs) :][:2]
+    assert isinstance(out_wrt, int)
+    assert isinstance(in_wrt, int)
+    if operation is Operation.APPLY_JACOBIAN:
+        return (TensorSpec(output.name, output.datatype, _with(rows, signature.outputs[out_wrt].shape)),)
+    by = arguments[in_wrt]
+    assert isinstance(by, Tensor)
+    return (TensorSpec(output.name, output.datatype, by.shape),)
+
+
+def _rows(arguments: Arguments, signature: Signature) -> int:
+    """How many rows the batched inputs have; -1 if none is batched."""
+    pairs = zip(arguments, signature.inputs, strict=False)  # the arguments go on with those of a derivative
+    return next((item.shape[0] for item, spec in pairs if isinstance(item, Tensor) and is_batch(spec.shape)), -1)
+
+
+def _with(rows: int, shape: Shape) -> Shape:
+    return (rows, *shape[1:]) if is_batch(shape) else shape
+
+
+def _of_any(result: object, name: str, model: str) -> Tensor:
+    array = _array(result, name, model)
+    if array.dtype.kind in "SU":
+        array = _array(result, name, model, object)
+    datatype = _datatype(array, name, model)
+    _check_elements(array, datatype, name, model)
+    return tensor(name, array, datatype)
+
+
+def _of_spec(result: object, spec: TensorSpec, model: str) -> Tensor:
+    array = _array(result, spec.name, model, object if spec.datatype is Datatype.BYTES else None)
+    if not fits(array.shape, spec.shape):
+        got, expected = list(array.shape), list(spec.shape)
+        raise invalid_output(f"output {spec.name!r} of model {model!r} has shape {got}; expected {expected}")
+    _check_elements(array, spec.datatype, spec.name, model)
+    if hasattr(result, "dtype"):
+        _check_datatype(array, spec, model)
+    else:
+        array = _from_python(array, spec, model)
+    return tensor(spec.name, array, spec.datatype)
+
+
+def _array(result: object, name: str, model: str, dtype: type | None = None) -> Array:
+    """A copy of `result`. Text needs the dtype `object`: numpy's own drops NULs at the end."""
+    try:
+        return np.array(result, dtype)
+    except Exception as error:  # ragged lists, and whatever an object's own __array__ raises
+        raise invalid_output(f"output {name!r} of model {model!r} is no array: {error}") from error
+
+
+def _datatype(array: Array, name: str, model: str) -> Datatype:
+    try:
+        return datatype_of(array.dtype)
+    except TypeError as error:
+        raise invalid_output(f"output {name!r} of model {model!r}: {error}") from error
+
+
+def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
+    """An array has a datatype of its own: it must be the expected one, or one that it holds."""
+    datatype = _datatype(array, spec.name, model)
+    if spec.datatype not in WIDENINGS[datatype]:
+        raise invalid_output(
+            f"output {spec.name!r} of model {model!r} is {describe(datatype, array.shape)}; expected {spec.datatype}, "
+            f"which does not hold every {datatype}: convert it in the model"
+        )
+
+
+def _from_python(array: Array, spec: TensorSpec, model: str) -> Array:
+    """Python's own values have no datatype: numbers must fit the expected one by value."""
+    if array.dtype.name in ("int64", "uint64", "float64"):
+        try:
+            return cast(array, spec.datatype, f"output {spec.name!r} of model {model!r}")
+        except DecodeError as error:
+            raise invalid_output(str(error)) from error
+    _check_datatype(array, spec, model)
+    return array
+
+
+def _check_elements(array: Array, datatype: Datatype, name: str, model: str) -> None:
+    """The elements of an object array must be text or bytes."""
+    if datatype is not Datatype.BYTES or array.dtype.kind != "O":
+        return
+    wrong = next((item for item in array.flat if not isinstance(item, str | bytes)), None)
+    if wrong is not None:
+        raise invalid_output(
+            f"output {name!r} of model {model!r} holds a {type(wrong).__name__}; expected str or bytes"
+        )
