@@ -1,0 +1,5 @@
+"""V2, the Open Inference Protocol of KServe, Triton and MLServer."""
+
+from gateway.protocols.v2.rest import V2_REST
+
+PROTOCOLS = (V2_REST,)

@@ -1,0 +1,76 @@
+"""V2's parameters: "key/value pairs" of "string, number, or boolean" on a request, a response and each tensor."""
+
+from math import isfinite
+from reprlib import repr as shown
+
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.types import Parameters, ParameterValue
+
+_INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
+
+CONSUMED = frozenset({"binary_data_output", "priority", "timeout", "triton_enable_empty_final_response"})
+"""Request parameters that are meant for the server that reads them, and go no further. Triton refuses the last one over
+REST, though perf_analyzer puts it on every call."""
+
+
+def read_parameters(given: object, what: str, *, nulls: bool = False) -> dict[str, ParameterValue]:
+    """The parameters in `given`, a JSON object or nothing. `nulls`: null is absent, as in KServe's replies.
+
+    Raises:
+        DecodeError: not an object; naming its key, a value that is no string, 64-bit integer, finite number or boolean.
+    """
+    if given is None:
+        return {}
+    if type(given) is not dict:
+        raise DecodeError(f"{what}: parameters must be an object, not {shown(given)}")
+    return {key: _read(key, each, what) for key, each in given.items() if not (nulls and each is None)}
+
+
+def _read(key: str, given: object, what: str) -> ParameterValue:
+    if isinstance(given, str | bool):
+        return given
+    if isinstance(given, int) and _INT64_MIN <= given <= _UINT64_MAX:
+        return given
+    if isinstance(given, float) and isfinite(given):
+        return given
+    raise DecodeError(
+        f"{what}: parameter {shown(key)} must be a string, a finite number of at most 64 bits or a boolean, "
+        f"not {'null' if given is None else shown(given)}"
+    )
+
+
+def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> bool | None:
+    """Remove `key` and give its value; None without one. Raises DecodeError where it is no boolean."""
+    flag = parameters.pop(key, None)
+    if flag is not None and not isinstance(flag, bool):
+        raise DecodeError(f"{what}: parameter {key} must be true or false, not {shown(flag)}")
+    return flag
+
+
+def take_timeout(parameters: dict[str, ParameterValue], what: str) -> float | None:
+    """Remove `timeout`, in microseconds as Triton has it, and give it in seconds; None without one or for 0."""
+    timeout = parameters.pop("timeout", None)
+    if timeout is None:
+        return None
+    if type(timeout) is not int or timeout < 0:
+        raise DecodeError(f"{what}: parameter timeout must be an integer number of microseconds, not {shown(timeout)}")
+    return timeout / 1e6 or None
+
+
+def refuse_shared_memory(parameters: Parameters, what: str) -> None:
+    """Raises DecodeError for `shared_memory_*`: a region on the client's machine means nothing behind a gateway."""
+    for key in parameters:
+        if key.startswith("shared_memory_"):
+            raise DecodeError(f"{what}: {key} cannot cross the gateway; send the tensor's data in the request")
+
+
+def writable(parameters: Parameters, what: str) -> Parameters:
+    """`parameters` as they go into JSON, which has no word for the NaN and infinities that other wires carry.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming the key.
+    """
+    for key, given in parameters.items():
+        if isinstance(given, float) and not isfinite(given):
+            raise invalid_input(f"{what}: parameter {key!r} is {given}, which JSON cannot carry")
+    return parameters

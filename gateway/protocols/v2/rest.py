@@ -1,0 +1,169 @@
+"""The protocol `v2-rest`: which question stands at which path, and who reads and writes it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+from gateway.core.errors import DecodeError, unsupported
+from gateway.core.operations import Operation
+from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings, Protocol, Target, Traits
+from gateway.core.types import Answer, Message, Request, Translate
+from gateway.protocols.v2 import rest_metadata, rest_requests, rest_responses
+from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.errors import decode_error, encode_error
+from gateway.protocols.v2.rest_paths import backend_path
+
+
+def _read(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
+    """A request that is all in its path."""
+    captures = message.captures
+    return Request(
+        operation,
+        captures.get("model", ""),
+        captures.get("version", ""),
+        deadline=message.deadline,
+        listener=listener.name,
+        protocol=rest_requests.NAME,
+        headers=message.headers,
+        peer=message.peer,
+        origin=message,
+    )
+
+
+def _read_index(message: Message, listener: ListenerSettings) -> Request:
+    parameters = rest_metadata.decode_index_request(message, listener)
+    return replace(_read(Operation.MODELS, message, listener), parameters=parameters)
+
+
+_MODEL = "/v2/models/{model}"
+_VERSION = "/v2/models/{model}/versions/{version}"
+
+_READERS: dict[str, DecodeRequest] = {
+    "GET /v2": partial(_read, Operation.SERVER_METADATA),
+    "GET /v2/health/live": partial(_read, Operation.LIVE),
+    "GET /v2/health/ready": partial(_read, Operation.READY),
+    f"GET {_MODEL}": partial(_read, Operation.METADATA),
+    f"GET {_VERSION}": partial(_read, Operation.METADATA),
+    f"GET {_MODEL}/ready": partial(_read, Operation.MODEL_READY),
+    f"GET {_VERSION}/ready": partial(_read, Operation.MODEL_READY),
+    f"GET {_MODEL}/config": partial(_read, Operation.CONFIG),
+    f"GET {_VERSION}/config": partial(_read, Operation.CONFIG),
+    f"POST {_MODEL}/infer": rest_requests.decode_infer,
+    f"POST {_VERSION}/infer": rest_requests.decode_infer,
+    "POST /v2/repository/index": _read_index,
+}
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """What a client asks.
+
+    Raises:
+        DecodeError: a body that is not what the path promises.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+    """
+    return _READERS[message.pattern](message, listener)
+
+
+_WRITERS: dict[Operation, EncodeResponse] = {
+    Operation.INFER: rest_responses.encode_infer,
+    Operation.LIVE: rest_metadata.encode_health,
+    Operation.READY: rest_metadata.encode_health,
+    Operation.MODEL_READY: rest_metadata.encode_health,
+    Operation.METADATA: rest_metadata.encode_metadata,
+    Operation.SERVER_METADATA: rest_metadata.encode_server_metadata,
+    Operation.MODELS: rest_metadata.encode_index,
+    Operation.CONFIG: rest_metadata.encode_config,
+}
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The reply to a request that decode_request read.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming a tensor that has no form in the reply that was asked for.
+    """
+    return _WRITERS[request.operation](answer, request, translate)
+
+
+def _get(path: str, request: Request, target: Target) -> Message:
+    return Message("GET", path)
+
+
+def _get_model(suffix: str, request: Request, target: Target) -> Message:
+    return Message("GET", backend_path(request, target, suffix))
+
+
+def _post_index(request: Request, target: Target) -> Message:
+    # Triton takes an empty body as well; MLServer answers 422 to it
+    return Message("POST", "/v2/repository/index", JSON_HEADERS, (b"{}",))
+
+
+_ASKING: dict[Operation, Callable[[Request, Target], Message]] = {
+    Operation.INFER: rest_requests.encode_infer,
+    Operation.LIVE: partial(_get, "/v2/health/live"),
+    Operation.READY: partial(_get, "/v2/health/ready"),
+    Operation.SERVER_METADATA: partial(_get, "/v2"),
+    Operation.METADATA: partial(_get_model, ""),
+    Operation.MODEL_READY: partial(_get_model, "/ready"),
+    Operation.CONFIG: partial(_get_model, "/config"),
+    Operation.MODELS: _post_index,
+}
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The message that asks `target`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, no such operation on V2 REST; INVALID_ARGUMENT or NOT_FOUND, a name, version or
+            tensor that has no form on it.
+    """
+    ask = _ASKING.get(request.operation)
+    if ask is None:
+        raise unsupported(f"V2 REST has no operation {request.operation.value}")
+    return ask(request, target)
+
+
+_Answers: TypeAlias = Callable[[Message, Limits], Answer]
+
+_ANSWERS: dict[Operation, _Answers] = {
+    Operation.INFER: rest_responses.decode_infer,
+    Operation.METADATA: rest_metadata.decode_metadata,
+    Operation.SERVER_METADATA: rest_metadata.decode_server_metadata,
+    Operation.MODELS: rest_metadata.decode_index,
+    Operation.CONFIG: rest_metadata.decode_config,
+}
+
+_HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
+
+
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's answer to `request`.
+
+    Raises:
+        DecodeError: a reply that is not V2's.
+        GatewayError: the error that the reply tells.
+    """
+    if reply.status >= 400:
+        # "a 4xx status code indicates false"
+        if request.operation in _HEALTH and reply.status < 500:
+            return False
+        raise decode_error(reply, request)
+    # tritonclient, too, takes nothing but 200 for success: MLServer's 307 for a slash is an error
+    if reply.status != 200:
+        raise DecodeError(f"status {reply.status}, expected 200")
+    return request.operation in _HEALTH or _ANSWERS[request.operation](reply, target.limits)
+
+
+V2_REST = Protocol(
+    name=rest_requests.NAME,
+    transport="http",
+    patterns=tuple(_READERS),
+    decode_request=decode_request,
+    encode_response=encode_response,
+    encode_error=encode_error,
+    encode_request=encode_request,
+    decode_response=decode_response,
+    # any text is a version; that Triton takes only integers is its flavor's affair
+    traits=Traits(versions=bool, platform="v2"),
+)

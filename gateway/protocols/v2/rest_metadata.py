@@ -1,0 +1,154 @@
+"""V2 REST's other answers: health, metadata, the repository index and a model's configuration."""
+
+from collections.abc import Mapping
+from reprlib import repr as shown
+from typing import Any
+
+from gateway.core import json
+from gateway.core.errors import DecodeError
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.types import (
+    Answer,
+    Message,
+    ModelEntry,
+    Request,
+    ServerInfo,
+    Shape,
+    Signature,
+    TensorSpec,
+    Translate,
+)
+from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.members import Entry, read_list, read_name, read_text, read_texts
+from gateway.protocols.v2.parameters import take_flag
+from gateway.protocols.v2.raw_tensors import read_datatype
+
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters")
+"""Triton's names of the extensions that are served. Clients act on them: perf_analyzer asks for `statistics`."""
+
+
+def _reply(document: object, status: int = 200) -> Message:
+    return Message(headers=JSON_HEADERS, parts=(json.write(document),), status=status)
+
+
+_HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_READY: "ready"}
+
+
+def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
+    # The status is the answer ("a 4xx status code indicates false", in Triton 400). The specification would have the
+    # body empty, and tritonclient does not look; but KServe's client reads OIP's {"live": true} and fails without it.
+    healthy = answer is True
+    named = {"name": request.model} if request.operation is Operation.MODEL_READY else {}
+    return _reply({**named, _HEALTH[request.operation]: healthy}, 200 if healthy else 400)
+
+
+def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    assert isinstance(answer, ServerInfo)
+    extensions = answer.extensions or EXTENSIONS
+    return _reply({"name": answer.name, "version": answer.version, "extensions": extensions})
+
+
+def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    assert isinstance(answer, Signature)
+    return _reply(
+        {
+            "name": request.model or answer.name,
+            "versions": answer.versions,
+            "platform": answer.platform,
+            "inputs": [_write_spec(each) for each in answer.inputs],
+            "outputs": [_write_spec(each) for each in answer.outputs],
+        }
+    )
+
+
+def _write_spec(spec: TensorSpec) -> Entry:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
+
+
+def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
+    assert isinstance(answer, Mapping)
+    return _reply(dict(answer))
+
+
+def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:
+    assert isinstance(answer, tuple)
+    entries = [each for each in answer if not request.parameters.get("ready") or each.state in ("", "READY")]
+    return _reply([_write_entry(each) for each in entries])
+
+
+def _write_entry(entry: ModelEntry) -> Entry:
+    written: Entry = {"name": entry.name}
+    for key, text in (("version", entry.version), ("state", entry.state), ("reason", entry.reason)):
+        if text:
+            written[key] = text
+    return written
+
+
+def decode_index_request(message: Message, listener: ListenerSettings) -> dict[str, Any]:
+    """The parameters of a repository index request: `ready`, if the client wants only models that are.
+
+    Raises:
+        DecodeError: a body that is neither empty, as tritonclient's, nor a JSON object.
+    """
+    if not len(message.body):
+        return {}
+    document = json.read(message.body, {}, values=listener.limits.json_values, literals=False)
+    return {"ready": True} if take_flag(document, "ready", "the repository index") else {}
+
+
+def decode_server_metadata(reply: Message, limits: Limits) -> ServerInfo:
+    document = _read(reply, limits)
+    extensions = read_texts(document, "extensions")
+    return ServerInfo(read_text(document, "name"), read_text(document, "version"), extensions)
+
+
+def decode_metadata(reply: Message, limits: Limits) -> Signature:
+    """A model's Signature; MLServer leaves out what its settings do not declare, KServe writes null versions."""
+    document = _read(reply, limits)
+    return Signature(
+        _read_specs(document, "input"),
+        _read_specs(document, "output"),
+        name=read_text(document, "name"),
+        versions=read_texts(document, "versions"),
+        platform=read_text(document, "platform"),
+    )
+
+
+def _read_specs(document: Entry, role: str) -> tuple[TensorSpec, ...]:
+    specs = []
+    for position, entry in enumerate(read_list(document, f"{role}s")):
+        name = read_name(entry, role, position)
+        what = f"{role} {name!r}"
+        datatype = read_datatype(entry.get("datatype"), what)
+        specs.append(TensorSpec(name, datatype, _read_dimensions(entry.get("shape"), what)))
+    return tuple(specs)
+
+
+def _read_dimensions(given: object, what: str) -> Shape:
+    if not isinstance(given, list) or any(type(each) is not int or each < -1 for each in given):
+        raise DecodeError(f"{what}: shape must be a list of integers of at least -1, not {shown(given)}")
+    return tuple(given)
+
+
+def decode_config(reply: Message, limits: Limits) -> Entry:
+    return _read(reply, limits)
+
+
+def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
+    # an array where every other body is an object: read as the one member of an object
+    wrapped = b'{"models":%b}' % bytes(reply.body)
+    document = json.read(wrapped, {}, values=limits.json_values, literals=False)
+    if document.keys() != {"models"}:
+        raise DecodeError("the repository index must be one array")
+    return tuple(_read_entry(entry, position) for position, entry in enumerate(read_list(document, "models")))
+
+
+def _read_entry(entry: Entry, position: int) -> ModelEntry:
+    name = read_name(entry, "model", position)
+    return ModelEntry(name, *(read_text(entry, key) for key in ("version", "state", "reason")))
+
+
+def _read(reply: Message, limits: Limits) -> Entry:
+    # Triton writes NaN and Infinity where a configuration has them
+    return json.read(reply.body, {}, values=limits.json_values, literals=True)

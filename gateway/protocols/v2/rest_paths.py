@@ -1,0 +1,42 @@
+"""Where V2 REST's questions are asked of a backend."""
+
+from functools import lru_cache
+from urllib.parse import quote
+
+from gateway.core.errors import invalid_input, not_found
+from gateway.core.protocol import Target
+from gateway.core.types import Request
+
+
+def backend_path(request: Request, target: Target, suffix: str) -> str:
+    """`/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for a version Triton cannot have.
+    """
+    if target.flavor == "triton" and request.version and not _is_number(request.version):
+        raise not_found(
+            f"backend {target.backend!r} is a Triton, whose versions are integers, not {request.version!r}; "
+            'the route may set rewrite.version, "" to drop it'
+        )
+    return _model_path(request.model, request.version) + suffix
+
+
+@lru_cache(4096)
+def _model_path(model: str, version: str) -> str:
+    path = f"/v2/models/{_segment(model, 'model')}"
+    return f"{path}/versions/{_segment(version, 'version')}" if version else path
+
+
+def _segment(name: str, what: str) -> str:
+    # an empty segment or dots would name another path than a model's, in whatever encoding (RFC 3986 section 5.2.4)
+    if name in ("", ".", ".."):
+        raise invalid_input(f"{what} {name!r} has no URL on a V2 server")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{what} {name!r} is not UTF-8") from error
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdigit()

@@ -1,0 +1,186 @@
+"""V2 REST's inference request: read from clients, written to backends."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from reprlib import repr as shown
+from typing import Any
+
+from gateway.core import json
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings, Target
+from gateway.core.types import Message, Request, RequestedOutput
+from gateway.core.values import value
+from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split
+from gateway.protocols.v2.members import Entry, read_list, read_name
+from gateway.protocols.v2.parameters import (
+    CONSUMED,
+    read_parameters,
+    refuse_shared_memory,
+    take_flag,
+    take_timeout,
+)
+from gateway.protocols.v2.rest_paths import backend_path
+from gateway.protocols.v2.rest_tensors import (
+    DATA,
+    WITHOUT_JSON,
+    binary_entry,
+    json_entry,
+    read_tensors,
+)
+
+NAME = "v2-rest"
+
+_WHAT = "the request"
+
+
+@value
+class InferMessage(Message):
+    """An inference's message, and in which form its client wants the outputs: `binary`, but for the exceptions."""
+
+    binary: bool = False
+    exceptions: Mapping[str, bool] = field(default_factory=dict)
+
+    def wants_binary(self, output: str) -> bool:
+        """Whether the client asked for `output` in the binary form."""
+        return self.exceptions.get(output, self.binary)
+
+
+def decode_infer(message: Message, listener: ListenerSettings) -> Request:
+    """`POST v2/models/{model}[/versions/{version}]/infer`.
+
+    Raises:
+        DecodeError: not an inference request, or one that a real server must not see.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+    """
+    header, binary = split(message)
+    # rapidjson, beneath tritonclient and Triton, writes and reads NaN and Infinity
+    document = json.read(header, DATA, values=listener.limits.json_values, literals=True)
+    inputs = read_tensors(document, "input", binary, listener.limits.message, reply=False)
+    for each in inputs:
+        if each.parameters:
+            refuse_shared_memory(each.parameters, f"input {each.name!r}")
+    parameters = read_parameters(document.get("parameters"), _WHAT)
+    wants_binary = take_flag(parameters, "binary_data_output", _WHAT) or False
+    outputs, exceptions = _read_outputs(document)
+    deadline = _deadline(message, take_timeout(parameters, _WHAT))
+    return Request(
+        Operation.INFER,
+        message.captures["model"],
+        message.captures.get("version", ""),
+        _read_id(document.get("id")),
+        inputs,
+        outputs,
+        {key: each for key, each in parameters.items() if key not in CONSUMED} if parameters else parameters,
+        "",
+        deadline,
+        listener.name,
+        NAME,
+        message.headers,
+        message.peer,
+        origin=_with_forms(message, wants_binary, exceptions),
+    )
+
+
+def _read_id(given: object) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise DecodeError(f"id must be a string, not {shown(given)}")
+    return given
+
+
+def _read_outputs(document: Entry) -> tuple[tuple[RequestedOutput, ...], dict[str, bool]]:
+    """The requested outputs, and the `binary_data` of those that have it."""
+    outputs: dict[str, RequestedOutput] = {}
+    exceptions: dict[str, bool] = {}
+    for position, entry in enumerate(read_list(document, "outputs")):
+        name = read_name(entry, "output", position)
+        if name in outputs:
+            raise DecodeError(f"output {name!r} is requested twice")
+        what = f"output {name!r}"
+        parameters = read_parameters(entry.get("parameters"), what)
+        refuse_shared_memory(parameters, what)
+        binary = take_flag(parameters, "binary_data", what)
+        if binary is not None:
+            exceptions[name] = binary
+        outputs[name] = RequestedOutput(name, parameters)
+    return tuple(outputs.values()), exceptions
+
+
+def _deadline(message: Message, timeout: float | None) -> float | None:
+    if timeout is None:
+        return message.deadline
+    own = message.received + timeout
+    return own if message.deadline is None else min(own, message.deadline)
+
+
+def _with_forms(message: Message, binary: bool, exceptions: dict[str, bool]) -> Message:
+    if not binary and not exceptions:
+        return message
+    return InferMessage(
+        message.method,
+        message.path,
+        message.headers,
+        message.parts,
+        message.status,
+        message.query,
+        message.pattern,
+        message.captures,
+        message.peer,
+        message.received,
+        message.deadline,
+        binary,
+        exceptions,
+    )
+
+
+def encode_infer(request: Request, target: Target) -> Message:
+    """The inference as `target` takes it: in binary, but for MLServer as JSON, which is all that it reads.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming what has no form on the wire.
+    """
+    write = _JSON_WRITERS.get(target.flavor, _write_binary)
+    path = backend_path(request, target, "/infer")
+    headers, parts = write(request)
+    return Message("POST", path, headers, parts)
+
+
+def _write_binary(request: Request) -> Any:
+    parameters: dict[str, Any] = dict(request.parameters)
+    if not request.outputs:
+        parameters["binary_data_output"] = True
+    document = _document(request, [binary_entry(each) for each in request.inputs], parameters, binary=True)
+    header = json.write(document)
+    return binary_headers(len(header)), (header, *[each.data for each in request.inputs if len(each.data)])
+
+
+def _mlserver_json(request: Request) -> Any:
+    return _write_json(request, _MLSERVER_LACKS)
+
+
+_MLSERVER_LACKS = frozenset(WITHOUT_JSON) - {Datatype.FP16}
+
+_JSON_WRITERS = {"mlserver": _mlserver_json}
+
+
+def _write_json(request: Request, without_json: frozenset[Datatype]) -> Any:
+    inputs = [json_entry(each, "input", request.translate, without_json) for each in request.inputs]
+    return JSON_HEADERS, (json.write(_document(request, inputs, dict(request.parameters), binary=False)),)
+
+
+def _document(request: Request, inputs: list[Entry], parameters: dict[str, Any], *, binary: bool) -> Entry:
+    document: Entry = {}
+    if request.id is not None:
+        document["id"] = request.id
+    if parameters:
+        document["parameters"] = parameters
+    document["inputs"] = inputs
+    if request.outputs:
+        document["outputs"] = [_requested(each, binary) for each in request.outputs]
+    return document
+
+
+def _requested(output: RequestedOutput, binary: bool) -> Entry:
+    parameters = {**output.parameters, "binary_data": True} if binary else output.parameters
+    return {"name": output.name, "parameters": parameters} if parameters else {"name": output.name}

@@ -1,0 +1,171 @@
+"""Tensors as V2 REST writes them: `{"name", "datatype", "shape", "parameters", "data"}`, or with the binary tensor
+extension `binary_data_size` among the parameters in the place of `data`."""
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable
+from math import prod
+from reprlib import repr as shown
+from typing import Any
+
+import numpy as np
+from orjson import Fragment
+
+from gateway.core import bytes_elements, json
+from gateway.core.casting import cast
+from gateway.core.datatypes import Datatype, Kind
+from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.json import Array, Form
+from gateway.core.types import Buffer, Parameters, Shape, Tensor, Translate
+from gateway.protocols.v2.binary import BinaryTensors
+from gateway.protocols.v2.members import Entry, read_list, read_name
+from gateway.protocols.v2.parameters import read_parameters, writable
+from gateway.protocols.v2.raw_tensors import check_raw, read_datatype, read_shape
+
+DATA = {"data": Form.ARRAY}
+"""What of an inference's JSON is read straight into arrays."""
+
+# "FP16 data type must be represented as raw content": Triton and KServe have no JSON for it, MLServer has for FP16.
+WITHOUT_JSON = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
+"""Datatypes without a JSON form, and the datatype that holds all their values and has one."""
+
+_BASE64 = "base64"
+
+
+def read_tensors(document: Entry, role: str, binary: BinaryTensors, limit: int, *, reply: bool) -> tuple[Tensor, ...]:
+    """The tensors of `document`'s `inputs` or `outputs` (`role` is the singular), each once.
+
+    `limit` is in bytes of one tensor. `reply` reads what servers write: null members, and FP16 in JSON.
+
+    Raises:
+        DecodeError: anything that the specification does not allow.
+        GatewayError: RESOURCE_EXHAUSTED, beyond the limit.
+    """
+    if document.get(f"{role}s") is None:
+        raise DecodeError(f"{role}s are missing")
+    tensors: dict[str, Tensor] = {}
+    for position, entry in enumerate(read_list(document, f"{role}s")):
+        name = read_name(entry, role, position)
+        if name in tensors:
+            raise DecodeError(f"{role} {name!r} is given twice")
+        tensors[name] = _read_tensor(name, entry, f"{role} {name!r}", binary, limit, reply)
+    binary.finish()
+    return tuple(tensors.values())
+
+
+def _read_tensor(name: str, entry: Entry, what: str, binary: BinaryTensors, limit: int, reply: bool) -> Tensor:
+    datatype = read_datatype(entry.get("datatype"), what)
+    shape = read_shape(entry.get("shape"), datatype, what)
+    parameters = read_parameters(entry.get("parameters"), what, nulls=reply)
+    size, array = parameters.pop("binary_data_size", None), entry.get("data")
+    if (size is None) == (array is None):
+        raise DecodeError(f"{what} has {'neither' if size is None else 'both'} data and binary_data_size")
+    if size is not None:
+        data: Buffer = binary.take(size, what)
+        check_raw(data, datatype, shape, what)
+        return Tensor(name, datatype, shape, data, parameters=parameters)
+    if datatype in WITHOUT_JSON and not reply:
+        raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
+    _check_size(shape, datatype, limit, what)
+    return _from_json(name, datatype, shape, array, parameters, what)
+
+
+def _check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
+    # the two bytes of `0,` become eight of FP64
+    size = prod(shape) * datatype.size
+    if size > limit:
+        raise refusal(Reason.TOO_LARGE, f"{what} takes {size} bytes, limits.message is {limit}")
+
+
+def _from_json(name: str, datatype: Datatype, shape: Shape, array: object, parameters: Any, what: str) -> Tensor:
+    if not isinstance(array, Array):
+        raise DecodeError(f"{what}: data must be an array, not {shown(array)}")
+    _check_nesting(array, shape, what)
+    if datatype is not Datatype.BYTES:
+        return Tensor(name, datatype, shape, _numbers(array.values, datatype, what), parameters=parameters)
+    if parameters.get("content_type") != _BASE64:
+        return Tensor(name, datatype, shape, _strings(array, what, str.encode), "text", parameters)
+    # the mark is of this form, which ends here: the tensor holds the bytes themselves
+    del parameters["content_type"]
+    return Tensor(name, datatype, shape, _strings(array, what, _from_base64), parameters=parameters)
+
+
+def _check_nesting(array: Array, shape: Shape, what: str) -> None:
+    """Nested as the shape, or flat: "the data is a flattened [...] one-dimensional, row-major order" or in rows."""
+    if array.shape == shape or (len(array.shape) == 1 and array.shape[0] == prod(shape)):
+        return
+    found = f"{array.shape[0]} elements" if len(array.shape) == 1 else f"data nested as {shown(list(array.shape))}"
+    raise DecodeError(f"{what}: {found}, but shape {list(shape)} takes {prod(shape)}, flat or nested as the shape")
+
+
+def _numbers(values: "np.ndarray[Any, Any] | list[str]", datatype: Datatype, what: str) -> Buffer:
+    if len(values) == 0:
+        return b""
+    if isinstance(values, list):
+        raise DecodeError(f"{what} holds strings, expected {datatype}")
+    if values.dtype.kind == "b" and datatype.kind is not Kind.BOOL:
+        raise DecodeError(f"{what} holds true or false, expected {datatype}")
+    return np.ascontiguousarray(cast(values, datatype, what)).view(np.uint8).data
+
+
+def _strings(array: Array, what: str, to_bytes: Callable[[str], bytes]) -> bytes:
+    if len(array.values) == 0:
+        return b""
+    if not isinstance(array.values, list):
+        raise DecodeError(f"{what} holds no strings, expected BYTES as strings")
+    try:
+        return bytes_elements.pack(map(to_bytes, array.values))
+    except (UnicodeEncodeError, Base64Error) as error:
+        raise DecodeError(f"{what}: a string is not {'UTF-8' if to_bytes is str.encode else 'base64'}") from error
+
+
+def _from_base64(text: str) -> bytes:
+    return b64decode(text.encode(), validate=True)
+
+
+def binary_entry(tensor: Tensor) -> Entry:
+    """The JSON of a tensor whose raw bytes follow."""
+    parameters = {**writable(tensor.parameters, tensor.name), "binary_data_size": len(tensor.data)}
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "parameters": parameters}
+
+
+def json_entry(tensor: Tensor, role: str, translate: Translate, without_json: frozenset[Datatype]) -> Entry:
+    """The JSON of a tensor with its data, flat. A datatype in `without_json` is widened and marked with the parameter
+    `gateway_datatype`.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming the tensor, for a value that the form lacks.
+    """
+    what = f"{role} {tensor.name!r}"
+    datatype, parameters = tensor.datatype, dict(writable(tensor.parameters, what))
+    if datatype is Datatype.BYTES:
+        return _entry(tensor, datatype, parameters, _write_strings(tensor, translate, parameters, what))
+    values = tensor.array.reshape(-1)
+    if datatype in without_json:
+        parameters["gateway_datatype"] = datatype.value
+        datatype = WITHOUT_JSON[datatype]
+        values = values.astype(datatype.dtype)
+    return _entry(tensor, datatype, parameters, Fragment(json.write_numbers(values, translate.nan or "error", what)))
+
+
+def _entry(tensor: Tensor, datatype: Datatype, parameters: Parameters, data: object) -> Entry:
+    # in Triton's order
+    entry: Entry = {"name": tensor.name, "datatype": datatype, "shape": tensor.shape}
+    if parameters:
+        entry["parameters"] = parameters
+    entry["data"] = data
+    return entry
+
+
+def _write_strings(tensor: Tensor, translate: Translate, parameters: dict[str, Any], what: str) -> list[str]:
+    elements = bytes_elements.unpack(tensor.data)
+    if translate.bytes == _BASE64:
+        parameters["content_type"] = _BASE64
+        return [b64encode(element).decode() for element in elements]
+    try:
+        return [element.decode() for element in elements]
+    except UnicodeDecodeError as error:
+        raise invalid_input(
+            f"{what} holds bytes that are not UTF-8, which JSON cannot carry: use the binary data format, "
+            "or set translate.bytes: base64 on the route"
+        ) from error
