@@ -1,0 +1,142 @@
+"""Exchanges messages with one HTTP endpoint, over connections that are kept where the endpoint allows it."""
+
+import asyncio
+import os
+import re
+import ssl as tls
+from dataclasses import replace
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, Headers, Message
+from gateway.transports.http import compression
+from gateway.transports.http.address import parse_address
+from gateway.transports.http.connection import SCRATCH_BYTES, Connection
+from gateway.transports.http.head import HeadWriter
+from gateway.transports.http.pool import Pool
+from gateway.transports.http.reply import Reply
+
+IDLE_SECONDS = 4.0
+"""uvicorn (MLServer, KServe) and the C++ UM-Bridge server close idle connections after 5 s: be the first to."""
+
+
+class HttpConnector:
+    """`address` as `parse_address` takes it; `ssl` is for https, by default verifying with the system's certificates.
+
+    Any number of exchanges may run at once, each on a connection of its own. Nothing is ever sent twice: an idle
+    connection is used only if its peer has left it open and silent, and one that is closed after the request went out
+    fails the exchange with `sent=True`, since the endpoint may have begun to work on it.
+
+    Raises:
+        ValueError: the address is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        connection_per_call: bool,
+        limits: Limits,
+        ssl: tls.SSLContext | None = None,
+        connect_timeout: float = 5.0,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._address = parse_address(address)
+        self._ssl = (ssl or tls.create_default_context()) if self._address.tls else None
+        self._heads = HeadWriter(self._address, close=connection_per_call)
+        self._limits = limits
+        self._connect_timeout = connect_timeout
+        self._reusable = not connection_per_call
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._pool = Pool(idle_seconds)
+
+    async def exchange(self, message: Message) -> Message:
+        """Send `message` and wait for its reply, whose Content-Encoding is undone. Cancelling closes the connection.
+
+        Raises:
+            TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
+                good reply; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
+            ValueError: the message has no form in HTTP.
+        """
+        size = sum(map(len, message.parts))
+        head = self._heads.write(message, size, _remaining(message))
+        connection = self._pool.take() or await self._connect()
+        waiter = connection.send(head, message, size)
+        try:
+            reply = await waiter
+        except asyncio.CancelledError:
+            connection.abandon(waiter)
+            raise
+        assert reply.message is not None
+        return await self._decoded(reply) if reply.coding else reply.message
+
+    async def close(self) -> None:
+        """Close every connection. Exchanges still running fail."""
+        await self._pool.close()
+
+    async def _connect(self) -> Connection:
+        if self._pool.is_closed:
+            raise _unreachable("the connector is closed")
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    self._connection, self._address.host, self._address.port, ssl=self._ssl
+                )
+        except TimeoutError as error:
+            raise _unreachable(f"no connection within {self._connect_timeout:g} s") from error
+        except OSError as error:
+            raise _unreachable(_why(error)) from error
+        return connection
+
+    def _connection(self) -> Connection:
+        return Connection(self._limits, self._scratch, self._pool, reusable=self._reusable)
+
+    async def _decoded(self, reply: Reply) -> Message:
+        assert reply.message is not None
+        assert reply.coding is not None
+        coding = reply.coding.decode("latin-1").strip().lower()
+        if coding == "identity" or not reply.message.body:
+            return reply.message
+        try:
+            body = await self._inflated(reply.message.body, coding)
+        except (DecodeError, GatewayError) as error:
+            raise TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True) from error
+        return replace(reply.message, headers=_without_coding(reply.message.headers), parts=(body,))
+
+    async def _inflated(self, body: Buffer, coding: str) -> Buffer:
+        if coding not in compression.CODINGS:
+            raise DecodeError(f"Content-Encoding {coding!r}, expected one of {', '.join(compression.CODINGS)}")
+        inflated = compression.inflate_small(body, coding, self._limits.message)
+        if inflated is None:
+            inflated = await compression.inflate_in_thread(body, coding, self._limits.message)
+        return inflated
+
+
+def _remaining(message: Message) -> float | None:
+    """Seconds until the deadline."""
+    if message.deadline is None:
+        return None
+    seconds = message.deadline - asyncio.get_running_loop().time()
+    if seconds <= 0:
+        text = "the deadline passed before the request was sent"
+        raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
+    return seconds
+
+
+def _without_coding(headers: Headers) -> Headers:
+    return Headers([field for field in headers.raw if field[0] not in (b"content-encoding", b"content-length")])
+
+
+def _unreachable(text: str) -> TransportError:
+    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
+
+
+def _why(error: OSError) -> str:
+    """The system's words, without the loop's: `connection refused`."""
+    if isinstance(error, tls.SSLCertVerificationError):
+        return f"TLS certificate not accepted: {error.verify_message}"
+    if isinstance(error, tls.SSLError):
+        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    # A name with several addresses (localhost) fails with all their texts in one, and no number.
+    number = error.errno or int(next(iter(re.findall(r"\[Errno (\d+)\]", str(error))), 0))
+    return os.strerror(number).lower() if number > 0 else (error.strerror or str(error)).lower()

@@ -1,0 +1,74 @@
+"""The connections to one endpoint, and which of them wait for their next exchange."""
+
+import asyncio
+
+from gateway.transports.http.connection import Connection
+
+
+class Pool:
+    """The connection used last is used next, so that those beyond the need grow old; idle ones are closed after
+    `idle_seconds`."""
+
+    def __init__(self, idle_seconds: float) -> None:
+        self.is_closed = False
+        self._idle_seconds = idle_seconds
+        self._open: set[Connection] = set()
+        self._idle: list[Connection] = []  # the oldest first
+        self._timer: asyncio.TimerHandle | None = None
+        self._emptied = asyncio.Event()
+
+    def take(self) -> Connection | None:
+        """An idle connection that its peer has left open and silent."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_quiet():
+                return connection
+            connection.abort()
+        return None
+
+    async def close(self) -> None:
+        """Close every connection, and those that are still to be opened."""
+        self.is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in self._open:
+            connection.abort()
+        if self._open:
+            await self._emptied.wait()
+
+    # What the connections call.
+
+    def opened(self, connection: Connection) -> None:
+        """It has a transport."""
+        self._open.add(connection)
+        if self.is_closed:
+            connection.abort()
+
+    def freed(self, connection: Connection) -> None:
+        """It can carry another exchange."""
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if self._timer is None:
+            self._timer = loop.call_later(self._idle_seconds, self._close_old)
+
+    def ended(self, connection: Connection) -> None:
+        """Its peer sends no more."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def lost(self, connection: Connection) -> None:
+        """It has no transport any more."""
+        self.ended(connection)
+        self._open.discard(connection)
+        if not self._open:
+            self._emptied.set()
+
+    def _close_old(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        newest_closed = loop.time() - self._idle_seconds
+        while self._idle and self._idle[0].idle_since <= newest_closed:
+            self._idle.pop(0).abort()
+        if self._idle:
+            self._timer = loop.call_at(self._idle[0].idle_since + self._idle_seconds, self._close_old)

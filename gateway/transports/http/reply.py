@@ -1,0 +1,199 @@
+"""One reply of an endpoint: its bytes in, a Message out. No sockets."""
+
+from typing import NoReturn
+
+import httptools
+import numpy as np
+
+from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, Headers, Message
+
+# A sized body of at least this is received straight into its one allocation, past the parser, which would copy it.
+_LARGE = 64 * 2**10
+_VERSIONS = ("1.1", "1.0")
+_NO_BODY = (204, 304)  # RFC 9112 section 6.3, whatever their headers say
+
+
+class Reply:
+    """Reads one reply. A new one for each exchange, so that nothing of a reply can reach the next.
+
+    `rest`, where there is one, is where the next bytes are to be put, told by `filled`; else they are given to `read`.
+    `message` is None until the reply is complete; then `keep_alive` tells whether its connection can carry another
+    exchange, and `coding` is its Content-Encoding. Every method raises TransportError for what is not a good reply.
+    """
+
+    __slots__ = (
+        "_body", "_fed", "_fields", "_headers", "_length", "_limits", "_parser", "_room", "_size", "_status",
+        "_to_head", "_until_close", "coding", "keep_alive", "message", "rest",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits, *, to_head: bool = False) -> None:
+        self.message: Message | None = None
+        self.rest: memoryview | None = None
+        self.keep_alive = False
+        self.coding: bytes | None = None
+        self._limits = limits
+        self._to_head = to_head
+        self._parser = httptools.HttpResponseParser(self)
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._status = 0  # of the final reply; 0 while only interim ones came
+        self._length: int | None = None
+        self._until_close = False
+        self._body: bytes | bytearray = b""
+        self._room: memoryview | None = None
+        self._size = 0
+        self._fed = 0  # bytes since the body last grew
+
+    def read(self, data: memoryview) -> Message | None:
+        """Take bytes off the wire."""
+        size = self._size
+        self._fed += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._end_parsing(error)
+        if self.message is None:
+            self._expect_more(size)
+        return self.message
+
+    def filled(self, count: int) -> Message | None:
+        """`count` bytes were put into `rest`."""
+        assert self.rest is not None
+        self._size += count
+        self.rest = self.rest[count:]
+        if not self.rest:
+            self._complete(self._parser.should_keep_alive())
+        return self.message
+
+    def end(self) -> Message:
+        """The peer closed its side: the end of a reply that is delimited so."""
+        if not self._until_close:
+            raise self.broken_off("closed")
+        self._complete(keep_alive=False)
+        assert self.message is not None
+        return self.message
+
+    def broken_off(self, verb: str) -> TransportError:
+        """The error of a connection that the peer `verb` (closed or reset) before the reply was complete."""
+        return TransportError(
+            Status.UNAVAILABLE, Reason.UNREACHABLE, f"{verb} the connection {self._progress()}", sent=True
+        )
+
+    def _progress(self) -> str:
+        if not self._fed and not self._status:
+            return "before it answered"
+        if not self._status:
+            return "in the middle of its reply's headers"
+        total = "" if self._length is None else f" of {self._length}"
+        return f"in the middle of its reply, after {self._size}{total} bytes of the body"
+
+    def _expect_more(self, size_before: int) -> None:
+        if self._size != size_before:
+            self._fed = 0
+        elif self._fed > self._limits.headers:
+            # Heads, interim replies, chunk extensions and trailers alike: they may not go on for ever.
+            self._refuse_headers()
+        if self._room is not None:
+            self.rest = self._room[self._size :]
+
+    def _end_parsing(self, error: Exception) -> None:
+        """The parser stopped: at bytes behind a complete reply, at a refusal of ours, or at what is not HTTP/1."""
+        if self.message is not None:
+            self.keep_alive = False
+            return
+        if isinstance(error.__context__, TransportError):
+            raise error.__context__
+        text = "switched protocols" if isinstance(error, httptools.HttpParserUpgrade) else str(error)
+        raise _malformed(f"reply is not HTTP/1.1: {text}") from error
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self.message is not None:
+            raise _malformed("bytes after the end of the reply")
+        self._fields = []
+
+    def on_header(self, name: bytes, text: bytes) -> None:
+        self._fields.append((name.lower(), text))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        if self._parser.get_http_version() not in _VERSIONS:
+            raise _malformed(f"reply is HTTP/{self._parser.get_http_version()}, expected HTTP/1.1")
+        self._status = status
+        self._headers, self._fields = self._fields, []  # those that follow the body are dropped
+        if self._fed > self._limits.headers:
+            self._check_headers()
+        self._plan_body(dict(self._headers))
+
+    def on_body(self, data: bytes) -> None:
+        size = self._size
+        self._size += len(data)
+        if self._size > self._limits.message:
+            self._refuse_size(f"more than {self._limits.message}")
+        if self._room is not None:
+            self._room[size : self._size] = data
+        elif not size:
+            self._body = data
+        else:
+            self._append(data)
+
+    def on_message_complete(self) -> None:
+        if self._status and self.message is None:
+            self._complete(self._parser.should_keep_alive())
+
+    def _plan_body(self, fields: dict[bytes, bytes]) -> None:
+        self.coding = fields.get(b"content-encoding")
+        length = fields.get(b"content-length")  # digits: the parser saw to it, and to there being only one
+        is_coded = b"transfer-encoding" in fields
+        if self._to_head or (self._status in _NO_BODY and (length or is_coded)):
+            # The parser would wait for a body: what follows is not to be trusted.
+            self._complete(keep_alive=False)
+        elif is_coded:
+            self._check_transfer_codings()
+        elif length is None:
+            self._until_close = self._status not in _NO_BODY
+        else:
+            self._plan_sized(int(length))
+
+    def _plan_sized(self, length: int) -> None:
+        if length > self._limits.message:
+            self._refuse_size(str(length))
+        self._length = length
+        if length >= _LARGE:
+            # Committed page by page as it fills: a peer that only promises a body costs nothing.
+            self._room = np.empty(length, np.uint8).data
+
+    def _check_transfer_codings(self) -> None:
+        codings = [text for name, text in self._headers if name == b"transfer-encoding"]
+        if len(codings) > 1 or codings[0].strip().lower() != b"chunked":
+            text = b", ".join(codings).decode("latin-1")
+            raise _malformed(f"reply has Transfer-Encoding {text!r}, expected chunked")
+
+    def _check_headers(self) -> None:
+        if sum(len(name) + len(text) + 4 for name, text in self._headers) > self._limits.headers:
+            self._refuse_headers()
+
+    def _append(self, data: bytes) -> None:
+        if not isinstance(self._body, bytearray):
+            self._body = bytearray(self._body)
+        self._body += data
+
+    def _complete(self, keep_alive: bool) -> None:
+        body: Buffer = self._body if self._room is None else self._room.toreadonly()
+        self.message = Message(status=self._status, headers=Headers(self._headers), parts=(body,))
+        self.keep_alive = keep_alive
+
+    def _refuse_headers(self) -> NoReturn:
+        raise _malformed(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
+
+    def _refuse_size(self, size: str) -> NoReturn:
+        raise _malformed(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
+
+
+def _malformed(text: str) -> TransportError:
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
