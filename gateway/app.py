@@ -3,20 +3,29 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from importlib.metadata import version
+
+from fastapi import FastAPI
 
 from gateway import registry
 from gateway.admin import health, status
 from gateway.admin.server import AdminServer
 from gateway.assembly import Assembly, reference_router
+from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signatures import Signatures
 from gateway.config.address import Address
-from gateway.config.models import BackendConfig, Config, ReferenceConfig
+from gateway.config.models import Config, ReferenceConfig
 from gateway.core.exchange import answer
-from gateway.core.protocol import ListenerSettings, Protocol
-from gateway.core.transport import Connector, Listener, Select
-from gateway.core.types import Message, ServerInfo
-from gateway.reference.loading import load_models
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target
+from gateway.core.transport import Connector, Handler, Listener, Select
+from gateway.core.types import ServerInfo
+from gateway.reference.handler import check
+from gateway.reference.loading import find
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +89,7 @@ class Gateway:
         if config.admin:
             await self._administer(status.application(self.status), bound("admin", config.admin.bind))
 
-    async def _administer(self, application: health.FastAPI, sock: socket.socket) -> None:
+    async def _administer(self, application: FastAPI, sock: socket.socket) -> None:
         server = AdminServer(application)
         await server.start(sock)
         self._admin.append(server)
@@ -111,8 +120,16 @@ class Gateway:
         )
 
 
-def _backend_status(backend: "status.Callable[..., object]") -> status.BackendStatus:
-    raise NotImplementedError
+def _backend_status(backend: Backend) -> status.BackendStatus:
+    return status.BackendStatus(
+        protocol=backend.protocol.name,
+        max_in_flight=backend.max_in_flight,
+        waiting=len(backend.queue),
+        endpoints=[
+            status.EndpointStatus(address=each.address, in_flight=each.in_flight, reachable=each.reachable)
+            for each in backend.endpoints
+        ],
+    )
 
 
 async def serve_reference(config: ReferenceConfig, sock: socket.socket, clock: Callable[[], float]) -> Listener:
@@ -122,7 +139,8 @@ async def serve_reference(config: ReferenceConfig, sock: socket.socket, clock: C
         ValueError: a model cannot be loaded, or not be served over this protocol.
     """
     protocol = registry.protocols()[config.protocol]
-    models = load_models(config.models, protocol)
+    models = [find(name) for name in config.models]
+    check(models, protocol)
     router = reference_router(models, protocol, clock, INFO)
     return await listen(ListenerSettings("reference"), [(protocol, "")], router.select, sock)
 
@@ -142,10 +160,10 @@ async def listen(
     return listener
 
 
-def _connect(address: str, protocol: Protocol, config: BackendConfig) -> Connector:
+def _connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
-        address, connection_per_call=protocol.traits.connection_per_call, limits=config.limits
+        address, connection_per_call=protocol.traits.connection_per_call, limits=limits
     )
     return connector
 
@@ -167,3 +185,20 @@ def bind(what: str, address: Address) -> socket.socket:
         sock.close()
         raise BindError(f"{what}: cannot bind {address}: {error.strerror or error}") from error
     return sock
+
+
+@asynccontextmanager
+async def one_backend(protocol: Protocol, address: str, client: Protocol) -> AsyncIterator[Handler]:
+    """A Handler of `client`'s requests to the one server at `address`, with a Bridge in between.
+
+    Raises:
+        ValueError: `address` is none of the protocol's transport.
+    """
+    connector = _connect(address, protocol, DEFAULT_LIMITS)
+    backend = Backend(Target("server"), protocol, [Endpoint(address, connector)], protocol.traits.max_in_flight)
+    signatures = Signatures(backend, protocol.traits, asyncio.get_running_loop().time)
+    upstream = Upstream("server", protocol.name, protocol.traits, backend, signatures, backend.capacity + 1)
+    try:
+        yield Bridge(RouteSettings(), client, upstream)
+    finally:
+        await connector.close()

@@ -9,7 +9,7 @@ from gateway.config.models import BackendConfig, Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import Protocol, Target, Traits
+from gateway.core.protocol import Limits, Protocol, Target, Traits
 from gateway.core.transport import Connector, Destination, Handler
 from gateway.core.types import Answer, Request, ServerInfo, Translate
 from gateway.reference.handler import handler as reference_handler
@@ -26,7 +26,7 @@ ROWS_AT_ONCE = 16
 IN_PROCESS = Traits(derivatives=True)
 """The reference models: named, typed and batched tensors, and derivatives as operations."""
 
-Connect = Callable[[str, Protocol, BackendConfig], Connector]
+Connect = Callable[[str, Protocol, Limits], Connector]
 Ready = Callable[[], bool]
 
 
@@ -64,7 +64,7 @@ class Assembly:
         """One Endpoint for each (protocol, address), shared by the backends that name it."""
         key = protocol.name, address
         if key not in self.endpoints:
-            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config))
+            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits))
         return self.endpoints[key]
 
     def _upstream(self, name: str, config: BackendConfig) -> Upstream:

@@ -123,6 +123,8 @@ class Protocol:
     encode_request: EncodeRequest
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
+    example: str = ""
+    """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
     framing: Framing | None = None
     """Of byte streams."""
     stream_framing: Callable[..., Any] | None = None
