@@ -1,0 +1,53 @@
+"""Who may import whom: codecs stay pure and protocols stay strangers only if nobody reaches across."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EVERYTHING = {"app", "assembly", "cli", "admin", "registry", "__main__", "__init__"}
+"""The modules at the top, which may see everything."""
+PER_FOLDER = {"protocols", "transports"}
+"""Folders whose subfolders are strangers to each other."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted((ROOT / "gateway").rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        yield name.removesuffix(".__init__"), ast.parse(path.read_text())
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide who imports whom"
+            yield node.module or ""
+
+
+def room(module: str) -> str:
+    """The folder that a module may import freely: `gateway.core`, `gateway.protocols.v2`, ..."""
+    parts = module.split(".")
+    depth = 3 if len(parts) > 1 and parts[1] in PER_FOLDER else 2
+    return ".".join(parts[:depth])
+
+
+@pytest.mark.parametrize(("module", "tree"), list(modules()), ids=lambda each: each if isinstance(each, str) else "")
+def test_imports_stay_within_core_and_the_own_folder(module: str, tree: ast.Module) -> None:
+    parts = module.split(".")
+    if len(parts) == 1 or parts[1] in EVERYTHING:
+        return
+    # `from gateway.core import json` names the package: the room is what counts
+    inside = [name for name in imports(tree) if name == "gateway" or name.startswith("gateway.")]
+    across = [name for name in inside if room(name) not in ("gateway.core", room(module))]
+    assert not across, f"{module} imports {across}; only gateway.core and {room(module)} are its business"
+
+
+@pytest.mark.parametrize(("module", "tree"), list(modules()), ids=lambda each: each if isinstance(each, str) else "")
+def test_only_transports_and_those_that_compose_touch_sockets(module: str, tree: ast.Module) -> None:
+    pure = module.startswith(("gateway.core", "gateway.protocols", "gateway.bridge", "gateway.policies"))
+    touching = {"socket", "ssl", "httptools", "uvicorn", "fastapi"}.intersection(imports(tree))
+    assert not (pure and touching), f"{module} imports {touching}"
