@@ -1,13 +1,23 @@
 """Which protocol a path belongs to, on an address that several share.
 
-A pattern is `METHOD /literal/{capture}/literal`; `{name}` stands for exactly one segment. The most literal pattern wins,
-compared segment by segment from the left.
+A pattern is `METHOD /literal/{capture}/literal`; `{name}` stands for exactly one segment. The most literal pattern
+wins, compared segment by segment from the left.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
 
+from gateway.core.errors import DecodeError
 from gateway.core.protocol import Protocol
 from gateway.core.values import value
+
+# Paths are the clients' choice, so what is remembered of them is bounded in number and in size.
+_REMEMBERED_PATHS = 1024
+_REMEMBERED_LENGTH = 256
+
+# RFC 3986 section 3.3 gives these a meaning of their own; passed on as a name they would climb in a backend's paths.
+_NEVER_CAPTURED = frozenset({"", ".", ".."})
 
 
 @value
@@ -28,20 +38,129 @@ class Tie:
     second: str
 
 
+@value
+class _Claim:
+    protocol: Protocol
+    pattern: str
+    captures: tuple[tuple[str, int], ...]
+    """The name of each `{segment}` and where in the path it stands."""
+
+
+class _Node:
+    """The patterns that share their first segments."""
+
+    __slots__ = ("capture", "claims", "literals")
+
+    def __init__(self) -> None:
+        self.literals: dict[str, _Node] = {}
+        self.capture: _Node | None = None
+        self.claims: dict[str, _Claim] = {}
+
+    def child(self, segment: str) -> "_Node":
+        """The node below for a pattern's `segment`, made where there is none."""
+        if not _is_capture(segment):
+            return self.literals.setdefault(segment, _Node())
+        self.capture = self.capture or _Node()
+        return self.capture
+
+    def ends(self, segments: list[str], at: int = 0) -> Iterator["_Node"]:
+        """The nodes where `segments` can end, the most literal first."""
+        if at == len(segments):
+            yield self
+            return
+        literal = self.literals.get(segments[at])
+        if literal is not None:
+            yield from literal.ends(segments, at + 1)
+        if self.capture is not None and segments[at] not in _NEVER_CAPTURED:
+            yield from self.capture.ends(segments, at + 1)
+
+
 class PathTable:
     """The patterns of the protocols of one listener, each below its prefix."""
 
-    def __init__(self, rows: Iterable[tuple[Protocol, str]]) -> None:
-        raise NotImplementedError
-
     ties: tuple[Tie, ...]
+
+    def __init__(self, rows: Iterable[tuple[Protocol, str]]) -> None:
+        rows = tuple(rows)
+        self._first = rows[0][0]
+        self._owners: dict[str, Protocol] = {}
+        self._root = _Node()
+        self._depth = 0
+        self.ties = tuple(
+            tie
+            for protocol, prefix in rows
+            for pattern in protocol.patterns
+            for tie in self._add(protocol, prefix, pattern)
+        )
+        self._recall = lru_cache(_REMEMBERED_PATHS)(self._find)
 
     def match(self, method: str, path: str) -> Match | tuple[str, ...]:
         """The Match of a raw path (no query); without one the methods that the path has under another pattern, none
-        if it is unknown. HEAD matches GET patterns."""
-        raise NotImplementedError
+        if it is unknown. HEAD matches GET patterns.
+
+        Raises:
+            DecodeError: a segment is not percent-encoded UTF-8.
+        """
+        if len(path) <= _REMEMBERED_LENGTH:
+            return self._recall(method, path)
+        return self._find(method, path)
 
     def blame(self, path: str) -> Protocol:
         """Whose error form an unknown path gets: the protocol that has a pattern with the same first segment, else the
         first."""
-        raise NotImplementedError
+        first_segment = path.lstrip("/").partition("/")[0]
+        return self._owners.get(first_segment, self._first)
+
+    def _add(self, protocol: Protocol, prefix: str, pattern: str) -> tuple[Tie, ...]:
+        method, _, path = pattern.partition(" ")
+        if prefix.strip("/"):
+            path = f"/{prefix.strip('/')}{path.rstrip('/')}"
+        segments = path.split("/")[1:]
+        node = self._root
+        for segment in segments:
+            node = node.child(segment)
+        captures = tuple((segment[1:-1], at) for at, segment in enumerate(segments) if _is_capture(segment))
+        claim = _Claim(protocol, pattern, captures)
+        holder = node.claims.setdefault(method, claim)
+        self._owners.setdefault(segments[0], protocol)
+        self._depth = max(self._depth, len(segments))
+        return () if holder is claim else (Tie(f"{method} {path}", holder.protocol.name, protocol.name),)
+
+    def _find(self, method: str, path: str) -> Match | tuple[str, ...]:
+        # MATLAB's and other clients that are given a URL with a trailing slash ask for `//Info`.
+        raw = path.lstrip("/").split("/", self._depth)
+        if len(raw) > self._depth:
+            return ()
+        segments = [_decode(segment) for segment in raw]
+        wanted = "GET" if method == "HEAD" else method
+        others: dict[str, None] = {}
+        for end in self._root.ends(segments):
+            claim = end.claims.get(wanted)
+            if claim is not None:
+                return Match(claim.protocol, claim.pattern, {name: segments[at] for name, at in claim.captures})
+            others |= dict.fromkeys(end.claims)
+        return _with_head(others)
+
+
+def _is_capture(segment: str) -> bool:
+    return segment.startswith("{")
+
+
+def _with_head(methods: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for method in methods for name in (("GET", "HEAD") if method == "GET" else (method,)))
+
+
+def _decode(segment: str) -> str:
+    if "%" not in segment:
+        return segment
+    encoded = segment.split("%")[1:]
+    if not all(len(rest) >= 2 and _is_hex(rest[:2]) for rest in encoded):
+        raise DecodeError(f"path segment {segment[:100]!r} has a % without two hexadecimal digits")
+    try:
+        return unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"path segment {segment[:100]!r} is not percent-encoded UTF-8") from error
+
+
+def _is_hex(digits: str) -> bool:
+    return all(digit in "0123456789abcdefABCDEF" for digit in digits)

@@ -1,0 +1,111 @@
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import DecodeError
+from gateway.core.patterns import Match, PathTable, Tie
+from gateway.core.protocol import Protocol
+
+
+def protocol(name: str, *patterns: str) -> Protocol:
+    def unused(*_: Any) -> Any:
+        raise AssertionError("a path table calls no codec")
+
+    return Protocol(name, "http", patterns, unused, unused, unused, unused, unused)
+
+
+MODELS = protocol(
+    "models",
+    "GET /v2",
+    "GET /v2/models/{model}",
+    "GET /v2/models/{model}/versions/{version}",
+    "POST /v2/models/{model}/infer",
+    "POST /v2/models/index",
+)
+POINTS = protocol("points", "GET /Info", "POST /Evaluate")
+ROOT = protocol("root", "POST /", "POST /{model}")
+
+TABLE = PathTable([(MODELS, ""), (POINTS, ""), (ROOT, "")])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "pattern", "captures"),
+    [
+        ("GET", "/v2", "GET /v2", {}),
+        ("GET", "/v2/models/a", "GET /v2/models/{model}", {"model": "a"}),
+        ("GET", "/v2/models/a/versions/7", "GET /v2/models/{model}/versions/{version}", {"model": "a", "version": "7"}),
+        ("HEAD", "/v2/models/a", "GET /v2/models/{model}", {"model": "a"}),
+        ("POST", "/v2/models/index", "POST /v2/models/index", {}),
+        ("GET", "/v2/models/index", "GET /v2/models/{model}", {"model": "index"}),
+        ("GET", "/v2/models/a%2Fb%20%C3%A4", "GET /v2/models/{model}", {"model": "a/b ä"}),
+        ("GET", "/v2/models/%2541", "GET /v2/models/{model}", {"model": "%41"}),
+        ("GET", "/v2/models/a+b", "GET /v2/models/{model}", {"model": "a+b"}),
+        ("GET", "/v2/m%6fdels/a", "GET /v2/models/{model}", {"model": "a"}),
+        ("GET", "//Info", "GET /Info", {}),
+        ("POST", "/", "POST /", {}),
+        ("POST", "/Evaluate", "POST /Evaluate", {}),
+        ("POST", "/other", "POST /{model}", {"model": "other"}),
+        ("GET", "/v2/models/" + "m" * 300, "GET /v2/models/{model}", {"model": "m" * 300}),
+    ],
+)
+def test_finds_the_most_literal_pattern(method: str, path: str, pattern: str, captures: dict[str, str]) -> None:
+    match = TABLE.match(method, path)
+    assert isinstance(match, Match)
+    assert (match.pattern, match.captures) == (pattern, captures)
+    assert pattern in match.protocol.patterns
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v2", ("GET", "HEAD", "POST")),
+        ("DELETE", "/v2/models/index", ("POST", "GET", "HEAD")),
+        ("GET", "/v2/", ()),
+        ("GET", "/v2/models", ()),
+        ("GET", "/v2/models/", ()),
+        ("GET", "/v2/models/.", ()),
+        ("GET", "/v2/models/%2e%2E", ()),
+        ("GET", "/V2", ("POST",)),
+        ("GET", "/v2" + "/x" * 50_000, ()),
+        ("GET", "/v2//models/a", ()),
+    ],
+)
+def test_names_the_methods_of_a_path_without_a_match(method: str, path: str, allowed: tuple[str, ...]) -> None:
+    assert TABLE.match(method, path) == allowed
+
+
+@pytest.mark.parametrize(
+    "path", ["/v2/models/%", "/v2/models/%4", "/v2/models/%zz", "/v2/models/%+1", "/v2/models/%ff"]
+)
+def test_refuses_what_is_not_percent_encoded_utf8(path: str) -> None:
+    with pytest.raises(DecodeError, match=r"path segment '%"):
+        TABLE.match("GET", path)
+
+
+def test_a_prefix_stands_before_every_pattern_and_the_pattern_stays_the_protocols_own() -> None:
+    table = PathTable([(MODELS, "/left/"), (ROOT, "right")])
+    match = table.match("GET", "/left/v2/models/a")
+    assert match == Match(MODELS, "GET /v2/models/{model}", {"model": "a"})
+    assert table.match("POST", "/right") == Match(ROOT, "POST /", {})
+    assert table.match("GET", "/v2/models/a") == ()
+
+
+def test_backtracks_from_a_literal_that_leads_nowhere() -> None:
+    table = PathTable([(protocol("p", "GET /a/b/c", "GET /{x}/b/d"), "")])
+    match = table.match("GET", "/a/b/d")
+    assert isinstance(match, Match)
+    assert match.captures == {"x": "a"}
+
+
+def test_equal_claims_are_ties_whatever_the_captures_are_called() -> None:
+    one, other = protocol("one", "POST /m/{model}", "GET /m"), protocol("other", "POST /m/{name}", "POST /m")
+    table = PathTable([(one, ""), (other, "")])
+    assert table.ties == (Tie("POST /m/{name}", "one", "other"),)
+    assert PathTable([(one, ""), (other, "/other")]).ties == ()
+
+
+def test_blames_the_protocol_whose_first_segment_a_path_has() -> None:
+    assert TABLE.blame("/v2/nothing") is MODELS
+    assert TABLE.blame("//Evaluate") is POINTS
+    assert TABLE.blame("/nothing") is MODELS
+    assert PathTable([(MODELS, ""), (POINTS, "/um")]).blame("/um/nothing") is POINTS
