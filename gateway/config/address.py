@@ -1,0 +1,109 @@
+"""Where something listens: `127.0.0.1:8080`, `[::1]:8080`, `tcp://127.0.0.1:9100` or `unix:///run/gateway.sock`."""
+
+import re
+from ipaddress import AddressValueError, IPv6Address, ip_address
+from typing import Annotated
+
+from gateway.config.fields import Written, refusal
+from gateway.core.values import value
+
+_HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
+_EXAMPLES = "expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080"
+_ALL_ADDRESSES = ("0.0.0.0", "::")
+
+# sockaddr_un has room for 108 bytes, the last of them NUL
+_MAX_SOCKET_PATH = 107
+
+
+@value
+class Address:
+    """Host and port (0: one that the system chooses), or the path of a unix socket. `scheme` is as written."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    scheme: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix://{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}" if self.scheme else f"{host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def clashes(self, other: "Address") -> bool:
+        """Whether both cannot be bound at once."""
+        if self.path or other.path:
+            return self.path == other.path
+        if self.port != other.port or self.port == 0:
+            return False
+        ours, theirs = _canonical(self.host), _canonical(other.host)
+        same_family = (":" in ours) == (":" in theirs)
+        return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(_ALL_ADDRESSES))
+
+
+def parse_address(text: str) -> Address:
+    """The Address in `text`. Raises a pydantic error that says what is right."""
+    scheme, found, rest = text.partition("://")
+    if not found:
+        return _host_port(text, "")
+    if scheme == "tcp":
+        return _host_port(rest, scheme)
+    if scheme == "unix":
+        return _socket_path(rest)
+    raise refusal(f"{_EXAMPLES}, tcp://HOST:PORT or unix:///PATH, got {{value}}")
+
+
+def _host_port(text: str, scheme: str) -> Address:
+    parts = _HOST_PORT.fullmatch(text)
+    if parts is None:
+        raise refusal(f"{_EXAMPLES}, got {{value}}")
+    port = int(parts["port"])
+    if port > 65535:
+        raise refusal("a port is at most 65535, got {value}")
+    return Address(_ipv6(parts["six"]) if parts["six"] is not None else _host(parts["host"]), port, "", scheme)
+
+
+def _ipv6(text: str) -> str:
+    try:
+        return str(IPv6Address(text))
+    except AddressValueError as error:
+        raise refusal("no IPv6 address between the brackets of {value}") from error
+
+
+def _host(text: str) -> str:
+    if not text:
+        raise refusal("no host in {value}; 0.0.0.0 or [::] is every address of this machine")
+    if all(part.isdigit() for part in text.split(".")):
+        try:
+            return str(ip_address(text))
+        except ValueError as error:
+            raise refusal("no IPv4 address in {value}") from error
+    if not _HOST_NAME.fullmatch(text):
+        raise refusal(f"{_EXAMPLES}, got {{value}}")
+    return text.lower()
+
+
+def _socket_path(path: str) -> Address:
+    if not path.startswith("/"):
+        raise refusal("expected unix:///PATH with an absolute path, got {value}")
+    if len(path.encode()) > _MAX_SOCKET_PATH or "\0" in path:
+        raise refusal(f"the path of a unix socket has at most {_MAX_SOCKET_PATH} bytes and no NUL")
+    return Address(path=path, scheme="unix")
+
+
+def _canonical(host: str) -> str:
+    return "127.0.0.1" if host == "localhost" else host
+
+
+Bind = Annotated[Address, Written(str, parse_address)]

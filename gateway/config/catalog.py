@@ -1,0 +1,30 @@
+"""What a configuration may name: handed in, so that loading imports no protocol, policy or transport."""
+
+import typing
+from collections.abc import Callable, Collection, Mapping
+
+from pydantic import BaseModel
+
+from gateway.core.protocol import Protocol
+from gateway.core.values import value
+
+
+class Policy(typing.Protocol):
+    """What is needed of a policy's module here."""
+
+    Settings: type[BaseModel]
+
+
+def any_endpoint(transport: str, endpoint: str) -> None:
+    """Takes every endpoint."""
+
+
+@value
+class Catalog:
+    """Protocols and policies by name, the names of the bundled models, and how a transport's endpoints are checked:
+    `parse_endpoint(transport, endpoint)` raises ValueError for what is none."""
+
+    protocols: Mapping[str, Protocol]
+    policies: Mapping[str, Policy]
+    reference_models: Collection[str] = ()
+    parse_endpoint: Callable[[str, str], object] = any_endpoint

@@ -1,0 +1,227 @@
+"""YAML text as a tree of nodes that know their line and column.
+
+Composed from the parser's events by our own rules: scalars by the core schema, keys are text and stand once, aliases
+are allowed as far as they stay small, and tags, merge keys and several documents are refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import yaml
+from yaml import events
+
+from gateway.config.references import interpolate
+from gateway.config.scalars import Scalar, resolve
+from gateway.core.values import value
+
+MAX_BYTES = 2**20
+MAX_NODES = 100_000
+"""Nodes after every alias has been replaced by what it stands for: a few lines of nested aliases can mean billions."""
+MAX_DEPTH = 64
+
+Location: TypeAlias = tuple[str | int, ...]
+
+
+@value
+class Mark:
+    """A place in the text, counted from 1."""
+
+    line: int
+    column: int
+
+
+@value
+class Fault:
+    """What is wrong at a place."""
+
+    mark: Mark
+    message: str
+
+
+class DocumentError(Exception):
+    """Text that is no document at all; `fault` is the only one that can be told."""
+
+    def __init__(self, mark: Mark, message: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(mark, message)
+
+
+@dataclass(slots=True)
+class Node:
+    """One value. `keys` are the places of a map's keys; `size` counts nodes and `height` levels, aliases expanded."""
+
+    mark: Mark
+    value: "Scalar | list[Node] | dict[str, Node]"
+    keys: dict[str, Mark] = field(default_factory=dict)
+    size: int = 1
+    height: int = 1
+
+    def plain(self) -> Any:
+        """The value as lists, dicts and scalars."""
+        match self.value:
+            case dict(items):
+                return {key: node.plain() for key, node in items.items()}
+            case list(items):
+                return [node.plain() for node in items]
+            case scalar:
+                return scalar
+
+    def find(self, location: Location) -> "Node":
+        """The node at `location`, or the nearest above it."""
+        node = self
+        for step in location:
+            child = node._child(step)
+            if child is None:
+                break
+            node = child
+        return node
+
+    def _child(self, step: str | int) -> "Node | None":
+        match self.value, step:
+            case dict(items), str():
+                return items.get(step)
+            case list(items), int() if step < len(items):
+                return items[step]
+        return None
+
+
+def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[Fault, ...]]:
+    """The document in `text`, references resolved, and what is wrong with single keys and scalars of it.
+
+    Raises:
+        DocumentError: not YAML, several documents, or larger than the bounds.
+    """
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise DocumentError(Mark(1, 1), f"the configuration is larger than {MAX_BYTES} bytes")
+    try:
+        composer = _Composer(text, environ)
+        return composer.document(), tuple(composer.faults)
+    except yaml.MarkedYAMLError as error:
+        raise DocumentError(_mark(error.problem_mark), _why(error)) from error
+    except yaml.reader.ReaderError as error:
+        raise DocumentError(_mark_of_offset(text, error.position), f"not YAML: {error.reason}") from error
+    except UnicodeEncodeError as error:
+        raise DocumentError(_mark_of_offset(text, error.start), "not YAML: a lone surrogate") from error
+
+
+class _Composer:
+    def __init__(self, text: str, environ: Mapping[str, str]) -> None:
+        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
+        self._environ = environ
+        self._anchors: dict[str, Node] = {}
+        self.faults: list[Fault] = []
+
+    def document(self) -> Node:
+        next(self._events)  # the stream's start
+        if isinstance(next(self._events), events.StreamEndEvent):
+            return Node(Mark(1, 1), {})
+        root = self._node(next(self._events), 1)
+        next(self._events)  # the document's end
+        after = next(self._events)
+        if not isinstance(after, events.StreamEndEvent):
+            raise DocumentError(_mark(after.start_mark), "a second document begins here; expected one only")
+        return root
+
+    def _node(self, event: Any, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            raise DocumentError(_mark(event.start_mark), f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, events.AliasEvent):
+            return self._alias(event)
+        if event.tag is not None:
+            self._fault(event, f"the tag {event.tag!r} is not supported; write the value without it")
+        node = self._BUILDERS[type(event)](self, event, depth)
+        _check_bounds(node)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _alias(self, event: Any) -> Node:
+        # An anchor is known only once its node is complete, so nothing can hold itself.
+        if event.anchor not in self._anchors:
+            raise DocumentError(_mark(event.start_mark), f"the alias *{event.anchor} has no anchor before it")
+        return self._anchors[event.anchor]
+
+    def _scalar(self, event: Any, depth: int) -> Node:
+        mark = _mark(event.start_mark)
+        try:
+            text = interpolate(event.value, self._environ)
+        except ValueError as error:
+            self.faults.append(Fault(mark, str(error)))
+            return Node(mark, event.value)
+        plain = event.implicit[0] and text is event.value
+        return Node(mark, resolve(text) if plain else text)
+
+    def _sequence(self, event: Any, depth: int) -> Node:
+        items: list[Node] = []
+        node = Node(_mark(event.start_mark), items)
+        while not isinstance(item := next(self._events), events.SequenceEndEvent):
+            items.append(_grown(node, self._node(item, depth + 1)))
+        return node
+
+    def _mapping(self, event: Any, depth: int) -> Node:
+        items: dict[str, Node] = {}
+        node = Node(_mark(event.start_mark), items)
+        while not isinstance(key := next(self._events), events.MappingEndEvent):
+            name = self._key(key, depth + 1)
+            child = _grown(node, self._node(next(self._events), depth + 1))
+            if name is not None and self._is_first(node, name, key):
+                items[name], node.keys[name] = child, _mark(key.start_mark)
+        return node
+
+    def _key(self, event: Any, depth: int) -> str | None:
+        """A key's text; None, with a fault, for what cannot be one."""
+        if not isinstance(event, events.ScalarEvent):
+            self._node(event, depth)
+            self._fault(event, "a key must be text")
+        elif event.tag is not None:
+            self._fault(event, f"the tag {event.tag!r} is not supported; write the key without it")
+        elif event.implicit[0] and event.value == "<<":
+            self._fault(event, "merge keys are not supported; write the keys out, or use an alias for the whole map")
+        elif event.implicit[0] and not isinstance(resolve(event.value), str):
+            self._fault(event, f"a key must be text, got {event.value or 'nothing'}; quote it if it is meant")
+        else:
+            return str(event.value)
+        return None
+
+    def _is_first(self, node: Node, name: str, event: Any) -> bool:
+        first = node.keys.get(name)
+        if first is not None:
+            self._fault(event, f"the key {name!r} stands twice, first at line {first.line}, column {first.column}")
+        return first is None
+
+    def _fault(self, event: Any, message: str) -> None:
+        self.faults.append(Fault(_mark(event.start_mark), message))
+
+    _BUILDERS = {  # noqa: RUF012 - a table, never changed
+        events.ScalarEvent: _scalar,
+        events.SequenceStartEvent: _sequence,
+        events.MappingStartEvent: _mapping,
+    }
+
+
+def _grown(node: Node, child: Node) -> Node:
+    node.size += child.size
+    node.height = max(node.height, child.height + 1)
+    _check_bounds(node)
+    return child
+
+
+def _check_bounds(node: Node) -> None:
+    if node.size > MAX_NODES:
+        raise DocumentError(node.mark, f"more than {MAX_NODES} values, aliases expanded")
+    if node.height > MAX_DEPTH:
+        raise DocumentError(node.mark, f"nested deeper than {MAX_DEPTH} levels, aliases expanded")
+
+
+def _mark(mark: Any) -> Mark:
+    return Mark(mark.line + 1, mark.column + 1) if mark else Mark(1, 1)
+
+
+def _mark_of_offset(text: str, offset: int) -> Mark:
+    before = text[:offset].split("\n")
+    return Mark(len(before), len(before[-1]) + 1)
+
+
+def _why(error: yaml.MarkedYAMLError) -> str:
+    return "not YAML: " + ", ".join(part for part in (error.context, error.problem) if part)

@@ -1,0 +1,67 @@
+"""The building stones of the configuration's models: scalars, and values that are written one way and held another."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Strict
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+T = TypeVar("T")
+
+NESTED = "nested"
+"""The error type that carries further errors: `errors` in its context, their locations below its own."""
+VALUE = "{value}"
+"""In a message: the value at the place, or the reference it came from."""
+
+
+class Keys(BaseModel):
+    """A map of the configuration: the attributes are its keys, their docstrings the reference documentation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def refusal(message: str, *location: str | int, kind: str = "refused") -> PydanticCustomError:
+    """The error for a validator to raise: `message` (perhaps with VALUE) about what stands at `location` below it."""
+    return refusals([{"type": kind, "loc": location, "msg": message}])
+
+
+def refusals(errors: list[Any]) -> PydanticCustomError:
+    """Several errors at once, each with `type`, `loc` and `msg`, as pydantic's own."""
+    return PydanticCustomError(NESTED, "several errors", {"errors": errors})
+
+
+class Written:
+    """The annotation of a value that is written as `form` and held as what `build` makes of that."""
+
+    def __init__(self, form: Any, build: Callable[[Any], Any]) -> None:
+        self.form = form
+        self.build = build
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.build, handler.generate_schema(self.form))
+
+
+def distinct(items: tuple[T, ...]) -> tuple[T, ...]:
+    """`items` if none of them stands twice."""
+    for at, item in enumerate(items):
+        if item in items[:at]:
+            raise refusal(f"{VALUE} is listed twice", at)
+    return items
+
+
+# RFC 9110, section 5.6.2
+_TOKEN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
+
+
+def _header_name(text: str) -> str:
+    name = text.lower()
+    if not set(name) <= _TOKEN:
+        raise refusal(f"{VALUE} is not a header's name")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1)]
+HeaderName = Annotated[Name, AfterValidator(_header_name)]
+Size = Annotated[int, Strict(), Field(ge=1)]
+Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
+SomeNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(distinct)]

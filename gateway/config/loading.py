@@ -1,0 +1,101 @@
+"""A configuration's file or text to a Config, or every problem of it at once."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway.config.catalog import Catalog
+from gateway.config.document import MAX_BYTES, DocumentError, Fault, Location, Mark, Node, compose
+from gateway.config.fields import VALUE
+from gateway.config.models import Config
+from gateway.config.name_checks import name_findings
+from gateway.config.parts import all_parts, sound_parts
+from gateway.config.problems import ConfigError, Finding, Problem
+from gateway.config.references import Referenced
+from gateway.config.route_checks import route_findings
+from gateway.config.scalars import resolve
+from gateway.config.schema import schema
+from gateway.config.wording import flattened, shown, worded
+
+
+def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
+    """The configuration in the file at `path`.
+
+    Raises:
+        ConfigError: every problem of it, each with its place.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        return loads(content.decode("utf-8-sig"), str(path), catalog, environ)
+    except OSError as error:
+        raise ConfigError([Problem(str(path), 1, 1, f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        before = content[: error.start].split(b"\n")
+        message = f"not UTF-8: {error.reason}"
+        raise ConfigError([Problem(str(path), len(before), len(before[-1]) + 1, message)]) from error
+
+
+def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
+    """The configuration in `text`, which problems call `name`. `environ` holds what `${ENV}` refers to.
+
+    Raises:
+        ConfigError: every problem of it, each with its place.
+    """
+    try:
+        root, faults = compose(text, environ)
+    except DocumentError as error:
+        raise ConfigError([_problem(name, error.fault)]) from error
+    data = {} if root.value is None else root.plain()
+    config, findings = _validated(data, root, catalog)
+    findings += name_findings(sound_parts(data) if config is None else all_parts(config), catalog)
+    if config is not None:
+        findings += route_findings(config, catalog)
+    faults += tuple(_located(finding, root) for finding in findings)
+    if config is None or faults:
+        raise ConfigError(_problem(name, fault) for fault in faults)
+    return config
+
+
+def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, list[Finding]]:
+    try:
+        return Config.model_validate(data, context=catalog.policies), []
+    except ValidationError as error:
+        errors = list(flattened(error.errors(include_url=False)))
+    if [each for each in errors if _retyped(data, each)]:
+        return _validated(data, root, catalog)
+    described = schema(catalog)
+    return None, [worded(each, described) for each in errors]
+
+
+_TYPED = frozenset({"int_type", "float_type", "bool_type"})
+
+
+def _retyped(data: Any, error: dict[str, Any]) -> bool:
+    """Whether a reference stood where a number or a flag is wanted, and is one now. References are text otherwise, so
+    that a password of digits stays what it is."""
+    *above, last = error["loc"] or ("",)
+    if error["type"] not in _TYPED or not (isinstance(error["input"], Referenced) and error["input"].alone):
+        return False
+    for step in above:
+        data = data[step]
+    data[last] = resolve(error["input"])
+    return not isinstance(data[last], str)
+
+
+def _located(finding: Finding, root: Node) -> Fault:
+    node = root.find(finding.location)
+    message = finding.message.replace(VALUE, shown(node))
+    return Fault(_key_mark(finding.location, root) if finding.at_key else node.mark, message)
+
+
+def _key_mark(location: Location, root: Node) -> Mark:
+    above = root.find(location[:-1])
+    return above.keys.get(str(location[-1]), above.mark)
+
+
+def _problem(name: str, fault: Fault) -> Problem:
+    return Problem(name, fault.mark.line, fault.mark.column, fault.message)

@@ -1,0 +1,131 @@
+"""The configuration's keys. The attributes are the keys, their docstrings what `docs/configuration.md` says of them."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from gateway.config.address import Bind
+from gateway.config.fields import HeaderName, Keys, Name, Size, SomeNames, Written, distinct, refusal
+from gateway.config.policies import Policies
+from gateway.config.routes import RouteConfig
+from gateway.core.protocol import DEFAULT_LIMITS, Limits
+
+
+class LimitsConfig(Keys):
+    """What is refused before memory is taken for it."""
+
+    message: Size = DEFAULT_LIMITS.message
+    """Bytes of one message's body, before and after decompression."""
+    headers: Size = DEFAULT_LIMITS.headers
+    """Bytes of one message's headers."""
+    json_values: Size = DEFAULT_LIMITS.json_values
+    """JSON values of one message outside tensor data."""
+    config: Size = DEFAULT_LIMITS.config
+    """Bytes of UM-Bridge's `config`."""
+
+
+def _limits(keys: LimitsConfig) -> Limits:
+    return Limits(keys.message, keys.headers, keys.json_values, keys.config)
+
+
+LimitsKey = Annotated[Limits, Written(LimitsConfig, _limits)]
+
+
+def _prefix(path: str) -> str:
+    if not path.startswith("/") or path.endswith("/") or not set(path).isdisjoint("{}?# %"):
+        raise refusal("expected a path such as /science: no slash at its end, none of { } ? # %, got {value}")
+    return path
+
+
+class ListenerConfig(Keys):
+    """An address where clients arrive."""
+
+    name: Name
+    """What routes, logs and metrics call it."""
+    bind: Bind
+    """`HOST:PORT`; port 0 is one that the system chooses. Protocols over TCP: also `tcp://HOST:PORT`, `unix:///PATH`."""
+    protocols: SomeNames
+    """The protocols spoken here, all of one transport. Unknown paths are answered in the form of the first."""
+    model: Name = ""
+    """The model of requests that name none."""
+    prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
+    """`{PROTOCOL: PATH}`: the protocol is served below that path."""
+    limits: LimitsKey = Field(default_factory=Limits)
+    """What clients may send."""
+
+
+class AdminConfig(Keys):
+    """The status API."""
+
+    bind: Bind
+    """`HOST:PORT`, on loopback."""
+
+
+class HealthConfig(Keys):
+    """`/healthz` and `/readyz`, and nothing else."""
+
+    bind: Bind
+    """`HOST:PORT`, on any address."""
+
+
+class ReferenceConfig(Keys):
+    """Bundled models, served by the gateway's own process as if they were a model server; for demos and tests."""
+
+    protocol: Name
+    """The protocol spoken there."""
+    bind: Bind
+    """As a listener's."""
+    models: SomeNames
+    """Bundled models by name, or Python callables as `module:attribute`."""
+
+
+# RFC 9110, section 7.6.1, and what this gateway's own message to the backend decides
+_NEVER_FORWARDED = frozenset(
+    {
+        "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive",
+        "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+    }
+)  # fmt: skip
+
+
+def _forwardable(name: str) -> str:
+    if name in _NEVER_FORWARDED:
+        raise refusal("{value} belongs to each connection by itself and is never forwarded")
+    return name
+
+
+class BackendConfig(Keys):
+    """A destination for requests."""
+
+    protocol: Name
+    """The protocol its servers speak."""
+    endpoints: SomeNames
+    """Its addresses: `HOST:PORT`, or a URL where the protocol has one. The one with the least in flight is taken."""
+    policies: Policies = ()
+    """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
+    max_in_flight: Size | None = None
+    """Calls at once per endpoint. The default is the protocol's: 1 for umbridge, any number for v2-rest."""
+    limits: LimitsKey = Field(default_factory=Limits)
+    """What it may answer."""
+    forward_headers: Annotated[
+        tuple[Annotated[HeaderName, AfterValidator(_forwardable)], ...], AfterValidator(distinct)
+    ] = ()
+    """The client's headers that it gets; it gets no other."""
+
+
+class Config(Keys):
+    """The gateway's configuration."""
+
+    listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
+    """Where clients arrive. Several protocols of one transport may share an address."""
+    admin: AdminConfig | None = None
+    """The status API; absent is off."""
+    health: HealthConfig | None = None
+    """The health port, for probes; absent is off."""
+    reference: tuple[ReferenceConfig, ...] = ()
+    """Bundled backends, started with the gateway."""
+    backends: Mapping[Name, BackendConfig] = {}
+    """Where requests go, by name."""
+    routes: tuple[RouteConfig, ...] = ()
+    """Which request goes where. They are tried in order; the first match wins."""

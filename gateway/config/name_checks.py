@@ -1,0 +1,163 @@
+"""Names that nothing has, and addresses that cannot be: what can be said of each part of a configuration by itself."""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any
+
+from gateway.config.address import Address
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
+from gateway.config.fields import VALUE
+from gateway.config.parts import Parts
+from gateway.config.problems import Finding, suggestion
+from gateway.core.patterns import PathTable
+
+_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def name_findings(parts: Parts, catalog: Catalog) -> list[Finding]:
+    """Names that nothing has, and addresses that cannot be."""
+    return [finding for check in _NAME_CHECKS for finding in check(parts, catalog)]
+
+
+def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[Finding]:
+    if name not in known:
+        yield Finding(location, f"no {what} is called {VALUE}{suggestion(name, known)}")
+
+
+def _protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for location, name in _named_protocols(parts):
+        yield from _unknown(location, "protocol", name, catalog.protocols)
+
+
+def _named_protocols(parts: Parts) -> Iterator[tuple[Location, str]]:
+    for at, listener in parts.listeners.items():
+        yield from ((("listeners", at, "protocols", i), name) for i, name in enumerate(listener.protocols))
+    for at, reference in parts.reference.items():
+        yield ("reference", at, "protocol"), reference.protocol
+    for key, backend in parts.backends.items():
+        yield ("backends", key, "protocol"), backend.protocol
+    for at, route in parts.routes.items():
+        if route.match.protocol is not None:
+            yield ("routes", at, "match", "protocol"), route.match.protocol
+
+
+def _prefixes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, listener in parts.listeners.items():
+        for name in listener.prefix:
+            if name not in listener.protocols:
+                text = f"the listener does not speak {name!r}{suggestion(name, listener.protocols)}"
+                yield Finding(("listeners", at, "prefix", name), text, at_key=True)
+
+
+def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    listeners = list(parts.listeners.items())
+    for (first, one), (second, other) in combinations(listeners, 2):
+        if one.name == other.name:
+            yield Finding(("listeners", second, "name"), f"listeners[{first}] is called {VALUE} too")
+
+
+def _transports(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, listener in parts.listeners.items():
+        carried = {name: catalog.protocols[name].transport for name in listener.protocols if name in catalog.protocols}
+        if len(set(carried.values())) > 1:
+            pairs = ", ".join(f"{name} over {transport}" for name, transport in carried.items())
+            yield Finding(
+                ("listeners", at, "protocols"),
+                f"protocols of one address share a transport, got {pairs}; use a listener each",
+            )
+
+
+def _bind_schemes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for location, address, protocols in _binds(parts):
+        transports = {catalog.protocols[name].transport for name in protocols if name in catalog.protocols}
+        if address.scheme and not (protocols and transports <= {"tcp"}):
+            yield Finding(location, f"{address.scheme}:// is for protocols over TCP; expected HOST:PORT, got {VALUE}")
+
+
+def _binds(parts: Parts) -> Iterator[tuple[Location, Address, tuple[str, ...]]]:
+    for at, listener in parts.listeners.items():
+        yield ("listeners", at, "bind"), listener.bind, listener.protocols
+    for name, port in (("admin", parts.admin), ("health", parts.health)):
+        if port is not None:
+            yield (name, "bind"), port.bind, ()
+    for at, reference in parts.reference.items():
+        yield ("reference", at, "bind"), reference.bind, (reference.protocol,)
+
+
+def _clashes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for (first, one, _), (second, other, _) in combinations(_binds(parts), 2):
+        if one.clashes(other):
+            yield Finding(second, f"{VALUE} is taken by {dotted(first)}")
+
+
+def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    if parts.admin is not None and not parts.admin.bind.loopback:
+        text = f"there are no keys yet, so the status API stays on loopback; expected 127.0.0.1:PORT, got {VALUE}"
+        yield Finding(("admin", "bind"), text)
+
+
+def _reference_models(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, reference in parts.reference.items():
+        for i, name in enumerate(reference.models):
+            location = ("reference", at, "models", i)
+            if ":" not in name:
+                yield from _unknown(location, "bundled model", name, catalog.reference_models)
+            elif not _ATTRIBUTE.fullmatch(name):
+                yield Finding(location, f"expected module:attribute, got {VALUE}")
+
+
+def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for key, backend in parts.backends.items():
+        if backend.protocol in catalog.protocols:
+            transport = catalog.protocols[backend.protocol].transport
+            for i, endpoint in enumerate(backend.endpoints):
+                yield from _endpoint(("backends", key, "endpoints", i), transport, endpoint, catalog)
+
+
+def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalog) -> Iterator[Finding]:
+    try:
+        catalog.parse_endpoint(transport, endpoint)
+    except ValueError as error:
+        # The text may repeat the endpoint, and with it what a reference in it holds.
+        yield Finding(location, str(error).replace(endpoint, VALUE))
+
+
+def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, route in parts.routes.items():
+        yield from _unknown(("routes", at, "backend"), "backend", route.backend, parts.backend_names)
+        if route.match.listener is not None:
+            location = ("routes", at, "match", "listener")
+            yield from _unknown(location, "listener", route.match.listener, parts.listener_names)
+
+
+def _path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, listener in parts.listeners.items():
+        spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
+        if {protocol.transport for protocol in spoken} == {"http"}:
+            table = PathTable((protocol, listener.prefix.get(protocol.name, "")) for protocol in spoken)
+            for tie in table.ties:
+                text = f"{tie.first} and {tie.second} both serve {tie.pattern}; give one of them a prefix"
+                yield Finding(("listeners", at, "protocols"), text)
+
+
+_NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
+    _protocol_names,
+    _prefixes,
+    _listener_names,
+    _transports,
+    _bind_schemes,
+    _clashes,
+    _admin_bind,
+    _reference_models,
+    _endpoints,
+    _route_names,
+    _path_ties,
+)
+
+
+def dotted(location: Location) -> str:
+    """`listeners[0].bind`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+    return text.removeprefix(".")

@@ -1,0 +1,53 @@
+"""What is wrong with a configuration: every problem with its file, line and column."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from gateway.config.document import Location
+from gateway.core.values import value
+
+
+@value
+class Problem:
+    """`line` and `column` count from 1, columns in characters."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; `problems` are all that was found, in the order of the file."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        found = sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message))
+        self.problems = tuple(found)
+        super().__init__("\n".join(map(str, found)))
+
+
+@value
+class Finding:
+    """Something wrong at a location. `{value}` in `message` stands for the value there; `at_key`: the key is meant."""
+
+    location: Location
+    message: str
+    at_key: bool = False
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """How a message about the unknown `word` goes on: the likeliest of `known`, else all of them."""
+    options = sorted(known)
+    close = get_close_matches(word, options, n=1, cutoff=0.7)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; expected {listed(options)}" if options else "; there are none"
+
+
+def listed(options: Iterable[str]) -> str:
+    """`a, b or c`."""
+    *most, last = options
+    return f"{', '.join(most)} or {last}" if most else last

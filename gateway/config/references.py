@@ -1,0 +1,86 @@
+"""`${ENV}`, `${ENV:-default}` and `${file:/path}` in scalars; `$${` stands for `${` itself.
+
+What a reference holds is never looked at again: not for YAML, not for further references. It may be a secret, so
+messages show the reference and not what it holds.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+MAX_FILE = 64 * 2**10
+"""Bytes of a referenced file. A certificate chain, the largest thing anyone refers to, stays below 20 KiB."""
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+
+
+class Referenced(str):
+    """Text made with references. `source` is how it was written; `alone`: one reference was all of it."""
+
+    __slots__ = ("alone", "source")
+    source: str
+    alone: bool
+
+
+def interpolate(text: str, environ: Mapping[str, str]) -> str:
+    """`text` with its references replaced; Referenced where there were any.
+
+    Raises:
+        ValueError: a variable that is not set and has no default, a file that cannot be read, a malformed reference.
+    """
+    if "${" not in text:
+        return text
+    replaced = _REFERENCE.sub(lambda found: _held(found, environ), text)
+    if all(found[0] == "$${" for found in _REFERENCE.finditer(text)):
+        return replaced
+    result = Referenced(replaced)
+    result.source = text
+    result.alone = _REFERENCE.fullmatch(text) is not None
+    return result
+
+
+def _held(found: re.Match[str], environ: Mapping[str, str]) -> str:
+    if found[0] == "$${":
+        return "${"
+    if found[1] is None:
+        raise ValueError("'${' without its '}'; write '$${' for the characters themselves")
+    if found[1].startswith("file:"):
+        return _file(Path(found[1].removeprefix("file:")))
+    return _variable(found[1], environ)
+
+
+def _variable(expression: str, environ: Mapping[str, str]) -> str:
+    parsed = _VARIABLE.fullmatch(expression)
+    if parsed is None:
+        raise ValueError(
+            f"'${{{expression}}}' is no reference; expected ${{NAME}}, ${{NAME:-default}} or ${{file:/path}}"
+        )
+    name, default = parsed.groups()
+    # As in a shell, `:-` also replaces a variable that is set to nothing.
+    held = environ.get(name) if default is None else environ.get(name) or default
+    if held is None:
+        raise ValueError(f"the environment variable {name} is not set; ${{{name}:-default}} gives it a default")
+    return held
+
+
+def _file(path: Path) -> str:
+    if not path.is_absolute():
+        raise ValueError(f"${{file:{path}}} needs an absolute path")
+    try:
+        return _text(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the file {path} is not UTF-8") from error
+    except OSError as error:
+        raise ValueError(f"the file {path} cannot be read: {error.strerror}") from error
+
+
+def _text(path: Path) -> str:
+    # Opening a named pipe would wait for its writer for ever.
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a regular file")
+    with path.open("rb") as file:
+        content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise ValueError(f"the file {path} is larger than {MAX_FILE} bytes")
+    return content.decode().removesuffix("\n").removesuffix("\r")

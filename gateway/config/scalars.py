@@ -1,0 +1,34 @@
+"""Plain YAML scalars by the core schema of YAML 1.2 (section 10.3.2), so that 1.1's traps do not exist: `no`, `on`,
+`12:30`, `1_000` and `2024-01-01` are text, and `1e3` is a number."""
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+Scalar: TypeAlias = bool | int | float | str | None
+
+_SPECIAL: dict[str, Scalar] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+# An integer of more digits than any datatype has stays text: Python refuses to convert thousands of them.
+_NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...] = (
+    (re.compile(r"[-+]?[0-9]{1,40}"), int),
+    (re.compile(r"0o[0-7]{1,40}"), lambda text: int(text[2:], 8)),
+    (re.compile(r"0x[0-9a-fA-F]{1,40}"), lambda text: int(text[2:], 16)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?\.(inf|Inf|INF)"), lambda text: float(text.replace(".", ""))),
+    (re.compile(r"\.(nan|NaN|NAN)"), lambda text: float("nan")),
+)
+
+
+def resolve(text: str) -> Scalar:
+    """What the plain scalar `text` stands for."""
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    for pattern, number in _NUMBERS:
+        if pattern.fullmatch(text):
+            return number(text)
+    return text

@@ -1,0 +1,79 @@
+"""The configuration's JSON Schema: for editors, for the reference documentation, and for naming the keys of a map."""
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
+from gateway.config.models import Config
+
+Schema = dict[str, Any]
+
+
+def schema(catalog: Catalog) -> Schema:
+    """The JSON Schema (draft 2020-12) of a configuration that names what is in `catalog`.
+
+    It describes the values; a `${REFERENCE}` in place of a number or of one of several words is outside it.
+    """
+    policies = {name: policy.Settings for name, policy in sorted(catalog.policies.items())}
+    models: list[type[BaseModel]] = [Config, *policies.values()]
+    references, whole = models_json_schema([(model, "validation") for model in models])
+    definitions = whole["$defs"]
+    _name_policies(definitions, {name: references[model, "validation"] for name, model in policies.items()})
+    _name_protocols(definitions, sorted(catalog.protocols))
+    top = references[Config, "validation"]["$ref"].rpartition("/")[2]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **definitions.pop(top), "$defs": definitions}
+
+
+def keys_at(schema: Schema, location: Location) -> list[str]:
+    """The keys of the map at `location`."""
+    return list(below(schema, location).get("properties", ()))
+
+
+def below(schema: Schema, location: Location) -> Schema:
+    """What `schema` says of the value at `location`; {} where it says nothing."""
+    part = dereferenced(schema, schema)
+    for step in location:
+        part = dereferenced(schema, _child(part, step))
+    return part
+
+
+def dereferenced(schema: Schema, part: Schema) -> Schema:
+    """`part` itself, its `$ref` and its `X or null` followed; its own description goes before theirs."""
+    for option in part.get("anyOf", ()):
+        if option.get("type") != "null":
+            return dereferenced(schema, option)
+    if "$ref" in part:
+        return dereferenced(schema, schema["$defs"][part["$ref"].rpartition("/")[2]])
+    return part
+
+
+def _child(part: Schema, step: str | int) -> Schema:
+    if isinstance(step, int):
+        child = part.get("items")
+    else:
+        child = part.get("properties", {}).get(step, part.get("additionalProperties"))
+    return child if isinstance(child, dict) else {}
+
+
+def _name_policies(definitions: Schema, settings: Schema) -> None:
+    item = {
+        "type": "object",
+        "properties": settings,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    for owner in ("BackendConfig", "RouteConfig"):
+        definitions[owner]["properties"]["policies"]["items"] = item
+
+
+def _name_protocols(definitions: Schema, names: list[str]) -> None:
+    definitions["ListenerConfig"]["properties"]["protocols"]["items"]["enum"] = names
+    for owner in ("BackendConfig", "ReferenceConfig"):
+        definitions[owner]["properties"]["protocol"]["enum"] = names
+    for option in definitions["MatchConfig"]["properties"]["protocol"]["anyOf"]:
+        if option["type"] == "string":
+            option["enum"] = names

@@ -1,0 +1,101 @@
+"""pydantic's errors in plain words."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gateway.config.document import Location, Node
+from gateway.config.fields import NESTED, VALUE
+from gateway.config.policies import UNKNOWN_POLICY
+from gateway.config.problems import Finding, listed, suggestion
+from gateway.config.references import Referenced
+from gateway.config.schema import keys_at
+
+_LONGEST = 60
+
+
+def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
+    """pydantic's errors with those that they carry, each with its whole location."""
+    for error in errors:
+        location = (*above, *error["loc"])
+        if error["type"] == NESTED:
+            yield from flattened(error["ctx"]["errors"], location)
+        else:
+            yield {**error, "loc": location}
+
+
+def worded(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
+    """An error of `flattened` as a Finding."""
+    kind, location = error["type"], error["loc"]
+    if kind == "extra_forbidden":
+        known = keys_at(schema, location[:-1])
+        return Finding(
+            location, f"{location[-1]!r} is not a key here{suggestion(str(location[-1]), known)}", at_key=True
+        )
+    if kind == "missing":
+        return Finding(location[:-1], f"the key {location[-1]!r} is missing")
+    if location[-1:] == ("[key]",):
+        return Finding(location[:-1], "a name must not be empty", at_key=True)
+    return Finding(location, _WORDS.get(kind, _as_given)(error), at_key=kind == UNKNOWN_POLICY)
+
+
+def shown(node: Node) -> str:
+    """A value for a message; a reference in place of what it holds, which may be a secret."""
+    match node.value:
+        case Referenced() as referenced:
+            return repr(referenced.source)
+        case str(text):
+            return repr(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
+        case bool(flag):
+            return "true" if flag else "false"
+        case None:
+            return "nothing"
+        case dict():
+            return "a map"
+        case list():
+            return "a list"
+        case number:
+            return str(number)
+
+
+def _as_given(error: dict[str, Any]) -> str:
+    return str(error["msg"])
+
+
+def _choice(error: dict[str, Any]) -> str:
+    options = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+    close = suggestion(error["input"], options) if isinstance(error["input"], str) else ""
+    return f"expected {listed(options)}, got {VALUE}" + (close if "did you mean" in close else "")
+
+
+def _text(error: dict[str, Any]) -> str:
+    quote = "; quote it" if isinstance(error["input"], (bool, int, float)) else ""
+    return f"expected text, got {VALUE}{quote}"
+
+
+def _bound(words: str, key: str) -> Callable[[dict[str, Any]], str]:
+    return lambda error: f"must be {words} {error['ctx'][key]}, got {VALUE}"
+
+
+def _expected(what: str) -> Callable[[dict[str, Any]], str]:
+    return lambda error: f"expected {what}, got {VALUE}"
+
+
+_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), _expected("a map")),
+    **dict.fromkeys(("tuple_type", "list_type"), _expected("a list")),
+    **dict.fromkeys(("int_type", "int_from_float"), _expected("a whole number")),
+    "float_type": _expected("a number"),
+    "bool_type": _expected("true or false"),
+    "finite_number": _expected("a finite number"),
+    "string_type": _text,
+    "enum": _choice,
+    "literal_error": _choice,
+    "too_short": lambda error: "must not be empty",
+    "string_too_short": lambda error: "must not be empty",
+    "too_long": lambda error: f"has more than {error['ctx']['max_length']} elements",
+    "greater_than": _bound("above", "gt"),
+    "greater_than_equal": _bound("at least", "ge"),
+    "less_than": _bound("below", "lt"),
+    "less_than_equal": _bound("at most", "le"),
+}
