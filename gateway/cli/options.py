@@ -9,10 +9,7 @@ import typer
 import uvloop
 
 from gateway import registry
-from gateway.config.catalog import Catalog
-from gateway.config.load import load
-from gateway.config.models import Config
-from gateway.config.problems import ConfigError
+from gateway.config import Catalog, Config, ConfigError, load
 from gateway.reference.bundled import BUNDLED
 
 ConfigFile = Annotated[Path, typer.Option("--config", help="The YAML file.", exists=True, dir_okay=False)]
@@ -39,4 +36,8 @@ def read(path: Path) -> Config:
 
 def catalog() -> Catalog:
     """What a configuration may name."""
-    return Catalog(registry.protocols(), registry.policies(), frozenset(BUNDLED), registry.parse_endpoint)
+    return Catalog(registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint)
+
+
+def _parse_endpoint(transport: str, endpoint: str) -> object:
+    return registry.transport(transport).parse_address(endpoint)

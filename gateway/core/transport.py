@@ -1,5 +1,6 @@
 """What the transports promise to those who use them."""
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeAlias
 
@@ -52,8 +53,8 @@ class Listener(Protocol):
     address: str
     """Where it is bound, with the port the system chose for port 0."""
 
-    async def start(self) -> None:
-        """Accept connections."""
+    async def start(self, sock: socket.socket) -> None:
+        """Accept connections on a bound socket."""
 
     async def drain(self, seconds: float) -> None:
         """Accept no more, let what is in flight finish for at most `seconds`, then close."""

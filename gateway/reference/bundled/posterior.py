@@ -25,8 +25,7 @@ def _log_density(theta: Doubles) -> Doubles:
 
 
 def _is_outside(theta: Doubles) -> NDArray[np.bool_]:
-    outside: NDArray[np.bool_] = (np.abs(theta) > BOUND).any(axis=1)
-    return outside
+    return np.asarray(np.any(np.abs(theta) > BOUND, axis=1))
 
 
 def _supported(theta: Doubles) -> Doubles:
