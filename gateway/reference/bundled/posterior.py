@@ -25,8 +25,8 @@ def _log_density(theta: Doubles) -> Doubles:
 
 
 def _is_outside(theta: Doubles) -> NDArray[np.bool_]:
-    outside: NDArray[np.bool_] = (np.abs(theta) > BOUND).any(axis=1)
-    return outside
+    greatest: Doubles = np.abs(theta).max(axis=1)
+    return greatest > BOUND
 
 
 def _supported(theta: Doubles) -> Doubles:
