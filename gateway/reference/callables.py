@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from gateway.core.errors import GatewayError
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Signature
 from gateway.core.values import value
@@ -74,10 +73,7 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
     def compute(arguments: Arguments, config: Config) -> Outputs:
         try:
             return call.finish(call.start(arguments, config), arguments)
-        except GatewayError:
-            raise
-        # translated here: a StopIteration that leaves the thread would leave its future pending for ever
-        except (Exception, SystemExit) as error:
+        except StopIteration as error:  # no future takes it: the caller would wait for ever
             raise model_error(call.signature.name, error) from error
 
     def submit(arguments: Arguments, config: Config) -> Awaitable[Outputs]:

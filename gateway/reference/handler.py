@@ -125,9 +125,10 @@ def _select(outputs: Outputs, request: Request, model: Model) -> Outputs:
     by_name = {tensor.name: tensor for tensor in outputs}
     for wanted in request.outputs:
         if wanted.name not in by_name:
-            raise invalid_input(
-                f"model {model.name!r} has no output {wanted.name!r}; its outputs are {', '.join(by_name)}"
-            )
+            outputs_are = f"its outputs are {', '.join(by_name)}"
+            raise invalid_input(f"model {model.name!r} has no output {wanted.name!r}; {outputs_are}")
+        for name in wanted.parameters:
+            raise invalid_input(f"output {wanted.name!r} of model {model.name!r} takes no parameter {name!r}")
     return tuple(by_name[wanted.name] for wanted in request.outputs)
 
 

@@ -119,10 +119,9 @@ def _from_python(array: Array, spec: TensorSpec, model: str) -> Array:
 
 def _check_elements(array: Array, datatype: Datatype, name: str, model: str) -> None:
     """The elements of an object array must be text or bytes."""
-    if datatype is not Datatype.BYTES or array.dtype.kind != "O":
+    if array.dtype.kind != "O":
         return
-    wrong = next((item for item in array.flat if not isinstance(item, str | bytes)), None)
-    if wrong is not None:
-        raise invalid_output(
-            f"output {name!r} of model {model!r} holds a {type(wrong).__name__}; expected str or bytes"
-        )
+    wrong = next((type(item).__name__ for item in array.flat if not isinstance(item, str | bytes)), "")
+    if wrong:
+        expected = "str or bytes" if datatype is Datatype.BYTES else datatype
+        raise invalid_output(f"output {name!r} of model {model!r} holds a {wrong}; expected {expected}")

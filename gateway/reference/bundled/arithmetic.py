@@ -15,6 +15,8 @@ Doubles = NDArray[np.float64]
 
 
 def _scale(config: Config) -> float:
+    for key in config.keys() - {"scale"}:
+        raise invalid_input(f"model 'double' takes no config {key!r}; expected 'scale'")
     scale = config.get("scale", 2.0)
     if isinstance(scale, bool) or not isinstance(scale, int | float):
         raise invalid_input(f"config 'scale' of model 'double' is {scale!r}; expected a number")

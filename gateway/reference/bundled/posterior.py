@@ -25,7 +25,8 @@ def _log_density(theta: Doubles) -> Doubles:
 
 
 def _is_outside(theta: Doubles) -> NDArray[np.bool_]:
-    return np.asarray(np.any(np.abs(theta) > BOUND, axis=1))
+    greatest: Doubles = np.abs(theta).max(axis=1)
+    return greatest > BOUND
 
 
 def _supported(theta: Doubles) -> Doubles:
@@ -42,7 +43,7 @@ def _slope(theta: Doubles) -> Doubles:
 def _curvature(theta: Doubles, vec: Doubles) -> Doubles:
     """The Hessian of the log density times `vec`, `[B, 2]`."""
     x, y = _supported(theta).T
-    xx, xy, yy = 20 * y - 60 * x**2 - 0.1, 20 * x, np.where(np.isnan(x), np.nan, -10.0)
+    xx, xy, yy = 20 * y - 60 * x**2 - 0.1, 20 * x, -10.0
     return np.stack([xx * vec[:, 0] + xy * vec[:, 1], xy * vec[:, 0] + yy * vec[:, 1]], axis=1)
 
 
