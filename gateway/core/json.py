@@ -96,7 +96,8 @@ def _write_with(doubles: "np.ndarray[Any, Any]", finite: "np.ndarray[Any, Any]",
     if nan not in _WORDS:
         at = int(np.argmin(finite.reshape(-1)))
         raise invalid_input(
-            f"{what}: element {at} is {others[0]}, which JSON has no number for; set `translate: {nan: literal}`, or null or string"
+            f"{what}: element {at} is {others[0]}, for which JSON has no number; "
+            "`translate: {nan: literal}` (or null, or string) would write it"
         )
     not_a_number, above, below = _WORDS[nan]
     words = [not_a_number if other != other else above if other > 0 else below for other in others]
