@@ -1,30 +1,34 @@
 """`config`: a JSON object on the wire of UM-Bridge, and elsewhere a parameter that holds its text."""
 
+import json
 from collections.abc import Iterable
 
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
-from gateway.core.json import read
+from gateway.core.json import Json, read
 from gateway.core.protocol import Limits
 from gateway.core.types import Parameters, ParameterValue, Request
 from gateway.protocols.umbridge.excerpts import excerpt
 
 CONFIG = "config"
+NO_PARAMETERS: Parameters = {}
 EMPTY = "{}"
 
 
-def to_parameters(text: str | None, limits: Limits, where: str) -> Parameters:
-    """The parameter for a request's `config`; none for `{}`, null, or a request without one.
+def to_parameters(config: Json, limits: Limits, where: str) -> Parameters:
+    """The parameter for a request's `config`: compact text of equal value, in the order of its keys. None for `{}`,
+    null, or a request without one.
 
     Raises:
         DecodeError: it is not an object.
-        GatewayError: RESOURCE_EXHAUSTED, it is longer than the limit.
+        GatewayError: RESOURCE_EXHAUSTED, its text is longer than the limit.
     """
-    if text in (None, "null", EMPTY):
-        return {}
-    assert text is not None
-    if not text.startswith("{"):
-        raise DecodeError(f'"config" is {excerpt(text)}, expected an object')
-    _check_size(len(text.encode()), limits, where)
+    if config is None or config == {}:
+        return NO_PARAMETERS
+    if not isinstance(config, dict):
+        raise DecodeError(f'"config" is {excerpt(config)}, expected an object')
+    # not by orjson, which writes NaN as null and no integer beyond 64 bits
+    text = json.dumps(config, separators=(",", ":"))
+    _check_size(len(text), limits, where)
     return {CONFIG: text}
 
 

@@ -35,18 +35,12 @@ ABOUT_MODEL = {
 REFUSED = tuple(f"POST /{word}" for word in SHARED_MEMORY_CALLS)
 PATTERNS = (*ABOUT_SERVER, *ABOUT_MODEL, *REFUSED)
 
-NO_PARAMETERS: Parameters = {}
-
-FORMS: dict[Operation, dict[str, Form]] = {
-    Operation.METADATA: {"config": Form.TEXT},
-    **{
-        operation: {
-            "input": Form.VECTORS,
-            "config": Form.TEXT,
-            **{KEYS[name]: Form.ARRAY for name in DERIVATIVES.get(operation, ()) if name not in INDEX_TENSORS},
-        }
-        for operation in CALLS.values()
-    },
+FORMS: dict[Operation, dict[str, Form]] = {Operation.METADATA: {}} | {
+    operation: {
+        "input": Form.VECTORS,
+        **{KEYS[name]: Form.ARRAY for name in DERIVATIVES.get(operation, ()) if name not in INDEX_TENSORS},
+    }
+    for operation in CALLS.values()
 }
 
 
@@ -65,7 +59,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     if message.pattern in ABOUT_SERVER:
         return _request(message, listener, *ABOUT_SERVER[message.pattern])
     operation, part = ABOUT_MODEL[message.pattern]
-    body = read(message.body, FORMS[operation], values=listener.limits.json_values, literals=True)
+    body = read(message.body, FORMS[operation], values=listener.limits.json_values, literals=True, level=1)
     inputs = () if part else (*_inputs(operation, body), *_extras(operation, body))
     return _request(message, listener, operation, part, _model(body), inputs, _parameters(part, body, listener))
 
@@ -77,7 +71,7 @@ def _request(
     part: str,
     model: str = "",
     inputs: tuple[Tensor, ...] = (),
-    parameters: Parameters = NO_PARAMETERS,
+    parameters: Parameters = configs.NO_PARAMETERS,
 ) -> Request:
     return Request(
         operation,
@@ -123,7 +117,7 @@ def _index(name: str, key: str, given: Json) -> Tensor:
 
 def _parameters(part: str, body: dict[str, Json], listener: ListenerSettings) -> Parameters:
     if part == MODEL_INFO:
-        return NO_PARAMETERS
+        return configs.NO_PARAMETERS
     return configs.to_parameters(body.get("config"), listener.limits, f"listener {listener.name!r}")
 
 

@@ -37,7 +37,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     if not 200 <= message.status < 300:
         raise errors.from_text(message, target)
     forms, answer = _ANSWERS[request.operation, request.part]
-    body = read(message.body, forms, values=target.limits.json_values, literals=True)
+    body = read(message.body, forms, values=target.limits.json_values, literals=True, level=1)
     if "error" in body:
         raise errors.from_object(body["error"], message)
     return answer(body, request)

@@ -58,10 +58,8 @@ def _output_sizes(answer: Answer, nan: str) -> tuple[bytes, ...]:
 def _size(spec: TensorSpec, what: str) -> int:
     """The length of the vector that holds the tensor; the batch dimension is gone already."""
     if min(spec.shape, default=0) < 0:
-        text = (
-            f"{what} {spec.name!r} has a free dimension, {list(spec.shape)}; the route's `signature` must say its size"
-        )
-        raise refusal(Reason.FAILED_PRECONDITION, text)
+        found = f"{what} {spec.name!r} has a free dimension, {list(spec.shape)}"
+        raise refusal(Reason.FAILED_PRECONDITION, f"{found}; the route's `signature` must tell its size")
     return prod(spec.shape)
 
 

@@ -34,7 +34,7 @@ REQUESTS: dict[str, tuple[Operation, str, str, tuple[Tensor, ...], dict[str, str
         "InputSizes",
         "toy",
         (),
-        {"config": '{"level":2,"a":{"z":[1,2.0],"b":null},"µ":"ß"}'},
+        {"config": '{"level":2,"a":{"z":[1,2.0],"b":null},"\\u00b5":"\\u00df"}'},
     ),
     "evaluate": (Operation.INFER, "", "toy", (A, B), {}),
     "evaluate_integers": (Operation.INFER, "", "toy", (integers(1, -2, 2**62), integers(3, 4)), {}),
