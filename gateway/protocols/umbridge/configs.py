@@ -1,0 +1,74 @@
+"""`config`: a JSON object on the wire of UM-Bridge, and elsewhere a parameter that holds its text."""
+
+import json
+from collections.abc import Iterable
+
+from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.json import Json, read
+from gateway.core.protocol import Limits
+from gateway.core.types import Parameters, ParameterValue, Request
+from gateway.protocols.umbridge.excerpts import excerpt
+
+CONFIG = "config"
+NO_PARAMETERS: Parameters = {}
+EMPTY = "{}"
+
+
+def to_parameters(config: Json, limits: Limits, where: str) -> Parameters:
+    """The parameter for a request's `config`: compact text of equal value, in the order of its keys. None for `{}`,
+    null, or a request without one.
+
+    Raises:
+        DecodeError: it is not an object.
+        GatewayError: RESOURCE_EXHAUSTED, its text is longer than the limit.
+    """
+    if config is None or config == {}:
+        return NO_PARAMETERS
+    if not isinstance(config, dict):
+        raise DecodeError(f'"config" is {excerpt(config)}, expected an object')
+    # not by orjson, which writes NaN as null and no integer beyond 64 bits
+    text = json.dumps(config, separators=(",", ":"))
+    _check_size(len(text), limits, where)
+    return {CONFIG: text}
+
+
+def to_json(request: Request, limits: Limits, where: str) -> bytes:
+    """The JSON object for a request's parameter; `{}` without one, since that is what every client sends.
+
+    Raises:
+        GatewayError: the parameter is not the text of a JSON object, or too long; there are other parameters.
+    """
+    if not request.parameters and not any(tensor.parameters for tensor in request.inputs):
+        return b"{}"
+    refuse_others(request.parameters, "")
+    for tensor in request.inputs:
+        refuse_others(tensor.parameters, f" of input {tensor.name!r}", allowed=())
+    return _checked(request.parameters.get(CONFIG, EMPTY), limits, where)
+
+
+def refuse_others(parameters: Parameters, owner: str, allowed: Iterable[str] = (CONFIG,)) -> None:
+    """Nothing that a client said is dropped in silence."""
+    for name in parameters:
+        if name not in allowed:
+            raise invalid_input(f"parameter {name!r}{owner} has no place in UM-Bridge, which takes 'config' only")
+
+
+def _checked(text: ParameterValue, limits: Limits, where: str) -> bytes:
+    """`text` as it will stand in the message: a whole object, so that it can not add members of its own."""
+    if not isinstance(text, str):
+        raise invalid_input(f"parameter 'config' is {excerpt(text)}, expected the text of a JSON object")
+    try:
+        raw = text.strip().encode()
+        if not raw.startswith(b"{"):
+            raise DecodeError(f"it begins with {excerpt(text)}")
+        _check_size(len(raw), limits, where)
+        read(raw, {}, values=limits.json_values, literals=True)
+    except (DecodeError, UnicodeEncodeError) as error:
+        raise invalid_input(f"parameter 'config' is not the text of a JSON object: {error}") from error
+    return raw
+
+
+def _check_size(size: int, limits: Limits, where: str) -> None:
+    if size > limits.config:
+        text = f"config of {size} bytes; `limits: {{config: {limits.config}}}` of {where} allows no more"
+        raise refusal(Reason.TOO_LARGE, text)

@@ -1,0 +1,170 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.types import Headers, Request, Tensor
+from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
+from tests.protocols.umbridge.wire import LISTENER, asked, call, floats, index, integers, numbers
+
+GRADIENT = {"name": "m", "outWrt": 0, "inWrt": 0, "input": [[1.5]], "sens": [2.5], "config": {}}
+
+
+def gradient(**changes: object) -> str:
+    """The body of /Gradient with some members changed; None leaves one out."""
+    return json.dumps({key: item for key, item in {**GRADIENT, **changes}.items() if item is not None})
+
+
+def test_every_path_of_the_interface_and_of_shared_memory_is_served() -> None:
+    assert set(PATTERNS) == {
+        "GET /Info",
+        *(f"POST /{word}" for word in ("ModelInfo", "InputSizes", "OutputSizes", "TestShMem")),
+        *(f"POST /{word}" for word in ("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian")),
+        *(f"POST /{word}ShMem" for word in ("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian")),
+    }
+
+
+LENIENT: list[tuple[str, str, tuple[Tensor, ...]]] = [
+    ("MATLAB's bare scalar for a vector of one", '{"name":"m","input":[[1,2],3.5]}', (integers(1, 2), floats(3.5))),
+    ("nothing but integers", '{"name":"m","input":[[1,-2]]}', (integers(1, -2),)),
+    ("one float makes floats of all", '{"name":"m","input":[[1,2.0]]}', (floats(1, 2),)),
+    ("no config", '{"name":"m","input":[[1]]}', (integers(1),)),
+    ("config null", '{"name":"m","input":[[1]],"config":null}', (integers(1),)),
+    ("keys that are not known", '{"x":{"y":[1]},"name":"m","sens":"?","input":[[1]],"vec":{}}', (integers(1),)),
+    ("the C++ client's order of keys", '{"config":{},"input":[[1]],"name":"m"}', (integers(1),)),
+    ("no inputs", '{"name":"m","input":[]}', ()),
+    ("an empty vector", '{"name":"m","input":[[],[1]]}', (integers(), integers(1))),
+    ("a UTF-8 byte order mark", '\ufeff{"name":"m","input":[[1]]}', (integers(1),)),
+]
+
+
+@pytest.mark.parametrize(("body", "inputs"), [case[1:] for case in LENIENT], ids=[case[0] for case in LENIENT])
+def test_what_clients_really_send_is_read(body: str, inputs: tuple[Tensor, ...]) -> None:
+    assert asked("/Evaluate", body) == Request(
+        Operation.INFER, "m", inputs=inputs, listener="http", protocol="umbridge"
+    )
+
+
+def test_literals_are_numbers() -> None:
+    request = asked("/Evaluate", '{"name":"m","input":[[NaN,Infinity,-Infinity]]}')
+    assert str(numbers(request.inputs[0])) == "[nan, inf, -inf]"
+
+
+def test_integers_of_64_bits_are_exact() -> None:
+    request = asked(
+        "/Evaluate", '{"name":"m","input":[[9223372036854775807,-9223372036854775808],[18446744073709551615]]}'
+    )
+    assert [numbers(vector) for vector in request.inputs] == [[2**63 - 1, -(2**63)], [2**64 - 1]]
+    assert [str(vector.datatype) for vector in request.inputs] == ["INT64", "UINT64"]
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs"),
+    [
+        (gradient(), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), floats(2.5, name="sens"))),
+        (gradient(inWrt=1.0), (floats(1.5), index("out_wrt", 0), index("in_wrt", 1), floats(2.5, name="sens"))),
+        (gradient(outWrt=-1), (floats(1.5), index("out_wrt", -1), index("in_wrt", 0), floats(2.5, name="sens"))),
+        (gradient(sens=3), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), integers(3, name="sens"))),
+        (gradient(sens=[]), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), integers(name="sens"))),
+        (gradient(input=None), (index("out_wrt", 0), index("in_wrt", 0), floats(2.5, name="sens"))),
+    ],
+    ids=["plain", "float index", "negative index", "scalar sens", "empty sens", "C++ without inputs"],
+)
+def test_a_derivative_has_its_own_tensors_after_the_inputs(body: str, inputs: tuple[Tensor, ...]) -> None:
+    assert asked("/Gradient", body).inputs == inputs
+
+
+REFUSED = [
+    ("/Evaluate", "", "."),
+    ("/Evaluate", "[]", "."),
+    ("/Evaluate", "{}", 'no "input"'),
+    ("/Evaluate", '{"input":[[1]]}', "no \"name\" in the request; it has 'input'"),
+    ("/Evaluate", '{"name":"m"}', 'no "input" in the request'),
+    ("/Evaluate", '{"name":"m","input":null}', "input"),
+    ("/Evaluate", '{"name":"m","input":{"a":1}}', "input"),
+    ("/Evaluate", '{"name":"m","input":"1"}', "input"),
+    ("/Evaluate", '{"name":"m","input":[["1"]]}', "input 0 holds strings, expected a vector of numbers"),
+    ("/Evaluate", '{"name":"m","input":[[1],[true]]}', "input 1 holds booleans, expected a vector of numbers"),
+    ("/Evaluate", '{"name":"m","input":[[null]]}', "."),
+    ("/Evaluate", '{"name":"m","input":[[[1,2]]]}', r"input 0 has shape \[1, 2\], expected a vector of numbers"),
+    ("/Evaluate", '{"name":"m","input":[[1,[2]]]}', "."),
+    ("/Evaluate", '{"name":"m","input":[[1]]} x', "."),
+    ("/Evaluate", '{"name":7,"input":[[1]]}', '"name" is 7, expected the name of a model'),
+    ("/Evaluate", '{"name":"","input":[[1]]}', "\"name\" is '', expected the name of a model"),
+    ("/Evaluate", '{"name":"m","input":[[1]],"config":[1]}', r"\"config\" is \[1\], expected an object"),
+    ("/Evaluate", '{"name":"m","input":[[1]],"config":"{}"}', "expected an object"),
+    ("/ModelInfo", "{}", 'no "name" in the request; it has no keys'),
+    ("/InputSizes", '{"name":["m"]}', r"\"name\" is \['m'\], expected the name of a model"),
+    ("/Gradient", gradient(inWrt=None), 'no "inWrt" in the request'),
+    ("/Gradient", gradient(sens=None), 'no "sens" in the request'),
+    ("/Gradient", gradient(sens=["1"]), '"sens" holds strings'),
+    ("/Gradient", gradient(inWrt="0"), "\"inWrt\" is '0', expected the position of a vector, counted from 0"),
+    ("/Gradient", gradient(inWrt=True), '"inWrt" is True, expected the position'),
+    ("/Gradient", gradient(inWrt=0.5), r'"inWrt" is 0\.5, expected the position'),
+    ("/Gradient", gradient(inWrt=[0]), r'"inWrt" is \[0\], expected the position'),
+    ("/Gradient", gradient(inWrt=2**63), '"inWrt" is 9223372036854775808, expected the position'),
+    ("/Gradient", '{"name":"m","outWrt":NaN,"inWrt":0,"input":[[1]],"sens":[1]}', '"outWrt" is nan'),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "says"), REFUSED)
+def test_what_the_call_needs_is_told(path: str, body: str, says: str) -> None:
+    with pytest.raises(DecodeError, match=says):
+        asked(path, body)
+
+
+@pytest.mark.parametrize("word", ["Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"])
+def test_calls_through_shared_memory_are_refused(word: str) -> None:
+    with pytest.raises(GatewayError, match="shared memory cannot cross the gateway") as caught:
+        asked(f"/{word}ShMem", '{"name":"m","shmem_name":"/umbridge","shmem_num_inputs":1,"shmem_size_0":2}')
+    assert caught.value.reason is Reason.UNSUPPORTED
+
+
+def test_the_probe_of_shared_memory_is_not_about_a_model() -> None:
+    request = asked("/TestShMem", "whatever")
+    assert (request.operation, request.part, request.model) == (Operation.LIVE, "TestShMem", "")
+
+
+CONFIGS = [
+    ('{"a":1}', '{"a":1}'),
+    ('{ "z" : 1.50 , "a" : [ 1, null, true, {} ] }', '{"z":1.5,"a":[1,null,true,{}]}'),
+    (
+        '{"input":{"file":"x"},"vec":["a",1],"sens":[[1],[2,3]]}',
+        '{"input":{"file":"x"},"vec":["a",1],"sens":[[1],[2,3]]}',
+    ),
+    ('{"config":{"name":"m"}}', '{"config":{"name":"m"}}'),
+]
+
+
+@pytest.mark.parametrize("path", ["/Evaluate", "/InputSizes", "/OutputSizes"])
+@pytest.mark.parametrize(("config", "text"), CONFIGS)
+def test_config_is_carried_as_text_with_its_values_and_order(path: str, config: str, text: str) -> None:
+    request = asked(path, f'{{"name":"m","input":[[1]],"config":{config}}}')
+    assert json.loads(str(request.parameters["config"]), object_pairs_hook=list) == json.loads(
+        text, object_pairs_hook=list
+    )
+    assert " " not in str(request.parameters["config"])
+
+
+def test_model_info_takes_no_config() -> None:
+    assert asked("/ModelInfo", '{"name":"m","config":{"a":1}}').parameters == {}
+
+
+def test_a_config_beyond_the_limit_is_refused_naming_the_setting() -> None:
+    listener = ListenerSettings("http", Limits(config=20))
+    fits, too_long = ('{"name":"m","input":[],"config":{"a":"' + "x" * size + '"}}' for size in (12, 13))
+    assert decode_request(call("/Evaluate", fits), listener).parameters == {"config": '{"a":"xxxxxxxxxxxx"}'}
+    with pytest.raises(GatewayError) as caught:
+        decode_request(call("/Evaluate", too_long), listener)
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert caught.value.message == "config of 21 bytes; `limits: {config: 20}` of listener 'http' allows no more"
+
+
+def test_what_is_known_of_the_client_goes_along() -> None:
+    headers = Headers([(b"x-user", b"a")])
+    message = replace(call("/ModelInfo", '{"name":"m"}'), headers=headers, peer="p", deadline=2.5)
+    request = decode_request(message, LISTENER)
+    assert (request.headers, request.peer, request.deadline, request.protocol) == (headers, "p", 2.5, "umbridge")

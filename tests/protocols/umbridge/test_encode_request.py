@@ -1,0 +1,172 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, Target
+from gateway.core.types import Parameters, Request, Tensor, tensor
+from gateway.protocols.umbridge.encode_request import encode_request
+from tests.protocols.umbridge.wire import TARGET, floats, index, integers
+
+SENS, VEC = floats(0.5, name="sens"), integers(7, name="vec")
+BODIES: list[tuple[Request, str, bytes]] = [
+    (
+        Request(Operation.INFER, "m", inputs=(floats(1.5, 1e-300), integers(2))),
+        "/Evaluate",
+        b'{"name":"m","input":[[1.5,1e-300],[2]],"config":{}}',
+    ),
+    (Request(Operation.INFER, "m", inputs=()), "/Evaluate", b'{"name":"m","input":[],"config":{}}'),
+    (
+        Request(Operation.INFER, 'a"b\n', inputs=(floats(),)),
+        "/Evaluate",
+        b'{"name":"a\\"b\\n","input":[[]],"config":{}}',
+    ),
+    (
+        Request(Operation.GRADIENT, "m", inputs=(floats(1.5), index("out_wrt", 2), index("in_wrt", -1), SENS)),
+        "/Gradient",
+        b'{"name":"m","outWrt":2,"inWrt":-1,"input":[[1.5]],"sens":[0.5],"config":{}}',
+    ),
+    (
+        Request(Operation.APPLY_JACOBIAN, "m", inputs=(index("out_wrt", 0), index("in_wrt", 1), VEC)),
+        "/ApplyJacobian",
+        b'{"name":"m","outWrt":0,"inWrt":1,"input":[],"vec":[7],"config":{}}',
+    ),
+    (
+        Request(
+            Operation.APPLY_HESSIAN,
+            "m",
+            inputs=(floats(1.5), index("out_wrt", 0), index("in_wrt1", 1), index("in_wrt2", 2), SENS, VEC),
+        ),
+        "/ApplyHessian",
+        b'{"name":"m","outWrt":0,"inWrt1":1,"inWrt2":2,"input":[[1.5]],"sens":[0.5],"vec":[7],"config":{}}',
+    ),
+    (Request(Operation.METADATA, "m", part="InputSizes"), "/InputSizes", b'{"name":"m","config":{}}'),
+    (Request(Operation.METADATA, "m", part="OutputSizes"), "/OutputSizes", b'{"name":"m","config":{}}'),
+    (
+        Request(Operation.METADATA, "m", part="InputSizes", parameters={"config": '{"n":3}'}),
+        "/InputSizes",
+        b'{"name":"m","config":{"n":3}}',
+    ),
+    (
+        Request(Operation.METADATA, "m", part="ModelInfo", parameters={"config": '{"n":3}'}),
+        "/ModelInfo",
+        b'{"name":"m"}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "path", "body"), BODIES)
+def test_the_body_has_the_keys_of_the_python_client_in_its_order(request_: Request, path: str, body: bytes) -> None:
+    message = encode_request(request_, TARGET)
+    assert (message.method, message.path, message.body) == ("POST", path, body)
+    assert message.headers.get("content-type") == "application/json"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [Operation.MODELS, Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODEL_READY],
+)
+def test_all_that_is_asked_of_the_server_is_its_info(operation: Operation) -> None:
+    message = encode_request(Request(operation, "m"), TARGET)
+    assert (message.method, message.path, message.parts) == ("GET", "/Info", ())
+
+
+@pytest.mark.parametrize("operation", [Operation.CONFIG, Operation.STREAM, Operation.METADATA])
+def test_what_umbridge_has_no_words_for_is_refused(operation: Operation) -> None:
+    with pytest.raises(GatewayError, match=f"UM-Bridge has no words for '{operation.value}'") as caught:
+        encode_request(Request(operation, "m"), TARGET)
+    assert caught.value.reason is Reason.UNSUPPORTED
+
+
+def evaluate(*inputs: Tensor, parameters: Parameters | None = None) -> bytes:
+    request = Request(Operation.INFER, "m", inputs=inputs, parameters=parameters or {})
+    return bytes(encode_request(request, TARGET).body)
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.array([1.5, np.nan, np.inf, -np.inf]), b"[1.5,NaN,Infinity,-Infinity]"),
+        (np.array([0.1], np.float32), b"[0.10000000149011612]"),
+        (np.array([2**63 - 1]), b"[9223372036854775807]"),
+        (np.array([2**64 - 1], np.uint64), b"[18446744073709551615]"),
+        (np.array([[1, 2], [3, 4]], np.int8), b"[1,2,3,4]"),
+        (np.array([True, False]), b"[1,0]"),
+        (np.array(2.5), b"[2.5]"),
+    ],
+)
+def test_numbers_are_written_exactly(array: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]", text: bytes) -> None:
+    assert evaluate(tensor("x", array)) == b'{"name":"m","input":[' + text + b'],"config":{}}'
+
+
+def test_bytes_are_refused_by_name() -> None:
+    with pytest.raises(GatewayError, match="input 'x' is BYTES, but UM-Bridge carries numbers only"):
+        evaluate(tensor("x", np.array(["a"])))
+
+
+@pytest.mark.parametrize(
+    ("config", "raw"),
+    [
+        ('{"scale":2.50,"a":null}', b'{"scale":2.50,"a":null}'),
+        (' {"input": {"vec": [1, "a"]}, "µ": "ß"}\n', '{"input": {"vec": [1, "a"]}, "µ": "ß"}'.encode()),
+        ('{"big":123456789012345678}', b'{"big":123456789012345678}'),
+    ],
+)
+def test_config_is_written_as_it_came(config: str, raw: bytes) -> None:
+    assert evaluate(parameters={"config": config}) == b'{"name":"m","input":[],"config":' + raw + b"}"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "",
+        "1",
+        "[]",
+        "null",
+        '{"a":1',
+        '{},"name":"other"',
+        '{"a":1,"a":2}',
+        "{a}",
+        '\ufeff{"a":1}',
+        7,
+        True,
+        '{"\ud800":1}',
+    ],
+)
+def test_a_config_that_is_no_object_cannot_get_into_the_message(config: str | int) -> None:
+    with pytest.raises(GatewayError, match="parameter 'config'") as caught:
+        evaluate(parameters={"config": config})
+    assert caught.value.reason is Reason.INVALID_INPUT
+
+
+def test_a_config_beyond_the_limit_of_the_backend_is_refused() -> None:
+    request = Request(Operation.INFER, "m", parameters={"config": '{"a":"xxxxxxxxxxxxx"}'})
+    with pytest.raises(GatewayError, match=r"`limits: \{config: 20\}` of backend 'science' allows no more") as caught:
+        encode_request(request, Target("science", limits=Limits(config=20)))
+    assert caught.value.reason is Reason.TOO_LARGE
+
+
+def test_a_parameter_without_a_place_is_refused_by_name() -> None:
+    with pytest.raises(GatewayError, match="parameter 'temperature' has no place in UM-Bridge") as caught:
+        evaluate(parameters={"config": "{}", "temperature": 0.5})
+    assert caught.value.reason is Reason.INVALID_INPUT
+    with pytest.raises(GatewayError, match="parameter 'unit' of input 'x' has no place in UM-Bridge"):
+        evaluate(replace(floats(1.0, name="x"), parameters={"unit": "m"}))
+
+
+@pytest.mark.parametrize("wrong", [floats(0.0, name="in_wrt"), integers(0, 1, name="in_wrt")])
+def test_an_index_is_one_integer(wrong: Tensor) -> None:
+    with pytest.raises(GatewayError, match=r"in_wrt is .* expected one integer"):
+        encode_request(Request(Operation.GRADIENT, "m", inputs=(index("out_wrt", 0), wrong, SENS)), TARGET)
+
+
+def test_a_derivative_without_its_tensors_is_refused() -> None:
+    with pytest.raises(GatewayError, match="gradient got 1 tensors; out_wrt, in_wrt, sens must be the last"):
+        encode_request(Request(Operation.GRADIENT, "m", inputs=(SENS,)), TARGET)
+
+
+def test_the_deadline_goes_along() -> None:
+    assert encode_request(Request(Operation.INFER, "m", deadline=2.5), TARGET).deadline == 2.5
+    assert encode_request(Request(Operation.MODELS, deadline=2.5), TARGET).deadline == 2.5
