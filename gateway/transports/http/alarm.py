@@ -30,7 +30,8 @@ class Alarm:
         self._when = math.inf
 
     def stop(self) -> None:
-        """Never ring again, and let go of `ring`."""
+        """Never ring again, and let go of `ring`, whose owner most likely owns the alarm."""
+        self._ring = _nothing
         self.silence()
         if self._timer is not None:
             self._timer.cancel()
@@ -43,3 +44,6 @@ class Alarm:
             self._ring()
         elif left < math.inf:
             self.set(left)
+
+
+def _nothing() -> None: ...

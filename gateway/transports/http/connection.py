@@ -108,6 +108,7 @@ class Connection(asyncio.Protocol):
         self._phase = _Phase.CLOSED
         self._site.connections.discard(self)
         self._alarm.stop()
+        self._reader.stop()
         if self._task is not None:
             self._task.cancel()
         if self._gone is not None and not self._gone.done():

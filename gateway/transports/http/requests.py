@@ -65,6 +65,10 @@ class HeadReader:
         self.headers: list[tuple[bytes, bytes]] = []
         self.complete = False
 
+    def stop(self) -> None:
+        """Let go of the parser, which holds the reader: connections then need no garbage collector."""
+        del self._parser
+
     def feed(self, data: bytes, at: int) -> int:
         """Read on from `at`; the position in `data` up to which bytes belong to this head.
 
@@ -290,5 +294,7 @@ def _keep_alive(fields: Fields, version: str) -> bool:
     options = fields.get(b"connection")
     if options is None:
         return version == "1.1"
+    if options == b"keep-alive":
+        return True
     names = [name.strip() for name in options.lower().split(b",")]
     return b"close" not in names and (version == "1.1" or b"keep-alive" in names)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from http import HTTPStatus
 
 from gateway.core.types import Buffer, Headers, Message
@@ -36,14 +37,20 @@ def head(reply: Message, length: int, connection: bytes) -> bytes:
     Raises:
         ValueError: a header holds a line break, and so could become two.
     """
-    raw = reply.headers.raw
-    headers = b"".join([b"%b: %b\r\n" % header for header in raw])
-    if headers.count(b"\n") != len(raw) or headers.count(b"\r") != len(raw):
-        raise ValueError(f"a reply header holds a line break: {headers!r}")
+    headers = _header_block(tuple(reply.headers.raw))
     status = _STATUS_LINES.get(reply.status) or b"HTTP/1.1 %d \r\n" % reply.status
     if reply.status in _BODILESS:
         return b"%b%b%b\r\n" % (status, headers, connection)
     return b"%b%bContent-Length: %d\r\n%b\r\n" % (status, headers, length, connection)
+
+
+# Codecs write few different headers; a hit costs a quarter of writing them.
+@lru_cache(256)
+def _header_block(raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    block = b"".join([b"%b: %b\r\n" % header for header in raw])
+    if block.count(b"\n") != len(raw) or block.count(b"\r") != len(raw):
+        raise ValueError(f"a reply header holds a line break: {block!r}")
+    return block
 
 
 def connection(keep_alive: bool, version: str) -> bytes:
