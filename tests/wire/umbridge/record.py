@@ -1,8 +1,8 @@
-# mypy: ignore-errors  (runs where `umbridge` is installed, which the project's own environment does not have)
+# mypy: ignore-errors
 """Records what the real `umbridge` client and server say to each other: `python record.py`, where umbridge 1.2.10 is.
 
 A proxy on loopback stands between the two and writes NAME.request and NAME.reply beside this file: the whole HTTP
-messages, header and body, as they were on the wire.
+messages, header and body, as they were on the wire. No type is checked here, where `umbridge` is not installed.
 """
 
 import multiprocessing
