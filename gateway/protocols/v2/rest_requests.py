@@ -20,6 +20,7 @@ from gateway.protocols.v2.parameters import (
     refuse_shared_memory,
     take_flag,
     take_timeout,
+    writable,
 )
 from gateway.protocols.v2.rest_paths import backend_path
 from gateway.protocols.v2.rest_tensors import (
@@ -174,7 +175,7 @@ def _document(request: Request, inputs: list[Entry], parameters: dict[str, Any],
     if request.id is not None:
         document["id"] = request.id
     if parameters:
-        document["parameters"] = parameters
+        document["parameters"] = writable(parameters, _WHAT)
     document["inputs"] = inputs
     if request.outputs:
         document["outputs"] = [_requested(each, binary) for each in request.outputs]
