@@ -4,58 +4,61 @@ Refused, since real servers disagree on what they mean or die of them: duplicate
 bytes after the document, and more values outside tensor data than the limit.
 """
 
+import json
 from collections.abc import Mapping
-from enum import Enum
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
 
-from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer, Shape
-from gateway.core.values import value
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.json_arrays import Array, Form
+from gateway.core.json_document import Wanted, read_document
+from gateway.core.json_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX
+from gateway.core.json_small import read_small
+from gateway.core.types import Buffer
 
-MAX_DEPTH = 64
-INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
-
-
-class Form(Enum):
-    """How a key's array is read."""
-
-    ARRAY = "one rectangular array of any rank, or one scalar"
-    VECTORS = "a list of vectors of any lengths, each perhaps a bare scalar"
-
-
-@value
-class Array:
-    """One rectangular JSON array. `shape` is its nesting, () for a bare scalar; `values` are flat, row-major: an int64,
-    uint64 (some literal is above INT64), float64 (some literal is no integer) or bool array, or a list of strings.
-    An array without elements is int64."""
-
-    values: "np.ndarray[Any, Any] | list[str]"
-    shape: Shape
-
+__all__ = ["INT64_MAX", "INT64_MIN", "MAX_DEPTH", "UINT64_MAX", "Array", "Form", "read", "write", "write_numbers"]
 
 Json: TypeAlias = Any
 
+_SMALL = 4096  # bytes; about where cutting the arrays out becomes cheaper than making Python numbers
+_BOM = b"\xef\xbb\xbf"
 
-def read(body: Buffer, arrays: Mapping[str, Form], *, values: int, literals: bool) -> dict[str, Json]:
+
+def read(
+    body: Buffer, arrays: Mapping[str, Form], *, values: int, literals: bool, level: int | None = None
+) -> dict[str, Json]:
     """The JSON object in `body`.
 
-    Wherever a key of `arrays` stands, at any level, its value is an Array (Form.ARRAY) or a list of them
-    (Form.VECTORS). `values` limits how many values may stand outside those arrays (`limits.json_values`), and how many containers
-    within them. `literals`: NaN, Infinity and -Infinity (also `nan`, `inf` and `-inf`, as old UM-Bridge servers print
-    them) are numbers.
+    Wherever a key of `arrays` stands, its value is an Array (Form.ARRAY) or a list of them (Form.VECTORS): at any
+    level, or at `level` alone (the document's own keys are at 1, those of objects in a list there at 3), so that such
+    a key elsewhere is an ordinary one. `values` limits how many values may stand outside those arrays
+    (`limits.json_values`), and how many more containers than elements within them. `literals`: NaN, Infinity and
+    -Infinity (also `nan`, `inf` and `-inf`, as old UM-Bridge servers print them) are numbers.
 
     Raises:
         DecodeError: not JSON, not an object, or one of the things that the module refuses; says where.
     """
-    raise DecodeError("not written yet")
+    text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
+    if not text or text.isspace():
+        raise DecodeError("empty body, expected a JSON object")
+    wanted = Wanted(arrays, level)
+    if len(text) <= _SMALL and b"\\" not in text:
+        try:
+            return read_small(text, wanted, values)
+        except DecodeError:
+            pass  # the careful way tells whether it is one, and why
+    return read_document(text, wanted, values, literals)
 
 
 def write(document: Json) -> bytes:
     """Compact JSON text of plain Python values (no bare NaN among them)."""
-    return orjson.dumps(document)
+    try:
+        return orjson.dumps(document)
+    except TypeError:  # integers beyond 64 bits
+        return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
@@ -67,4 +70,36 @@ def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
     Raises:
         GatewayError: INVALID_ARGUMENT naming `what`, for `error`.
     """
-    raise DecodeError("not written yet")
+    if array.dtype.kind in "biu":
+        return _write_finite(array)
+    doubles = array.astype(np.float64, copy=False)
+    finite = np.isfinite(doubles)
+    return _write_finite(doubles) if finite.all() else _write_with(doubles, finite, nan, what)
+
+
+def _write_finite(array: "np.ndarray[Any, Any]") -> bytes:
+    if array.ndim == 0 or array.size == 0:
+        return orjson.dumps(array.tolist())
+    native = array.dtype.newbyteorder("=")
+    return orjson.dumps(np.ascontiguousarray(array, native), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+_WORDS = {
+    "literal": (b"NaN", b"Infinity", b"-Infinity"),
+    "string": (b'"NaN"', b'"Infinity"', b'"-Infinity"'),
+    "null": (b"null", b"null", b"null"),
+}
+
+
+def _write_with(doubles: "np.ndarray[Any, Any]", finite: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
+    others = doubles[~finite].tolist()
+    if nan not in _WORDS:
+        at = int(np.argmin(finite.reshape(-1)))
+        raise invalid_input(
+            f"{what}: element {at} is {others[0]}, for which JSON has no number; "
+            "`translate: {nan: literal}` (or null, or string) would write it"
+        )
+    not_a_number, above, below = _WORDS[nan]
+    words = [not_a_number if other != other else above if other > 0 else below for other in others]
+    gaps = _write_finite(doubles).split(b"null")  # what orjson writes for each of them
+    return b"".join(chain.from_iterable(zip(gaps, [*words, b""], strict=True)))
