@@ -24,10 +24,10 @@ from gateway.protocols.v2.parameters import (
 )
 from gateway.protocols.v2.rest_paths import backend_path
 from gateway.protocols.v2.rest_tensors import (
-    DATA,
     WITHOUT_JSON,
     binary_entry,
     json_entry,
+    read_inference,
     read_tensors,
 )
 
@@ -56,8 +56,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
     header, binary = split(message)
-    # rapidjson, beneath tritonclient and Triton, writes and reads NaN and Infinity
-    document = json.read(header, DATA, values=listener.limits.json_values, literals=True)
+    document = read_inference(header, listener.limits.json_values)
     inputs = read_tensors(document, "input", binary, listener.limits.message, reply=False)
     for each in inputs:
         if each.parameters:

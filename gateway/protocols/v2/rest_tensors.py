@@ -22,8 +22,21 @@ from gateway.protocols.v2.members import Entry, read_list, read_name
 from gateway.protocols.v2.parameters import read_parameters, writable
 from gateway.protocols.v2.raw_tensors import check_raw, read_datatype, read_shape
 
-DATA = {"data": Form.ARRAY}
-"""What of an inference's JSON is read straight into arrays."""
+
+def read_inference(header: Buffer, values: int) -> Entry:
+    """The JSON object of an inference, either way, with each tensor's `data` read straight into an Array.
+
+    `values` limits how many values may stand outside them. NaN and Infinity are numbers: rapidjson, beneath both
+    tritonclient and Triton, writes them.
+
+    Raises:
+        DecodeError: not a JSON object.
+    """
+    return json.read(header, _DATA, values=values, literals=True, level=_TENSOR_LEVEL)
+
+
+_DATA = {"data": Form.ARRAY}
+_TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
 
 # "FP16 data type must be represented as raw content": Triton and KServe have no JSON for it, MLServer has for FP16.
 WITHOUT_JSON = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}

@@ -1,4 +1,8 @@
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
@@ -111,6 +115,10 @@ def test_perf_analyzers_parameter_goes_no_further() -> None:
 def test_the_config_of_umbridge_is_a_parameter_like_any_other() -> None:
     body = rb'{"inputs":[],"parameters":{"config":"{\"a\":1}"}}'
     assert infer(body).parameters == {"config": '{"a":1}'}
+
+
+def test_data_is_an_ordinary_word_outside_a_tensor() -> None:
+    assert infer(b'{"inputs":[],"parameters":{"data":"d"},"data":{}}').parameters == {"data": "d"}
 
 
 @pytest.mark.parametrize(
@@ -229,6 +237,20 @@ def test_a_request_cut_anywhere_is_refused_and_nothing_worse(body: bytes, header
     for end in range(len(body)):
         with pytest.raises(DecodeError):
             infer(body[:end], header_length)
+
+
+@given(
+    st.sampled_from([(MIXED, 486), (DEFAULT, 135), (STRINGS, None)]),
+    st.integers(0, len(MIXED)),
+    st.integers(0, 8),
+    st.one_of(st.binary(max_size=4), st.sampled_from([b"null", b"-1", b"[]", b"{}", b"1e400", b'"', b"9" * 30])),
+)
+def test_a_request_damaged_anywhere_is_read_or_refused_and_nothing_worse(
+    sent: tuple[bytes, int | None], at: int, length: int, damage: bytes
+) -> None:
+    body, header_length = sent
+    with suppress(DecodeError, GatewayError):
+        infer(body[:at] + damage + body[at + length :], header_length)
 
 
 X = Tensor("x", Datatype.FP64, (1, 2), b"\x00\x00\x00\x00\x00\x00\xf8?\x00\x00\x00\x00\x00\x00\x00\xc0")
