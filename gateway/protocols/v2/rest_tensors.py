@@ -70,18 +70,17 @@ def _read_tensor(name: str, entry: Entry, what: str, binary: BinaryTensors, limi
     datatype = read_datatype(entry.get("datatype"), what)
     shape = read_shape(entry.get("shape"), datatype, what)
     parameters = read_parameters(entry.get("parameters"), what, nulls=reply)
-    size, array = parameters.pop("binary_data_size", None), entry.get("data")
+    size = parameters.pop("binary_data_size", None)
+    array: Array | None = entry.get("data")
     if (size is None) == (array is None):
         found = "neither data nor" if size is None else "both data and"
         raise DecodeError(f"{what} has {found} binary_data_size")
-    if size is not None:
-        data: Buffer = binary.take(size, what)
+    if array is None:
+        data = binary.take(size, what)
         check_raw(data, datatype, shape, what)
         return Tensor(name, datatype, shape, data, parameters=parameters)
     if datatype in WITHOUT_JSON and not reply:
         raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
-    if not isinstance(array, Array):
-        raise DecodeError(f"{what}: data must be an array, not {shown(array)}")
     _check_nesting(array, shape, what)
     _check_size(shape, datatype, limit, what)
     return _from_json(name, datatype, shape, array, parameters, what)
