@@ -38,7 +38,7 @@ def read_inference(header: Buffer, values: int) -> Entry:
 _DATA = {"data": Form.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
 
-# "FP16 data type must be represented as raw content": Triton and KServe have no JSON for it, MLServer has for FP16.
+# "fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON, MLServer takes FP16.
 WITHOUT_JSON = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
 """Datatypes without a JSON form, and the datatype that holds all their values and has one."""
 
@@ -87,7 +87,7 @@ def _read_tensor(name: str, entry: Entry, what: str, binary: BinaryTensors, limi
 
 
 def _check_nesting(array: Array, shape: Shape, what: str) -> None:
-    """Nested as the shape, or flat: "the data is a flattened [...] one-dimensional, row-major order" or in rows."""
+    """Data comes "in their nature multi-dimensional representation, or as a flattened one-dimensional" one."""
     if array.shape == shape or (len(array.shape) == 1 and array.shape[0] == prod(shape)):
         return
     found = f"{array.shape[0]} elements" if len(array.shape) == 1 else f"data nested as {shown(list(array.shape))}"
