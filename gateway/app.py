@@ -29,7 +29,7 @@ from gateway.routing.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
-INFO = ServerInfo("inference-gateway", version("inference-gateway"), ("binary_tensor_data",))
+INFO = ServerInfo("inference-gateway", version("inference-gateway"))
 
 DRAIN_SECONDS = 30.0
 BACKLOG = 1024

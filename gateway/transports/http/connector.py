@@ -11,7 +11,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http import compression
 from gateway.transports.http.address import parse_address
-from gateway.transports.http.connection import SCRATCH_BYTES, Connection
+from gateway.transports.http.endpoint_connection import SCRATCH_BYTES, Connection
 from gateway.transports.http.head import HeadWriter
 from gateway.transports.http.pool import Pool
 from gateway.transports.http.reply import Reply
