@@ -108,7 +108,7 @@ class Caller(asyncio.Protocol):
             head = data.find(b"\r\n\r\n") + 4
             if head < 4:
                 return
-            self._missing = head + self._length(data[:head])
+            self._missing = head + self._length(data, head)
             self._received = [data]
         self._missing -= len(data)
         if self._missing <= 0:
@@ -118,10 +118,10 @@ class Caller(asyncio.Protocol):
         if self._waiting:
             self._run.fail(f"connection lost, {error or 'closed by the server'}")
 
-    def _length(self, head: bytes) -> int:
-        found = _LENGTH.search(head)
-        if not head.startswith(b"HTTP/1.1 200 ") or found is None:
-            self._run.fail(f"expected a 200 of a known length, got {head!r}")
+    def _length(self, data: bytes, head: int) -> int:
+        found = _LENGTH.search(data, 0, head)
+        if not data.startswith(b"HTTP/1.1 200 ") or found is None:
+            self._run.fail(f"expected a 200 of a known length, got {data!r}")
             return 0
         return int(found[1])
 

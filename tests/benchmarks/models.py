@@ -11,9 +11,9 @@ Doubles = NDArray[np.float64]
 
 
 def identity(size: int) -> Callable[[Doubles], Awaitable[Doubles]]:
-    """`x` FP64 `[-1, size]` to `y` of the same shape."""
+    """`input0` FP64 `[-1, size]` to `output0` of the same shape: the names that UM-Bridge's tensors get."""
 
-    @signature(inputs=[("x", "FP64", [-1, size])], outputs=[("y", "FP64", [-1, size])])
+    @signature(inputs=[("input0", "FP64", [-1, size])], outputs=[("output0", "FP64", [-1, size])])
     async def vector(x: Doubles) -> Doubles:
         return x
 

@@ -42,8 +42,8 @@ UMBRIDGE = Form(
 V2_REST = Form(
     "/v2/models/{model}/infer",
     lambda model, numbers: {
-        "inputs": [{"name": "x", "datatype": "FP64", "shape": [1, len(numbers)], "data": numbers}],
-        "outputs": [{"name": "y", "parameters": {"binary_data": False}}],
+        "inputs": [{"name": "input0", "datatype": "FP64", "shape": [1, len(numbers)], "data": numbers}],
+        "outputs": [{"name": "output0", "parameters": {"binary_data": False}}],
     },
     lambda reply: reply["outputs"][0]["data"],
 )

@@ -31,10 +31,10 @@ class V2Model(umbridge.Model):
         if self.client is None:
             self.client = httpclient.InferenceServerClient(self.address)
         data = np.array(parameters, dtype=np.float64)
-        x = httpclient.InferInput("x", data.shape, "FP64")
+        x = httpclient.InferInput("input0", data.shape, "FP64")
         x.set_data_from_numpy(data)
-        result = self.client.infer(self.name, inputs=[x], outputs=[httpclient.InferRequestedOutput("y")])
-        return result.as_numpy("y").tolist()
+        result = self.client.infer(self.name, inputs=[x], outputs=[httpclient.InferRequestedOutput("output0")])
+        return result.as_numpy("output0").tolist()
 
     def supports_evaluate(self):
         return True

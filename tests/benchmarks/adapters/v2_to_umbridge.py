@@ -50,5 +50,5 @@ async def infer(model: str, request: InferRequest) -> InferResponse:
         reply = await app.state.client.post("/Evaluate", json={"name": model, "input": [point], "config": {}})
         reply.raise_for_status()
         data += reply.json()["output"][0]
-    y = Tensor(name="y", datatype="FP64", shape=[rows, len(data) // rows], data=data)
+    y = Tensor(name="output0", datatype="FP64", shape=[rows, len(data) // rows], data=data)
     return InferResponse(model_name=model, id=request.id, outputs=[y])
