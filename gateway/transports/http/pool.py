@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.transports.http.connection import Connection
+from gateway.transports.http.endpoint_connection import Connection
 
 
 class Pool:
