@@ -37,7 +37,6 @@ class Owner(Protocol):
 
     def opened(self, connection: "Connection") -> None: ...
     def freed(self, connection: "Connection") -> None: ...
-    def ended(self, connection: "Connection") -> None: ...
     def lost(self, connection: "Connection") -> None: ...
 
 
@@ -120,10 +119,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._finish(reply)
 
     def eof_received(self) -> None:
-        self._reusable = False
         reply = self._reply
         if reply is None:
-            self._owner.ended(self)
             return
         try:
             reply.end()

@@ -67,7 +67,7 @@ async def serving(handle: Handle, *, port: int = 0, **options: Any) -> AsyncIter
         handlers.add(task)
         try:
             await handle(reader, writer)
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
             pass
         finally:
             handlers.discard(task)

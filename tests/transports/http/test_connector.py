@@ -23,8 +23,8 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-async def failure(address: str, **settings: float) -> TransportError:
-    connector = HttpConnector(address, connection_per_call=False, limits=Limits(), **settings)
+async def failure(address: str, connect_timeout: float = 5.0) -> TransportError:
+    connector = HttpConnector(address, connection_per_call=False, limits=Limits(), connect_timeout=connect_timeout)
     with pytest.raises(TransportError) as caught:
         await connector.exchange(GET)
     await connector.close()
