@@ -37,13 +37,13 @@ class Load:
 @dataclass(frozen=True)
 class Result:
     body: str
-    """Of the last reply."""
+    """Of every reply."""
     microseconds: list[float]
     """From the first byte sent, or the connection asked for where it is a new one, to the last byte received."""
 
 
 class LoadError(Exception):
-    """A reply is not 200, has no Content-Length, or the connection was lost."""
+    """A reply is not 200, has no Content-Length, or another body than the one before; or the connection was lost."""
 
 
 class Run:
@@ -78,7 +78,9 @@ class Run:
 
     def answered(self, seconds: float, body: bytes) -> None:
         self.microseconds.append(seconds * 1e6)
-        self.body = body
+        self.body = self.body or body
+        if body != self.body:
+            self.fail(f"expected the reply {self.body!r} again, got {body!r}")
         if len(self.microseconds) == self.load.requests and not self.done.done():
             self.done.set_result(None)
 
@@ -128,7 +130,7 @@ class Caller(asyncio.Protocol):
     def _finish(self, reply: bytes) -> None:
         run, now = self._run, time.perf_counter()
         self._waiting, self._received, self._missing = False, [], -1
-        run.answered(now - self._begun, reply)
+        run.answered(now - self._begun, reply.partition(b"\r\n\r\n")[2])
         if run.load.keep_alive:
             self._again()
         else:
@@ -152,13 +154,15 @@ async def send(load: Load) -> Result:
             run.connect()
     async with asyncio.timeout(SECONDS):
         await run.done
-    return Result(run.body.partition(b"\r\n\r\n")[2].decode(), run.microseconds)
+    return Result(run.body.decode(), run.microseconds)
 
 
 def main() -> None:
-    for line in sys.stdin:
-        result = uvloop.run(send(Load(**json.loads(line))))
-        print(json.dumps(asdict(result)), flush=True)
+    # Not sys.stdout: with PYTHONUNBUFFERED it loses what one write to the pipe did not take.
+    with open(sys.stdout.fileno(), "w", closefd=False) as results:
+        for line in sys.stdin:
+            result = uvloop.run(send(Load(**json.loads(line))))
+            print(json.dumps(asdict(result)), file=results, flush=True)
 
 
 if __name__ == "__main__":
