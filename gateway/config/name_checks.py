@@ -121,7 +121,7 @@ def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalo
         catalog.parse_endpoint(transport, endpoint)
     except ValueError as error:
         # The text may repeat the endpoint, and with it what a reference in it holds.
-        yield Finding(location, str(error).replace(endpoint, VALUE))
+        yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
 
 
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
