@@ -398,6 +398,11 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         ["2:88: the environment variable NONE is not set; ${NONE:-default} gives it a default"],
     ),
     (
+        "a number put together",
+        BACKEND + "max_in_flight: '1${COUNT}'}}\n",
+        ["2:88: expected a whole number, got '1${COUNT}'"],
+    ),
+    (
         "secrets are not shown",
         BACKEND + "max_in_flight: '${SECRET}', limits: {message: 'x${SECRET}'}}, "
         "b: {protocol: '${SECRET}', endpoints: ['${SECRET}']}}\n",
