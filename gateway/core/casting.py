@@ -40,7 +40,7 @@ def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> 
 
 
 def _single_for_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """`values` as float32, such that its rounding to BF16 is that of `values`: ml_dtypes rounds by way of float32, where
+    """`values` as float32 whose rounding to BF16 is that of `values`: ml_dtypes rounds by way of float32, where
     1 + 2^-8 + 2^-40 becomes a tie between two BF16 numbers, and then the wrong one."""
     single = values.astype(np.float32)
     tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
