@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.core import json_numbers
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.json import INT64_MAX, INT64_MIN, UINT64_MAX, Array, Form, read, write, write_numbers
 
@@ -301,6 +302,7 @@ def test_results_do_not_change_with_the_buffer() -> None:
         (b'{"a":' + b"[" * 1020 + b"]" * 1020 + b"}", "deeper than 64"),
         (b'{"a":[' + b"1," * 1000 + b"1]}", "more than 1000 JSON values.*limits.json_values"),
         (b'{"a":[' + b"{}," * 1000 + b"{}]}", "limits.json_values"),
+        (b'{"x' + b'"' * 5000, "limits.json_values"),
         (b'"data":[1]', "not JSON"),
         (b'{"abc"data":[1]}', "not JSON"),
         (b'{"data":[1],"data', "not JSON"),
@@ -321,7 +323,10 @@ def test_the_limit_counts_values_outside_arrays() -> None:
 
 def test_plain_values_are_exact() -> None:
     values: list[Any] = [2**64, -(2**63) - 1, 1e300, 1.5, True, None, "é\"\\", {"": {}}, []]  # fmt: skip
-    assert both(json.dumps({"x": values}).encode(), DATA)["x"] == values
+    for value in [values, *values]:
+        found = both(json.dumps({"x": value}, ensure_ascii=False).encode(), DATA)["x"]
+        assert found == value
+        assert type(found) is type(value)
 
 
 @pytest.mark.parametrize("key", ['"data"', '"d\\u0061ta"'])
@@ -471,6 +476,14 @@ def test_an_error_leaves_the_parser_usable() -> None:
             read(b'{"data":%b}' % text + BLANKS, DATA, values=10, literals=True)
         kept.append(caught)  # with the traceback and all that it holds
         assert read_data("[1, 2]").values.tolist() == [1, 2]  # type: ignore[union-attr]
+
+
+def test_what_holds_on_to_the_parser_is_left_behind() -> None:
+    parser = json_numbers._simd
+    held = parser.parser.parse(b"[1]")  # as an exception's traceback may
+    assert parser.parse(b"[2]", "i") is None
+    assert parser.parse(b"[2]", "i") is not None
+    assert len(held) == 1  # type: ignore[arg-type]
 
 
 # Properties
