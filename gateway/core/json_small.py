@@ -52,7 +52,9 @@ def _array(item: Any, values: int) -> Array:
     kinds = frozenset(map(type, item))
     if kinds == _LISTS:
         return _nested(item, values)
-    convert = _BY_KINDS.get(kinds)
+    if kinds == _STRINGS:
+        return Array(item, (len(item),))
+    convert = _NUMBERS.get(kinds)
     if convert is None:
         raise DecodeError
     return Array(convert(item), (len(item),))
@@ -73,10 +75,16 @@ def _nested(rows: list[Any], values: int) -> Array:
 def _vectors(item: Any, values: int) -> list[Array]:
     if type(item) is not list or len(item) > values:
         raise DecodeError
-    vectors = [_array(vector, values) for vector in item]
-    if any(len(vector.shape) > 1 or type(vector.values) is list for vector in vectors):
+    return [_vector(vector) for vector in item]
+
+
+def _vector(item: Any) -> Array:
+    if type(item) is not list:
         raise DecodeError
-    return vectors
+    convert = _NUMBERS.get(frozenset(map(type, item)))
+    if convert is None:
+        raise DecodeError
+    return Array(convert(item), (len(item),))
 
 
 _CONVERT: dict[Form, Callable[[Any, int], Any]] = {Form.ARRAY: _array, Form.VECTORS: _vectors}
@@ -97,11 +105,11 @@ def _doubles(item: list[float]) -> Numbers:
     return np.array(item, np.float64)
 
 
-_BY_KINDS: dict[frozenset[type], Callable[[list[Any]], Any]] = {
+_NUMBERS: dict[frozenset[type], Callable[[list[Any]], Numbers]] = {
     frozenset(): lambda item: np.array(item, np.int64),
     frozenset({int}): _integers,
     frozenset({float}): _doubles,
     frozenset({int, float}): _doubles,
     frozenset({bool}): lambda item: np.array(item, np.bool_),
-    frozenset({str}): lambda item: item,
 }
+_STRINGS = frozenset({str})
