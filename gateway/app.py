@@ -16,8 +16,8 @@ from gateway.assembly import Assembly, reference_router
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
-from gateway.config.address import Address
 from gateway.config.models import Config, ReferenceConfig
+from gateway.core.address import Address
 from gateway.core.exchange import answer
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Handler, Listener, Select

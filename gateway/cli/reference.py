@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from gateway import registry
 from gateway.app import BindError, bind, serve_reference
 from gateway.cli.options import fail, run
-from gateway.config.address import Address
 from gateway.config.models import ReferenceConfig
+from gateway.core.address import Address
 
 
 def reference(

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-from gateway.config.address import Address
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.parts import Parts
 from gateway.config.problems import Finding, suggestion
+from gateway.core.address import Address
 from gateway.core.patterns import PathTable
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

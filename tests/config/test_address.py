@@ -1,8 +1,9 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from gateway.config.address import Address, Bind, parse_address
+from gateway.config.address import Bind, parse_address
 from gateway.config.wording import flattened
+from gateway.core.address import Address
 
 TABLE = (
     ("127.0.0.1:8080", Address("127.0.0.1", 8080)),

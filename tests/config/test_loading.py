@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gateway.config import Config, ConfigError, load, loads
-from gateway.config.address import Address
+from gateway.core.address import Address
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
