@@ -83,7 +83,7 @@ class HeadReader:
         self._parse(data[at:stop])
         self.size += stop - at
         if end and stop == end and not self.complete:
-            raise invalid_input("the request head is malformed")
+            raise _version_refused()  # only the preface of HTTP/2 goes on behind its empty line
         if stop == room and not self.complete:
             text = f"the request line and headers are larger than limits.headers, {self._limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
@@ -234,8 +234,8 @@ def _skip_empty_lines(data: bytes, at: int) -> int:
 
 
 def _refused_by_parser(why: str) -> GatewayError:
-    # httptools has no classes for these; the texts are llhttp's. The preface of HTTP/2 is the second.
-    if why in ("Invalid HTTP version", "Pause on PRI/Upgrade"):
+    # httptools has no class for it; the text is llhttp's.
+    if why == "Invalid HTTP version":
         return _version_refused()
     return invalid_input(f"the request is malformed HTTP: {why}")
 
