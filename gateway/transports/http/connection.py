@@ -198,6 +198,7 @@ class Connection(asyncio.Protocol):
         limits = site.limits
         self._body = ChunkedBody(limits.message, limits.headers) if head.length is None else SizedBody(head.length)
         self._phase = _Phase.BODY
+        self._alarm.set(site.timeouts.body)
 
     def _complete(self, body: Buffer) -> None:
         """The whole request is there."""

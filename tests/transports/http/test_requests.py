@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.transports.http.toy import LOOPS as LOOPS
 from tests.transports.http.toy import connected, listening, read_all, reply, send_byte_by_byte, send_whole
 
 HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import uvloop
+
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange
@@ -24,6 +26,9 @@ NUMBERS = {
     Reason.INTERNAL: 500,
     Reason.VERSION_NOT_SUPPORTED: 505,
 }
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+"""Their transports pause, close and half-close each in their own way."""
+
 SMALL = Limits(message=1000, headers=500)
 GENEROUS = 20.0
 """Seconds that no test needs: the bound of every wait."""
