@@ -98,13 +98,9 @@ class Connection(asyncio.Protocol):
         else:
             self._hold(data)
 
-    def eof_received(self) -> None:
-        """The client has gone: one that only half-closes and waits cannot be told from it, and HTTP clients do not."""
-        if self._task is not None:
-            self._task.cancel()
-
     def connection_lost(self, error: Exception | None) -> None:
-        """Closed by either side."""
+        """Closed by either side. Asyncio closes after the client's FIN too: a client that only half-closes and waits
+        cannot be told from one that has gone, and HTTP clients do not."""
         self._phase = _Phase.CLOSED
         self._site.connections.discard(self)
         self._alarm.stop()

@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -191,6 +192,16 @@ async def test_a_client_that_leaves_cancels_its_request(disconnect: Callable[[as
         await held.asked.get()
         disconnect(writer)
         await within_bound(held.cancelled.wait())
+
+
+async def test_a_request_that_is_cancelled_from_within_closes_its_connection() -> None:
+    async def cancelled() -> Message:
+        raise asyncio.CancelledError
+
+    async with listening(lambda message, protocol: cancelled()) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO)
+        with suppress(ConnectionResetError):
+            assert await read_all(reader) == b""
 
 
 async def test_an_error_reaches_a_client_that_is_still_sending() -> None:

@@ -230,6 +230,7 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     "empty Host": (b"GET /hello HTTP/1.1\r\nHost:\r\n\r\n", ok("GET /hello []")),
     "IPv6 Host": (b"GET /hello HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", ok("GET /hello []")),
     "blanks around a value": (post("Content-Length: \t 3 \t", body=b"abc"), ok("POST /echo [abc]")),
+    "blanks behind a value": (get("/hello", "Request-Timeout: 5 \t"), ok("GET /hello []")),
     "Latin-1 value": (get("/hello", "X: \xe4"), ok("GET /hello []")),
     "sized": (post("Content-Length: 3", body=b"a\0b"), ok("POST /echo [a\0b]")),
     "sized, nothing": (post("Content-Length: 0"), ok("POST /echo []")),
