@@ -19,7 +19,8 @@ from gateway.transports.http.alarm import Alarm
 from gateway.transports.http.answering import answer, finish
 from gateway.transports.http.bodies import ChunkedBody, SizedBody
 from gateway.transports.http.compression import MIN_DEFLATED
-from gateway.transports.http.requests import Head, HeadReader, UnknownExpectationError
+from gateway.transports.http.reading import HeadReader
+from gateway.transports.http.requests import Head, UnknownExpectationError
 from gateway.transports.http.timeouts import Timeouts
 
 # What a client may send ahead while its request is answered; more stays in the kernel, which holds the client back.
