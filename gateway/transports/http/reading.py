@@ -5,11 +5,13 @@ Content-Lengths, and Content-Length beside Transfer-Encoding. It is given heads 
 that its size is bounded, and what follows waits its turn.
 """
 
+from typing import Any
+
 import httptools
 
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
 
-_END = b"\r\n\r\n"
+END = b"\r\n\r\n"
 
 
 class HeadReader:
@@ -19,12 +21,11 @@ class HeadReader:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._parser: Any = None
         self.start()
 
     def start(self) -> None:
         """Make ready for the next head."""
-        # A new parser costs no more than feeding the body to the old one, and carries nothing over.
-        self._parser = httptools.HttpRequestParser(self)
         self._tail = b""
         self.size = 0
         self.target = b""
@@ -33,7 +34,7 @@ class HeadReader:
 
     def stop(self) -> None:
         """Let go of the parser, which holds the reader: connections then need no garbage collector."""
-        del self._parser
+        self._parser = None
 
     def feed(self, data: bytes, at: int) -> int:
         """Read on from `at`; the position in `data` up to which bytes belong to this head.
@@ -42,6 +43,8 @@ class HeadReader:
             GatewayError: not HTTP/1, or larger than the limit.
         """
         if not self.size:
+            # A new parser costs no more than feeding the body to the old one, and carries nothing over.
+            self._parser = httptools.HttpRequestParser(self)
             at = _skip_empty_lines(data, at)
         end = self._end(data, at)
         room = at + self._limit - self.size
@@ -82,12 +85,12 @@ class HeadReader:
     def _end(self, data: bytes, at: int) -> int:
         """Where the head ends in `data`, 0 if it does not."""
         seam = self._tail + data[at : at + 3] if self._tail else b""
-        found = seam.find(_END)
+        found = seam.find(END)
         if found >= 0:
-            return at + found + len(_END) - len(self._tail)
-        found = data.find(_END, at)
+            return at + found + len(END) - len(self._tail)
+        found = data.find(END, at)
         if found >= 0:
-            return found + len(_END)
+            return found + len(END)
         self._tail = (self._tail + data[max(at, len(data) - 3) :])[-3:]
         return 0
 

@@ -138,6 +138,18 @@ async def test_a_reply_that_nobody_reads_stops_the_connection_and_is_continued()
         assert answered == 100
 
 
+async def test_the_same_head_again_is_the_same_request_again() -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        for body in (b"ab", b"cd", b"efg", b"hi"):
+            await send_whole(writer, post(body))
+            assert await read_reply(reader) == reply("200 OK", f"POST /echo [{body.decode()}]")
+        for _ in range(3):
+            await send_whole(writer, b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await read_reply(reader) == reply("404 Not Found", "toy: no such path here: '/nothing'")
+        await send_whole(writer, HELLO + LAST)
+        assert await read_all(reader) == SAID + SAID_LAST
+
+
 # Failures.
 
 
