@@ -8,6 +8,7 @@ from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Refuse
 from gateway.transports.http.connection import Connection, Site
+from gateway.transports.http.known_heads import KnownHeads
 from gateway.transports.http.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 # Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn.
@@ -33,7 +34,9 @@ class HttpListener:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._connections: set[Connection] = set()
-        self._site = Site(PathTable(protocols), settings.limits, timeouts, exchange, refuse, self._connections)
+        table = PathTable(protocols)
+        heads = KnownHeads(table, settings.limits.headers)
+        self._site = Site(table, heads, settings.limits, timeouts, exchange, refuse, self._connections)
         self._server: asyncio.Server | None = None
 
     async def start(self, sock: socket.socket) -> None:
