@@ -2,6 +2,9 @@ import asyncio
 import socket
 from contextlib import suppress
 
+import pytest
+
+from gateway.core.address import Address
 from gateway.core.protocol import ListenerSettings
 from gateway.transports.http.listener import HttpListener
 from tests.transports.http.test_connection import HELLO, SAID, SAID_LAST, Held, within_bound
@@ -62,10 +65,16 @@ async def test_a_draining_listener_accepts_nobody() -> None:
 
 
 async def test_connections_are_probed_so_that_a_vanished_host_is_noticed() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        listener = HttpListener(ListenerSettings(), [(TOY, "")], say_back, refuse)
-        await listener.start(sock)
-        # accepted sockets inherit both
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
-        await listener.drain(0)
+    async with listening() as listener:
+        assert listener._server is not None
+        for sock in listener._server.sockets:
+            # accepted sockets inherit both
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
+async def test_a_taken_address_is_an_os_error() -> None:
+    async with listening() as listener:
+        taken = Address("127.0.0.1", int(listener.address.rpartition(":")[2]))
+        with pytest.raises(OSError, match="address already in use"):
+            await HttpListener(ListenerSettings(), [(TOY, "")], say_back, refuse).start(taken)

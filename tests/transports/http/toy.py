@@ -1,13 +1,13 @@
 """A protocol of pure functions that says back what the listener understood, and raw clients."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import uvloop
 
+from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange
@@ -70,11 +70,9 @@ async def listening(
     exchange: Exchange = say_back, *, limits: Limits = SMALL, timeouts: Timeouts | None = None
 ) -> AsyncIterator[HttpListener]:
     """A listener on a free port of the loopback."""
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
     settings = ListenerSettings(limits=limits)
     listener = HttpListener(settings, [(TOY, ""), (OTHER, "")], exchange, refuse, timeouts=timeouts or Timeouts())
-    await listener.start(sock)
+    await listener.start(Address("127.0.0.1"))
     try:
         yield listener
     finally:
