@@ -153,6 +153,12 @@ def test_strings(text: str, elements: list[str], shape: tuple[int, ...]) -> None
         ("[" * 65 + "1" + "]" * 65, "deeper than 64"),
         ("[" * 64 + "1" + "]" * 64, "deeper than 64"),
         ("[" * 64 + '"a"' + "]" * 64, "deeper than 64"),
+        ("[" * 66 + '"a"' + "]" * 66, "deeper than 64"),
+        ("[" * 900 + "null" + "]" * 900, "deeper than 64"),
+        ("[" * 900 + "true" + "]" * 900, "deeper than 64"),
+        ("[" * 960 + "null" + "]" * 960, "deeper than 64"),
+        ("[" * 990 + "null" + "]" * 990, "deeper than 64"),
+        ("[" * 1030 + "true" + "]" * 1030, "deeper than 64"),
         ("[" * 2000 + "1" + "]" * 2000, "deeper than 64"),
         ("[1, 2", "not JSON"),
         ("[1, 2]]", "not JSON"),
@@ -408,6 +414,7 @@ def test_pieces_nest(text: str, shape: tuple[int, ...]) -> None:
         (f"[[1,{GAP}2,3]{GAP}", "brackets or commas"),
         (f"[1{GAP}{GAP},2]", "262144 bytes of an array without a comma"),
         (f"[[1,{GAP}3],[4{GAP}]]", "ragged"),
+        ("[" * 65 + f"1,{GAP}3,{GAP}4" + "]" * 65, "deeper than 64"),
     ],
 )
 def test_pieces_refused(text: str, message: str) -> None:
@@ -484,6 +491,27 @@ def test_what_holds_on_to_the_parser_is_left_behind() -> None:
     assert parser.parse(b"[2]", "i") is None
     assert parser.parse(b"[2]", "i") is not None
     assert len(held) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("numbers", [[1, -2], [2**64 - 1], [True, False], [0.5, 1]])
+def test_a_parser_in_use_changes_nothing(numbers: list[Any]) -> None:
+    held = json_numbers._simd.parser.parse(b"[1]")
+    found = read(b'{"data":%b}' % orjson.dumps(numbers) + BLANKS, DATA, values=10, literals=False)["data"]
+    assert found.values.tolist() == numbers
+    assert held is not None
+
+
+def test_numbers_that_must_be_read_slowly_are_bounded() -> None:
+    body = b'{"data":[0.5' + b",18446744073709551616" * 850_000 + b"]}"
+    with pytest.raises(DecodeError, match="more than 16777216 bytes of numbers beside some"):
+        read(body, DATA, values=10, literals=False)
+
+
+def test_nested_strings_may_hold_brackets() -> None:
+    rows = [[f"[[\n{at}"] for at in range(50)]
+    found = read(orjson.dumps({"data": rows}), DATA, values=10, literals=False)["data"]
+    assert found.shape == (50, 1)
+    assert found.values[7] == rows[7][0]
 
 
 # Properties
