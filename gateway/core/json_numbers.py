@@ -156,8 +156,6 @@ class _Leaves:
             raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers beside some that are beyond 64 bits")
         leaves = list(_flatten(_load(text, self._literals)))
         kinds = set(map(type, leaves))
-        if kinds == {bool}:
-            return _Piece(np.array(leaves, np.bool_))
         if not kinds <= {int, float}:
             raise DecodeError(describe_mixture(leaves, self._count))
         if kinds == {int}:
@@ -240,10 +238,12 @@ _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
 _LENIENT = json.JSONDecoder()
 
 
-def _flatten(nested: list[Any]) -> Iterator[Any]:
+def _flatten(nested: list[Any], level: int = 1) -> Iterator[Any]:
+    if level > MAX_DEPTH:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}")
     for item in nested:
         if isinstance(item, list):
-            yield from _flatten(item)
+            yield from _flatten(item, level + 1)
         else:
             yield item
 

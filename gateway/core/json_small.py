@@ -14,7 +14,7 @@ import orjson
 from gateway.core.errors import DecodeError
 from gateway.core.json_arrays import Array, Form
 from gateway.core.json_document import Walk, Wanted
-from gateway.core.json_numbers import INT64_MAX, INT64_MIN, Numbers
+from gateway.core.json_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, Numbers
 
 # orjson makes floats of integers beyond 64 bits; a float as large as those may be one
 _LARGE = 2.0**63
@@ -46,12 +46,12 @@ class _SmallWalk(Walk):
             raise DecodeError
 
 
-def _array(item: Any, values: int) -> Array:
-    if type(item) is not list:
+def _array(item: Any, values: int, level: int = 1) -> Array:
+    if type(item) is not list or level > MAX_DEPTH:
         raise DecodeError
     kinds = frozenset(map(type, item))
     if kinds == _LISTS:
-        return _nested(item, values)
+        return _nested(item, values, level)
     if kinds == _STRINGS:
         return Array(item, (len(item),))
     convert = _NUMBERS.get(kinds)
@@ -63,12 +63,12 @@ def _array(item: Any, values: int) -> Array:
 _LISTS = frozenset({list})
 
 
-def _nested(rows: list[Any], values: int) -> Array:
+def _nested(rows: list[Any], values: int, level: int) -> Array:
     lengths = set(map(len, rows))
     leaves = list(chain.from_iterable(rows))
     if len(lengths) > 1 or len(rows) >= len(leaves) + values:
         raise DecodeError
-    inner = _array(leaves, values)
+    inner = _array(leaves, values, level + 1)
     return Array(inner.values, (len(rows), lengths.pop(), *inner.shape[1:]))
 
 
