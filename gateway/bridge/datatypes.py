@@ -61,7 +61,7 @@ def _checked(array: Array, wanted: Datatype, what: str) -> Array:
     try:
         return cast_untyped(array, wanted, what)
     except DecodeError as error:
-        raise DecodeError(f"{error}; `translate: {{cast: round}}` or `{{cast: saturate}}` allows more") from error
+        raise DecodeError(f"{error}; `translate: {{cast: round}}` rounds, `{{cast: saturate}}` clips too") from error
 
 
 def _convert(array: Array, wanted: Datatype, what: str, cast: str) -> Array:

@@ -89,7 +89,8 @@ class Metadata:
         return {}
 
     async def _ready(self, request: Request, key: Key) -> bool:
-        return bool(await self._upstream.handler(self._addressing.asked(request, key)))
+        asked = self._addressing.asked(replace(request, operation=Operation.MODEL_READY), key)
+        return bool(await self._upstream.handler(asked))
 
     def _described(self, name: str, signature: Signature, settings: RouteSettings) -> Signature:
         return replace(
