@@ -47,7 +47,7 @@ CASTS: list[tuple[Tensor, Datatype, str, list[Any] | str]] = [
     (named("x", [2.0**31]), INT32, "round", "element 0, 2147483648.0, is out of the range of INT32"),
     (named("x", [2.0**31, -(2.0**40)]), INT32, "saturate", [2**31 - 1, -(2**31)]),
     (named("x", [2.0**64]), UINT64, "saturate", [2**64 - 1]),
-    (named("x", [2.0**63]), INT64, "round", "element 0, 9.223372036854775808e+18, is out of the range of INT64"),
+    (named("x", [2.0**63]), INT64, "round", "element 0, 9.223372036854776e+18, is out of the range of INT64"),
     (named("x", [-1.0, 256.0]), UINT8, "saturate", [0, 255]),
     (named("x", [-1], INT64), UINT64, "round", "element 0, -1, is out of the range of UINT64"),
     (named("x", [-1, 5], INT64), UINT64, "saturate", [0, 5]),
@@ -70,7 +70,7 @@ def test_casts(sent: Tensor, wanted: Datatype, cast: str, outcome: list[Any] | s
         return
     with pytest.raises(DecodeError) as refused:
         fit(sent, wanted, "input 'x'", cast)
-    assert outcome.split("e+")[0][:20] in str(refused.value)
+    assert outcome in str(refused.value)
 
 
 def test_the_same_datatype_is_the_same_data() -> None:

@@ -109,7 +109,7 @@ async def test_numbers_take_the_datatype_of_the_signature(
     backend = Backend({"m": signature(spec("x", -1, 2, datatype=datatype), gives=())}, lambda _: Response())
     request = infer(point(*map(float, numbers)) if arrives is None else point(*numbers))
     if arrives is None:
-        with pytest.raises(DecodeError, match="element 0, 9.2.*e\\+18, has no exact value as INT64"):
+        with pytest.raises(DecodeError, match=r"element 0, 9.2.*e\+18, has no exact value as INT64"):
             await bridge(POINTS, TENSORS, backend)(request)
         return
     await call(bridge(POINTS, TENSORS, backend), request)
@@ -175,7 +175,7 @@ async def test_bytes_have_no_form_for_a_client_of_numbers() -> None:
 
 async def test_a_client_of_numbers_cannot_give_what_is_none() -> None:
     takes = signature(spec("x", -1, 1, datatype=Datatype.BOOL), gives=())
-    with pytest.raises(DecodeError, match="input 'x' is INT64, expected BOOL$"):
+    with pytest.raises(DecodeError, match=r"input 'x' is INT64, expected BOOL$"):
         await bridge(POINTS, TENSORS, Backend({"m": takes}))(infer(point(1)))
 
 

@@ -55,18 +55,14 @@ async def test_where_the_route_says_nothing_the_very_same_tensors_go_both_ways_i
 
 async def test_a_route_with_a_signature_changes_nothing_but_what_it_must() -> None:
     backend = Backend({}, lambda _: Response((named("y", [[1]], FP32),)))
-    settings = RouteSettings(model="other", version="3", translate=Translate("literal"), signature=MODEL)
+    settings = RouteSettings("other", "3", MODEL, cast="round", translate=Translate("literal"))
     request = opaque_request()
-    await call(bridge(TENSORS, TENSORS, backend, RouteSettings(**{**_given(settings), "cast": "round"})), request)
+    await call(bridge(TENSORS, TENSORS, backend, settings), request)
     (asked,) = backend.asked
     changed = {"model": "other", "version": "3", "translate": Translate("literal"), "inputs": asked.inputs}
     for field in fields(Request):
         assert getattr(asked, field.name) == changed.get(field.name, getattr(request, field.name))
     assert shown(asked.inputs) == [("x", "FP32", [[1.0, 2.0]])]
-
-
-def _given(settings: RouteSettings) -> dict[str, object]:
-    return {field.name: getattr(settings, field.name) for field in fields(settings)}  # type: ignore[arg-type]
 
 
 async def test_the_version_is_the_backends_where_the_client_gave_none() -> None:
