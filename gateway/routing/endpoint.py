@@ -1,6 +1,7 @@
 """One address of a backend, and what the gateway knows of it."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from time import monotonic
 
 from gateway.core.errors import Status, TransportError
@@ -75,6 +76,21 @@ class Endpoint:
             raise
         self._answered()
         return reply
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """The Connector's stream.
+
+        Raises:
+            TransportError: the Connector's.
+        """
+        try:
+            async with aclosing(self.connector.stream(message)) as replies:
+                async for reply in replies:
+                    self._answered()
+                    yield reply
+        except TransportError as error:
+            self._failed(error)
+            raise
 
     async def close(self) -> None:
         """Close the Connector."""

@@ -1,6 +1,7 @@
 """A toy protocol whose messages hold a word, and a connector that answers when the test lets it."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from gateway.core.errors import DecodeError, Reason, Status, TransportError, invalid_input
@@ -62,6 +63,10 @@ class Wire:
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.open.append(reply)
         return await reply
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """One reply, then the end."""
+        yield await self.exchange(message)
 
     async def close(self) -> None:
         """Nothing is open."""

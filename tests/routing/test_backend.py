@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
-from gateway.core.types import Answer, Request
+from gateway.core.types import Answer, Message, Request
 from gateway.routing.backend import MAX_WAITING, Backend
 from gateway.routing.endpoint import SECONDS_AVOIDED, Endpoint
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
@@ -324,3 +324,15 @@ async def test_recovery_is_told_once_by_an_answer_of_any_kind() -> None:
         with pytest.raises(GatewayError):
             await task
     assert told == ["back"]
+
+
+async def test_a_stream_tells_as_well_whether_the_address_answers() -> None:
+    lab = Lab()
+    (endpoint,), (wire,) = lab.endpoints, lab.wires
+    wire.refuses = True
+    with pytest.raises(TransportError):
+        await anext(endpoint.stream(Message()))
+    assert not endpoint.reachable
+    wire.refuses, wire.answers_at_once = False, True
+    assert [reply.status async for reply in endpoint.stream(Message())] == [200]
+    assert endpoint.reachable

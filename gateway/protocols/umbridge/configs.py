@@ -1,10 +1,9 @@
 """`config`: a JSON object on the wire of UM-Bridge, and elsewhere a parameter that holds its text."""
 
-import json
 from collections.abc import Iterable
 
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
-from gateway.core.json import Json, read
+from gateway.core.json import Json, read, write
 from gateway.core.protocol import Limits
 from gateway.core.types import Parameters, ParameterValue, Request
 from gateway.protocols.umbridge.excerpts import excerpt
@@ -26,10 +25,9 @@ def to_parameters(config: Json, limits: Limits, where: str) -> Parameters:
         return NO_PARAMETERS
     if not isinstance(config, dict):
         raise DecodeError(f'"config" is {excerpt(config)}, expected an object')
-    # not by orjson, which writes NaN as null and no integer beyond 64 bits
-    text = json.dumps(config, separators=(",", ":"))
-    _check_size(len(text), limits, where)
-    return {CONFIG: text}
+    raw = write(config)
+    _check_size(len(raw), limits, where)
+    return {CONFIG: raw.decode()}
 
 
 def to_json(request: Request, limits: Limits, where: str) -> bytes:
@@ -62,7 +60,7 @@ def _checked(text: ParameterValue, limits: Limits, where: str) -> bytes:
         if not raw.startswith(b"{"):
             raise DecodeError(f"it begins with {excerpt(text)}")
         _check_size(len(raw), limits, where)
-        read(raw, {}, values=limits.json_values, literals=True)
+        read(raw, {}, values=limits.json_values, literals=False)
     except (DecodeError, UnicodeEncodeError) as error:
         raise invalid_input(f"parameter 'config' is not the text of a JSON object: {error}") from error
     return raw

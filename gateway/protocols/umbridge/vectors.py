@@ -42,13 +42,14 @@ def to_json(tensor: Tensor, nan: str, what: str) -> bytes:
     """
     if tensor.datatype is Datatype.BYTES:
         raise unsupported(f"{what} is BYTES, but UM-Bridge carries numbers only")
-    flat = tensor.array.reshape(-1)
-    return write_numbers(flat.view(np.uint8) if tensor.datatype is Datatype.BOOL else flat, nan, what)
+    dtype = np.uint8 if tensor.datatype is Datatype.BOOL else tensor.datatype.dtype
+    return write_numbers(np.frombuffer(tensor.data, dtype), nan, what)
 
 
 def all_to_json(tensors: Iterable[Tensor], nan: str, what: str) -> bytes:
     """The JSON list of their vectors. `what` they are is `input` or `output`."""
-    return b"[" + b",".join(to_json(tensor, nan, _label(tensor, at, what)) for at, tensor in enumerate(tensors)) + b"]"
+    vectors = [to_json(tensor, nan, _label(tensor, at, what)) for at, tensor in enumerate(tensors)]
+    return b"[%b]" % b",".join(vectors)
 
 
 def _label(tensor: Tensor, at: int, what: str) -> str:

@@ -27,7 +27,7 @@ def read_parameters(given: object, what: str, *, nulls: bool = False) -> dict[st
 
 
 def _read(key: str, given: object, what: str) -> ParameterValue:
-    if isinstance(given, str | bool):
+    if isinstance(given, (str, bool)):
         return given
     if isinstance(given, int) and _INT64_MIN <= given <= _UINT64_MAX:
         return given

@@ -11,7 +11,7 @@ from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, Listene
 from gateway.core.types import Answer, Message, Request, Translate
 from gateway.protocols.v2 import rest_metadata, rest_requests, rest_responses
 from gateway.protocols.v2.binary import JSON_HEADERS
-from gateway.protocols.v2.errors import decode_error, encode_error
+from gateway.protocols.v2.rest_errors import decode_error, encode_error
 from gateway.protocols.v2.rest_paths import backend_path
 
 
@@ -166,4 +166,5 @@ V2_REST = Protocol(
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
     traits=Traits(versions=bool, platform="v2"),
+    example="curl http://{address}/v2/models/{model}",
 )

@@ -36,6 +36,7 @@ _HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_REA
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
+    """Whether the server is live, the server ready or the model ready: 200, else 400."""
     # The status is the answer ("a 4xx status code indicates false", in Triton 400). The specification would have the
     # body empty, and tritonclient does not look; but KServe's client reads OIP's {"live": true} and fails without it.
     healthy = answer is True
@@ -44,12 +45,14 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The specification's $metadata_server_response; extensions are this wire's own unless the answer has some."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or EXTENSIONS
     return _reply({"name": answer.name, "version": answer.version, "extensions": extensions})
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The specification's $metadata_model_response; what nobody knows is an empty list."""
     assert isinstance(answer, Signature)
     return _reply(
         {
@@ -67,11 +70,13 @@ def _write_spec(spec: TensorSpec) -> Entry:
 
 
 def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A model's configuration. `{}` is enough for perf_analyzer, which does not run without the path."""
     assert isinstance(answer, Mapping)
     return _reply(dict(answer))
 
 
 def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The repository index: an array. `ready` leaves out the models that are known not to be."""
     assert isinstance(answer, tuple)
     entries = [each for each in answer if not request.parameters.get("ready") or each.state in ("", "READY")]
     return _reply([_write_entry(each) for each in entries])
@@ -98,13 +103,18 @@ def decode_index_request(message: Message, listener: ListenerSettings) -> dict[s
 
 
 def decode_server_metadata(reply: Message, limits: Limits) -> ServerInfo:
+    """A server's name, version and extensions. Raises DecodeError for another body."""
     document = _read(reply, limits)
     extensions = read_texts(document, "extensions")
     return ServerInfo(read_text(document, "name"), read_text(document, "version"), extensions)
 
 
 def decode_metadata(reply: Message, limits: Limits) -> Signature:
-    """A model's Signature; MLServer leaves out what its settings do not declare, KServe writes null versions."""
+    """A model's Signature; MLServer leaves out what its settings do not declare, KServe writes null versions.
+
+    Raises:
+        DecodeError: another body, an unknown datatype, a dimension below -1.
+    """
     document = _read(reply, limits)
     return Signature(
         _read_specs(document, "input"),
@@ -132,10 +142,12 @@ def _read_dimensions(given: object, what: str) -> Shape:
 
 
 def decode_config(reply: Message, limits: Limits) -> Entry:
+    """A model's configuration, as it is. Raises DecodeError where it is no object."""
     return _read(reply, limits)
 
 
 def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
+    """The models of a repository index. Raises DecodeError for anything but an array of named objects."""
     # an array where every other body is an object: read as the one member of an object
     wrapped = b'{"models":%b}' % bytes(reply.body)
     document = json.read(wrapped, {}, values=limits.json_values, literals=False)

@@ -20,13 +20,14 @@ from gateway.protocols.v2.parameters import (
     refuse_shared_memory,
     take_flag,
     take_timeout,
+    writable,
 )
 from gateway.protocols.v2.rest_paths import backend_path
 from gateway.protocols.v2.rest_tensors import (
-    DATA,
     WITHOUT_JSON,
     binary_entry,
     json_entry,
+    read_inference,
     read_tensors,
 )
 
@@ -55,8 +56,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
     header, binary = split(message)
-    # rapidjson, beneath tritonclient and Triton, writes and reads NaN and Infinity
-    document = json.read(header, DATA, values=listener.limits.json_values, literals=True)
+    document = read_inference(header, listener.limits.json_values)
     inputs = read_tensors(document, "input", binary, listener.limits.message, reply=False)
     for each in inputs:
         if each.parameters:
@@ -174,7 +174,7 @@ def _document(request: Request, inputs: list[Entry], parameters: dict[str, Any],
     if request.id is not None:
         document["id"] = request.id
     if parameters:
-        document["parameters"] = parameters
+        document["parameters"] = writable(parameters, _WHAT)
     document["inputs"] = inputs
     if request.outputs:
         document["outputs"] = [_requested(each, binary) for each in request.outputs]

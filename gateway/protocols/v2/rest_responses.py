@@ -9,7 +9,7 @@ from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split
 from gateway.protocols.v2.members import Entry, read_text
 from gateway.protocols.v2.parameters import read_parameters, writable
 from gateway.protocols.v2.rest_requests import InferMessage
-from gateway.protocols.v2.rest_tensors import DATA, WITHOUT_JSON, binary_entry, json_entry, read_tensors
+from gateway.protocols.v2.rest_tensors import WITHOUT_JSON, binary_entry, json_entry, read_inference, read_tensors
 
 _WITHOUT_JSON = frozenset(WITHOUT_JSON)
 _Outputs: TypeAlias = tuple[list[Entry], list[Buffer]]
@@ -66,7 +66,7 @@ def decode_infer(reply: Message, limits: Limits) -> Response:
         DecodeError: not an inference response.
     """
     header, binary = split(reply)
-    document = json.read(header, DATA, values=limits.json_values, literals=True)
+    document = read_inference(header, limits.json_values)
     return Response(
         read_tensors(document, "output", binary, limits.message, reply=True),
         read_text(document, "model_name"),

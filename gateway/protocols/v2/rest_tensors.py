@@ -22,10 +22,23 @@ from gateway.protocols.v2.members import Entry, read_list, read_name
 from gateway.protocols.v2.parameters import read_parameters, writable
 from gateway.protocols.v2.raw_tensors import check_raw, read_datatype, read_shape
 
-DATA = {"data": Form.ARRAY}
-"""What of an inference's JSON is read straight into arrays."""
 
-# "FP16 data type must be represented as raw content": Triton and KServe have no JSON for it, MLServer has for FP16.
+def read_inference(header: Buffer, values: int) -> Entry:
+    """The JSON object of an inference, either way, with each tensor's `data` read straight into an Array.
+
+    `values` limits how many values may stand outside them. NaN and Infinity are numbers: rapidjson, beneath both
+    tritonclient and Triton, writes them.
+
+    Raises:
+        DecodeError: not a JSON object.
+    """
+    return json.read(header, _DATA, values=values, literals=True, level=_TENSOR_LEVEL)
+
+
+_DATA = {"data": Form.ARRAY}
+_TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
+
+# "fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON, MLServer takes FP16.
 WITHOUT_JSON = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
 """Datatypes without a JSON form, and the datatype that holds all their values and has one."""
 
@@ -57,17 +70,28 @@ def _read_tensor(name: str, entry: Entry, what: str, binary: BinaryTensors, limi
     datatype = read_datatype(entry.get("datatype"), what)
     shape = read_shape(entry.get("shape"), datatype, what)
     parameters = read_parameters(entry.get("parameters"), what, nulls=reply)
-    size, array = parameters.pop("binary_data_size", None), entry.get("data")
+    size = parameters.pop("binary_data_size", None)
+    array: Array | None = entry.get("data")
     if (size is None) == (array is None):
-        raise DecodeError(f"{what} has {'neither' if size is None else 'both'} data and binary_data_size")
-    if size is not None:
-        data: Buffer = binary.take(size, what)
+        found = "neither data nor" if size is None else "both data and"
+        raise DecodeError(f"{what} has {found} binary_data_size")
+    if array is None:
+        data = binary.take(size, what)
         check_raw(data, datatype, shape, what)
         return Tensor(name, datatype, shape, data, parameters=parameters)
     if datatype in WITHOUT_JSON and not reply:
         raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
+    _check_nesting(array, shape, what)
     _check_size(shape, datatype, limit, what)
     return _from_json(name, datatype, shape, array, parameters, what)
+
+
+def _check_nesting(array: Array, shape: Shape, what: str) -> None:
+    """Data comes "in their nature multi-dimensional representation, or as a flattened one-dimensional" one."""
+    if array.shape == shape or (len(array.shape) == 1 and array.shape[0] == prod(shape)):
+        return
+    found = f"{array.shape[0]} elements" if len(array.shape) == 1 else f"data nested as {shown(list(array.shape))}"
+    raise DecodeError(f"{what}: {found}, but shape {list(shape)} takes {prod(shape)}, flat or nested as the shape")
 
 
 def _check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
@@ -77,10 +101,7 @@ def _check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None
         raise refusal(Reason.TOO_LARGE, f"{what} takes {size} bytes, limits.message is {limit}")
 
 
-def _from_json(name: str, datatype: Datatype, shape: Shape, array: object, parameters: Any, what: str) -> Tensor:
-    if not isinstance(array, Array):
-        raise DecodeError(f"{what}: data must be an array, not {shown(array)}")
-    _check_nesting(array, shape, what)
+def _from_json(name: str, datatype: Datatype, shape: Shape, array: Array, parameters: Any, what: str) -> Tensor:
     if datatype is not Datatype.BYTES:
         return Tensor(name, datatype, shape, _numbers(array.values, datatype, what), parameters=parameters)
     if parameters.get("content_type") != _BASE64:
@@ -88,14 +109,6 @@ def _from_json(name: str, datatype: Datatype, shape: Shape, array: object, param
     # the mark is of this form, which ends here: the tensor holds the bytes themselves
     del parameters["content_type"]
     return Tensor(name, datatype, shape, _strings(array, what, _from_base64), parameters=parameters)
-
-
-def _check_nesting(array: Array, shape: Shape, what: str) -> None:
-    """Nested as the shape, or flat: "the data is a flattened [...] one-dimensional, row-major order" or in rows."""
-    if array.shape == shape or (len(array.shape) == 1 and array.shape[0] == prod(shape)):
-        return
-    found = f"{array.shape[0]} elements" if len(array.shape) == 1 else f"data nested as {shown(list(array.shape))}"
-    raise DecodeError(f"{what}: {found}, but shape {list(shape)} takes {prod(shape)}, flat or nested as the shape")
 
 
 def _numbers(values: "np.ndarray[Any, Any] | list[str]", datatype: Datatype, what: str) -> Buffer:
@@ -125,7 +138,7 @@ def _from_base64(text: str) -> bytes:
 
 def binary_entry(tensor: Tensor) -> Entry:
     """The JSON of a tensor whose raw bytes follow."""
-    parameters = {**writable(tensor.parameters, tensor.name), "binary_data_size": len(tensor.data)}
+    parameters = {**writable(tensor.parameters, f"tensor {tensor.name!r}"), "binary_data_size": len(tensor.data)}
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "parameters": parameters}
 
 

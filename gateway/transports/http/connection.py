@@ -1,182 +1,350 @@
-"""One connection to an endpoint, carrying one exchange at a time."""
+"""One client's connection: requests in, one at a time and in order; replies out."""
 
 import asyncio
-import select
-import socket
-from collections.abc import Iterable, Iterator
-from typing import Protocol, cast
+from collections.abc import Awaitable
+from dataclasses import replace
+from enum import Enum
 
-from gateway.core.errors import TransportError
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.exchange import as_gateway_error
+from gateway.core.patterns import PathTable
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Message
-from gateway.transports.http.reply import Reply
+from gateway.core.tasks import spawn
+from gateway.core.transport import Exchange, Refuse
+from gateway.core.types import Buffer, Headers, Message
+from gateway.core.values import value
+from gateway.transports.http import writing
+from gateway.transports.http.admission import Admission, allow_header, check_length, worth_receiving
+from gateway.transports.http.alarm import Alarm
+from gateway.transports.http.answering import answer, finish
+from gateway.transports.http.bodies import ChunkedBody, SizedBody
+from gateway.transports.http.compression import MIN_DEFLATED
+from gateway.transports.http.known_heads import KnownHeads
+from gateway.transports.http.reading import HeadReader
+from gateway.transports.http.requests import Head, UnknownExpectationError
+from gateway.transports.http.timeouts import Timeouts
 
-SCRATCH_BYTES = 64 * 2**10
-
-_JOINED = 64 * 2**10
-"""Up to this many bytes, one copy is cheaper than one more write."""
-_SLICE = 256 * 2**10
-"""What of a large body is handed to the transport at a time: its buffer holds no more, also where it copies."""
-_LINGER_SECONDS = 1.0
-"""How long a peer that is to close has for it: who closes first keeps the port in TIME_WAIT for a minute."""
-
-# A host that vanishes without a word is noticed after 60 s + 6 x 10 s. macOS has no TCP_KEEPIDLE.
-_KEEPALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), number)
-        for name, number in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
-        if hasattr(socket, name)
-    ),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-]
+# What a client may send ahead while its request is answered; more stays in the kernel, which holds the client back.
+_AHEAD = 64 * 2**10
 
 
-class Owner(Protocol):
-    """Whom a Connection tells what became of it."""
+class _Phase(Enum):
+    HEAD = "a request's head is awaited or arriving"
+    BODY = "its body is arriving"
+    ANSWERING = "it is in flight"
+    FLUSHING = "the client reads its reply more slowly than it comes"
+    LINGERING = "the reply was the last; what the client still sends is dropped"
+    CLOSED = "closed, or closing once the reply is flushed"
 
-    def opened(self, connection: "Connection") -> None: ...
-    def freed(self, connection: "Connection") -> None: ...
-    def ended(self, connection: "Connection") -> None: ...
-    def lost(self, connection: "Connection") -> None: ...
+    # Members are singletons: identity is equality.
+    __hash__ = object.__hash__
 
 
-class Connection(asyncio.BufferedProtocol):
-    """`scratch` may be shared by all connections of a loop: every loop fills it and calls `buffer_updated` in one go.
+_RECEIVING = frozenset({_Phase.HEAD, _Phase.BODY})
 
-    `reusable`: whether it may carry more than one exchange.
-    """
 
-    def __init__(self, limits: Limits, scratch: memoryview, owner: Owner, *, reusable: bool) -> None:
-        self.idle_since = 0.0
-        self._limits = limits
-        self._scratch = scratch
-        self._owner = owner
-        self._reusable = reusable
-        self._transport: asyncio.Transport
-        self._loop: asyncio.AbstractEventLoop
-        self._reply: Reply | None = None
-        self._waiter: asyncio.Future[Reply] | None = None
-        self._unwritten: Iterator[memoryview] | None = None
-        self._paused = False
-        self._linger: asyncio.TimerHandle | None = None
+@value
+class Site:
+    """What all connections of one listener share."""
 
-    def send(self, head: bytes, message: Message, size: int) -> "asyncio.Future[Reply]":
-        """Write a request, whose parts have `size` bytes together. The future is of its complete Reply, or fails with
-        TransportError; whoever stops waiting for it calls `abandon`."""
-        self._reply = Reply(self._limits, to_head=message.method == "HEAD")
-        self._waiter = waiter = self._loop.create_future()
-        if size <= _JOINED:
-            self._transport.write(b"".join((head, *message.parts)) if size else head)
-        else:
-            self._unwritten = _slices((head, *message.parts))
-            self._write_on()
-        return waiter
+    table: PathTable
+    heads: KnownHeads
+    limits: Limits
+    timeouts: Timeouts
+    exchange: Exchange
+    refuse: Refuse
+    connections: "set[Connection]"
 
-    def abandon(self, waiter: "asyncio.Future[Reply]") -> None:
-        """Nobody waits any more: close, so that the peer sees it, unless the reply is there already."""
-        if waiter is self._waiter:
-            self._reply = self._waiter = None
-            self.abort()
 
-    def is_quiet(self) -> bool:
-        """Whether the peer has neither closed nor sent anything, also nothing that the loop has not seen yet."""
-        if self._transport.is_closing():
-            return False
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
+class Connection(asyncio.Protocol):
+    """Receives requests, hands each to the exchange, and writes its reply before it looks at the next."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._loop, self._expire)
+        self._reader = HeadReader(site.limits.headers)
+        self._head: Head | None = None
+        self._admission: Admission | None = None
+        self._ahead = bytearray()
+        self._task: asyncio.Task[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._writable = True
+        self._draining = False
+
+    def drain(self) -> "asyncio.Future[None]":
+        """Close once what is in flight is answered, at once if nothing is. The future is done when it is closed."""
+        self._draining = True
+        self._keep_alive = False
+        self._gone = self._loop.create_future()
+        if self._phase is _Phase.HEAD and not self._reader.size:
+            self._close()
+        return self._gone
 
     def abort(self) -> None:
-        """Close at once; a reply that is waited for fails."""
-        self._unwritten = None
+        """Close now, whatever is in flight."""
         self._transport.abort()
 
-    # What the loop calls.
+    # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._loop = asyncio.get_running_loop()
-        peer_socket = transport.get_extra_info("socket")
-        for option in _KEEPALIVE:
-            peer_socket.setsockopt(*option)
-        self._owner.opened(self)
+        """Accepted."""
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._peer = _address(transport.get_extra_info("peername"))
+        self._site.connections.add(self)
+        self._await_request()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        reply = self._reply
-        return self._scratch if reply is None or reply.rest is None else reply.rest
-
-    def buffer_updated(self, nbytes: int) -> None:
-        reply = self._reply
-        if reply is None:  # bytes that nobody asked for
-            self.abort()
-            return
-        try:
-            complete = reply.read(self._scratch[:nbytes]) if reply.rest is None else reply.filled(nbytes)
-        except TransportError as error:
-            self._fail(error)
+    def data_received(self, data: bytes) -> None:
+        """The client sent something."""
+        if self._phase in _RECEIVING:
+            self._receive(data)
+        elif self._phase is _Phase.LINGERING:
+            self._drop(len(data))
         else:
-            if complete is not None:
-                self._finish(reply)
+            self._hold(data)
 
-    def eof_received(self) -> None:
-        self._reusable = False
-        reply = self._reply
-        if reply is None:
-            self._owner.ended(self)
-            return
-        try:
-            reply.end()
-        except TransportError as error:
-            self._fail(error)
-        else:
-            self._finish(reply)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._linger is not None:
-            self._linger.cancel()
-        if self._reply is not None:
-            self._fail(self._reply.broken_off("closed" if exc is None else "reset"))
-        self._owner.lost(self)
+    def connection_lost(self, error: Exception | None) -> None:
+        """Closed by either side. Asyncio closes after the client's FIN too: a client that only half-closes and waits
+        cannot be told from one that has gone, and HTTP clients do not."""
+        self._phase = _Phase.CLOSED
+        self._site.connections.discard(self)
+        self._alarm.stop()
+        self._reader.stop()
+        if self._task is not None:
+            self._task.cancel()
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
 
     def pause_writing(self) -> None:
-        self._paused = True
+        """The client reads too slowly."""
+        self._writable = False
 
     def resume_writing(self) -> None:
-        self._paused = False
-        self._write_on()
+        """The client has read most of what there was."""
+        self._writable = True
+        if self._phase is _Phase.FLUSHING:
+            self._turn()
+            self._receive_ahead()
 
-    def _write_on(self) -> None:
-        """Write what is unwritten, as far as the peer takes it."""
-        while self._unwritten is not None and not self._paused:
-            piece = next(self._unwritten, None)
-            if piece is None:
-                self._unwritten = None
-            else:
-                self._transport.write(piece)
+    # Receiving.
 
-    def _finish(self, reply: Reply) -> None:
-        waiter, self._waiter, self._reply = self._waiter, None, None
-        # A peer that answered before it took the whole request left the connection in the middle of one.
-        is_written = self._unwritten is None and not self._transport.get_write_buffer_size()
-        if not is_written:
-            self.abort()
-        elif self._reusable and reply.keep_alive:
-            self._owner.freed(self)
+    def _receive(self, data: bytes) -> None:
+        at, end = 0, len(data)
+        try:
+            while at < end and self._phase in _RECEIVING:
+                at = self._receive_head(data, at) if self._phase is _Phase.HEAD else self._receive_body(data, at)
+        except DecodeError as error:
+            self._give_up(refusal(Reason.INVALID_INPUT, str(error)))
+        except GatewayError as error:
+            self._give_up(error)
         else:
-            self._linger = self._loop.call_later(_LINGER_SECONDS, self.abort)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(reply)
+            if at < end:
+                self._hold(data[at:])
 
-    def _fail(self, error: TransportError) -> None:
-        waiter, self._waiter, self._reply = self._waiter, None, None
-        self.abort()
-        if waiter is not None and not waiter.done():
-            waiter.set_exception(error)
+    def _receive_head(self, data: bytes, at: int) -> int:
+        reader = self._reader
+        begun = reader.size
+        known = None if begun else self._site.heads.find(data, at)
+        if known is not None:
+            self._head, self._admission, size = known
+            self._begin(self._head, self._admission)
+            return at + size
+        at = reader.feed(data, at)
+        if reader.complete:
+            self._head = Head(reader)
+            self._head.check()
+            self._admission = Admission(self._head, self._site.table)
+            self._begin(self._head, self._admission)
+        elif reader.size and not begun:
+            self._alarm.set(self._site.timeouts.head)
+        return at
+
+    def _receive_body(self, data: bytes, at: int) -> int:
+        at = self._body.feed(data, at)
+        if self._body.complete:
+            self._complete(self._body.body)
+        else:
+            self._alarm.set(self._site.timeouts.body)
+        return at
+
+    def _hold(self, data: bytes) -> None:
+        """Keep what came before its turn."""
+        self._ahead += data
+        if len(self._ahead) > _AHEAD:
+            self._transport.pause_reading()
+
+    def _receive_ahead(self) -> None:
+        if self._ahead and self._phase in _RECEIVING:
+            data, self._ahead = bytes(self._ahead), bytearray()
+            self._transport.resume_reading()
+            self._receive(data)
+
+    # One request.
+
+    def _await_request(self) -> None:
+        self._phase = _Phase.HEAD
+        self._keep_alive = False
+        self._head = None
+        self._admission = None
+        self._reader.start()
+        self._alarm.set(self._site.timeouts.idle)
+
+    def _begin(self, head: Head, admission: Admission) -> None:
+        """The head is there: refuse the request, answer it, or wait for its body."""
+        site = self._site
+        check_length(head, site.limits.message)
+        if admission.refused is not None and not worth_receiving(head):
+            raise admission.refused
+        self._keep_alive = head.keep_alive and not self._draining
+        if head.length == 0:
+            self._complete(b"")
+            return
+        if head.expects_continue:
+            self._transport.write(writing.CONTINUE)
+        limits = site.limits
+        self._body = ChunkedBody(limits.message, limits.headers) if head.length is None else SizedBody(head.length)
+        self._phase = _Phase.BODY
+        self._alarm.set(site.timeouts.body)
+
+    def _complete(self, body: Buffer) -> None:
+        """The whole request is there."""
+        self._phase = _Phase.ANSWERING
+        self._alarm.silence()
+        reply = self._answer(body)
+        if isinstance(reply, Message) and not self._coding(reply):
+            self._send(reply)
+        else:
+            self._task = spawn(self._send_later(reply))
+
+    def _answer(self, body: Buffer) -> Message | Awaitable[Message]:
+        head, admission, site = self._head, self._admission, self._site
+        assert head is not None
+        assert admission is not None
+        if admission.refused is not None:
+            return self._refusal(admission.refused)
+        message = admission.message(head, body, self._peer, self._loop.time())
+        try:
+            return answer(message, admission.coding, site.limits.message, site.exchange, admission.protocol)
+        except Exception as error:
+            return self._refusal(as_gateway_error(error))
+
+    # Replying.
+
+    def _coding(self, reply: Message) -> str:
+        """The coding that the client wants `reply` to be in."""
+        head = self._head
+        if head is None or b"accept-encoding" not in head.fields or writing.size(reply) < MIN_DEFLATED:
+            return ""
+        return head.accepted_coding
+
+    async def _send_later(self, reply: Message | Awaitable[Message]) -> None:
+        head = self._head
+        assert head is not None
+        try:
+            answered = await finish(reply, head.accepted_coding)
+        except asyncio.CancelledError:
+            self._transport.abort()
+            raise
+        except Exception as error:
+            answered = self._refusal(as_gateway_error(error))
+        self._task = None
+        self._send(answered)
+        self._receive_ahead()
+
+    def _send(self, reply: Message) -> None:
+        """Write `reply`, then turn to the next request or close."""
+        self._write(reply)
+        if self._writable:
+            self._turn()
+        else:
+            self._phase = _Phase.FLUSHING
+            self._await_progress()
+
+    def _write(self, reply: Message) -> None:
+        head, length = self._head, writing.size(reply)
+        version = "1.1" if head is None else head.version
+        try:
+            start = writing.head(reply, length, writing.connection(self._keep_alive, version))
+        except ValueError as error:
+            self._keep_alive = False
+            self._write(self._refusal(as_gateway_error(error)))
+            return
+        bodiless = head is not None and head.method == "HEAD"
+        for piece in (start,) if bodiless else writing.pieces(start, reply.parts, length):
+            self._transport.write(piece)
+
+    def _refusal(self, error: GatewayError) -> Message:
+        """The listener's own error, in the form of the protocol that the path belongs to."""
+        head, admission, site = self._head, self._admission, self._site
+        message = Message(peer=self._peer)
+        if head is not None:
+            message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
+        protocol = site.table.blame(message.path) if admission is None else admission.protocol
+        reply = site.refuse(error, protocol, message)
+        if admission is not None and admission.allow:
+            reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(admission.allow))))
+        return replace(reply, status=417) if isinstance(error, UnknownExpectationError) else reply
+
+    def _turn(self) -> None:
+        if self._keep_alive:
+            self._await_request()
+        else:
+            self._linger()
+
+    # Giving up and closing.
+
+    def _give_up(self, error: GatewayError) -> None:
+        """Refuse a request whose end cannot be found or is not worth waiting for: reply, then close."""
+        self._keep_alive = False
+        self._write(self._refusal(error))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close without a reset, which would take the reply from a client that is still sending (RFC 9112 section 9.6):
+        no more is written, and what comes is dropped until the client closes too, or for a while."""
+        self._phase = _Phase.LINGERING
+        self._ahead = bytearray()
+        self._may_drop = self._site.limits.message
+        self._alarm.set(self._site.timeouts.linger)
+        if not self._transport.is_closing():
+            self._transport.write_eof()
+            self._transport.resume_reading()
+
+    def _drop(self, size: int) -> None:
+        self._may_drop -= size
+        if self._may_drop < 0:
+            self._close()
+
+    def _close(self) -> None:
+        self._phase = _Phase.CLOSED
+        self._alarm.set(self._site.timeouts.write)
+        self._transport.close()
+
+    def _await_progress(self) -> None:
+        self._unread = self._transport.get_write_buffer_size()
+        self._alarm.set(self._site.timeouts.write)
+
+    def _expire(self) -> None:
+        match self._phase:
+            case _Phase.HEAD if not self._reader.size:
+                self._close()
+            case _Phase.HEAD:
+                self._give_up(_too_slow(f"the request's head did not arrive within {self._site.timeouts.head:g} s"))
+            case _Phase.BODY:
+                self._give_up(_too_slow(f"nothing of the request's body came for {self._site.timeouts.body:g} s"))
+            case _Phase.FLUSHING if self._transport.get_write_buffer_size() < self._unread:
+                self._await_progress()
+            case _:
+                self._transport.abort()
 
 
-def _slices(parts: Iterable[Buffer]) -> Iterator[memoryview]:
-    for part in parts:
-        view = memoryview(part)
-        for start in range(0, len(view), _SLICE):
-            yield view[start : start + _SLICE]
+def _too_slow(text: str) -> GatewayError:
+    return refusal(Reason.REQUEST_TIMEOUT, text)
+
+
+def _address(peer: tuple[str, int] | str | None) -> str:
+    """`host:port` of a socket's address; empty on a unix socket, whose clients have none."""
+    if not isinstance(peer, tuple):
+        return ""
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

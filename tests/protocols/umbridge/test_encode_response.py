@@ -1,5 +1,6 @@
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -75,6 +76,8 @@ def test_a_reply_has_the_members_of_the_interface_and_no_other(request_: Request
         (np.array(2.5), b"[2.5]"),
         (np.array([[]]), b"[]"),
         (np.array([0.1], np.float32), b"[0.10000000149011612]"),
+        (np.array([0.1], np.float16), b"[0.0999755859375]"),
+        (np.array([0.1], ml_dtypes.bfloat16), b"[0.10009765625]"),
         (np.array([2**64 - 1], np.uint64), b"[18446744073709551615]"),
         (np.array([True, False]), b"[1,0]"),
         (np.array([np.nan, -np.inf]), b"[NaN,-Infinity]"),

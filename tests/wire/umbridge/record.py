@@ -1,8 +1,8 @@
-# mypy: ignore-errors  (runs where `umbridge` is installed, which the project's own environment does not have)
+# mypy: ignore-errors
 """Records what the real `umbridge` client and server say to each other: `python record.py`, where umbridge 1.2.10 is.
 
 A proxy on loopback stands between the two and writes NAME.request and NAME.reply beside this file: the whole HTTP
-messages, header and body, as they were on the wire.
+messages, header and body, as they were on the wire. No type is checked here, where `umbridge` is not installed.
 """
 
 import multiprocessing
@@ -119,7 +119,7 @@ def conversations():
     yield ["output_sizes"], toy.get_output_sizes
     yield ["input_sizes_config"], lambda: toy.get_input_sizes({"level": 2, "a": {"z": [1, 2.0], "b": None}, "µ": "ß"})
     yield ["evaluate"], lambda: toy(x)
-    yield ["evaluate_integers"], lambda: toy([[1, -2, 2**62], [3, 4]])
+    yield ["evaluate_integers"], lambda: toy([[2**62, -2, 3], [1, 4]])
     yield ["gradient"], lambda: toy.gradient(0, 1, x, [1.0, -2.5])
     yield ["apply_jacobian"], lambda: toy.apply_jacobian(1, 0, x, [1, 0, 0])
     yield ["apply_hessian"], lambda: toy.apply_hessian(0, 1, 0, x, [2.0, 3.0], [5, 6, 7])

@@ -1,0 +1,47 @@
+"""From a received request to its reply, codings undone and done on the way."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+
+from gateway.core.protocol import Protocol
+from gateway.core.transport import Exchange
+from gateway.core.types import Message
+from gateway.transports.http import compression, writing
+
+
+def answer(
+    message: Message, coding: str, limit: int, exchange: Exchange, protocol: Protocol
+) -> Message | Awaitable[Message]:
+    """The reply to `message`, whose body is in `coding` (empty for none) and may inflate to `limit` bytes; an awaitable
+    of it where something must be waited for.
+
+    Raises:
+        DecodeError: the body is not in its coding.
+        GatewayError: it inflates beyond the limit.
+    """
+    if not coding:
+        return exchange(message, protocol)
+    body = compression.inflate_small(message.body, coding, limit)
+    if body is None:
+        return _answer_inflated(message, coding, limit, exchange, protocol)
+    return exchange(replace(message, parts=(body,)), protocol)
+
+
+async def _answer_inflated(
+    message: Message, coding: str, limit: int, exchange: Exchange, protocol: Protocol
+) -> Message:
+    body = await compression.inflate_in_thread(message.body, coding, limit)
+    reply = exchange(replace(message, parts=(body,)), protocol)
+    return reply if isinstance(reply, Message) else await reply
+
+
+async def finish(reply: Message | Awaitable[Message], coding: str) -> Message:
+    """The reply, in `coding` if it is long enough."""
+    reply = reply if isinstance(reply, Message) else await reply
+    length = writing.size(reply)
+    if not coding or length < compression.MIN_DEFLATED:
+        return reply
+    if length > compression.IN_THREAD:
+        return await asyncio.to_thread(writing.deflated, reply, coding)
+    return writing.deflated(reply, coding)

@@ -1,0 +1,191 @@
+"""One connection to an endpoint, carrying one exchange at a time."""
+
+import asyncio
+import select
+import socket
+from collections.abc import Iterable, Iterator
+from typing import Protocol, cast
+
+from gateway.core.errors import TransportError
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, Message
+from gateway.transports.http.reply import Reply
+
+SCRATCH_BYTES = 64 * 2**10
+
+_JOINED = 64 * 2**10
+"""Up to this many bytes, one copy is cheaper than one more write."""
+_SLICE = 256 * 2**10
+"""What of a large body is handed to the transport at a time: its buffer holds no more, also where it copies."""
+_LINGER_SECONDS = 1.0
+"""How long a peer that is to close has for it: who closes first keeps the port in TIME_WAIT for a minute."""
+
+# A host that vanishes without a word is noticed after 60 s + 6 x 10 s. macOS has no TCP_KEEPIDLE.
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), number)
+        for name, number in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+        if hasattr(socket, name)
+    ),
+]
+
+
+class Owner(Protocol):
+    """Whom a Connection tells what became of it."""
+
+    def opened(self, connection: "Connection") -> None: ...
+    def freed(self, connection: "Connection") -> None: ...
+    def lost(self, connection: "Connection") -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """`scratch` may be shared by all connections of a loop: every loop fills it and calls `buffer_updated` in one go.
+
+    `reusable`: whether it may carry more than one exchange.
+    """
+
+    def __init__(self, limits: Limits, scratch: memoryview, owner: Owner, *, reusable: bool) -> None:
+        self.idle_since = 0.0
+        self._limits = limits
+        self._scratch = scratch
+        self._owner = owner
+        self._reusable = reusable
+        self._transport: asyncio.Transport
+        self._loop: asyncio.AbstractEventLoop
+        self._reply: Reply | None = None
+        self._waiter: asyncio.Future[Reply] | None = None
+        self._unwritten: Iterator[memoryview] | None = None
+        self._paused = False
+        self._linger: asyncio.TimerHandle | None = None
+
+    def send(self, head: bytes, message: Message, size: int) -> "asyncio.Future[Reply]":
+        """Write a request, whose parts have `size` bytes together. The future is of its complete Reply, or fails with
+        TransportError; whoever stops waiting for it calls `abandon`."""
+        self._reply = Reply(self._limits, to_head=message.method == "HEAD")
+        self._waiter = waiter = self._loop.create_future()
+        if size <= _JOINED:
+            self._transport.write(b"".join((head, *message.parts)) if size else head)
+        else:
+            self._unwritten = _slices((head, *message.parts))
+            self._write_on()
+        return waiter
+
+    def abandon(self, waiter: "asyncio.Future[Reply]") -> None:
+        """Nobody waits any more: close, so that the peer sees it, unless the reply is there already."""
+        if waiter is self._waiter:
+            self._reply = self._waiter = None
+            self.abort()
+
+    def is_quiet(self) -> bool:
+        """Whether the peer has neither closed nor sent anything, also nothing that the loop has not seen yet."""
+        if self._transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    def abort(self) -> None:
+        """Close at once; a reply that is waited for fails."""
+        self._unwritten = None
+        self._transport.abort()
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._loop = asyncio.get_running_loop()
+        _keep_alive(transport.get_extra_info("socket").fileno())
+        self._owner.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        reply = self._reply
+        return self._scratch if reply is None or reply.rest is None else reply.rest
+
+    def buffer_updated(self, nbytes: int) -> None:
+        reply = self._reply
+        if reply is None:  # bytes that nobody asked for
+            self.abort()
+            return
+        try:
+            complete = reply.read(self._scratch[:nbytes]) if reply.rest is None else reply.filled(nbytes)
+        except TransportError as error:
+            self._fail(error)
+        else:
+            if complete is not None:
+                self._finish(reply)
+
+    def eof_received(self) -> None:
+        reply = self._reply
+        if reply is None:
+            return
+        try:
+            reply.end()
+        except TransportError as error:
+            self._fail(error)
+        else:
+            self._finish(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        if self._reply is not None:
+            self._fail(self._reply.broken_off("closed" if exc is None else "reset"))
+        self._owner.lost(self)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """Write what is unwritten, as far as the peer takes it."""
+        while self._unwritten is not None and not self._paused:
+            if not self.is_quiet():
+                # It may have refused the request and closed: a failing write would lose its reply, so read first.
+                self._loop.call_soon(self._write_on)
+                return
+            self._write_piece(self._unwritten)
+
+    def _write_piece(self, unwritten: Iterator[memoryview]) -> None:
+        piece = next(unwritten, None)
+        if piece is None:
+            self._unwritten = None
+        else:
+            self._transport.write(piece)
+
+    def _finish(self, reply: Reply) -> None:
+        waiter, self._waiter, self._reply = self._waiter, None, None
+        # A peer that answered before it took the whole request left the connection in the middle of one.
+        is_written = self._unwritten is None and not self._transport.get_write_buffer_size()
+        if not is_written:
+            self.abort()
+        elif self._reusable and reply.keep_alive:
+            self._owner.freed(self)
+        else:
+            self._linger = self._loop.call_later(_LINGER_SECONDS, self.abort)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(reply)
+
+    def _fail(self, error: TransportError) -> None:
+        waiter, self._waiter, self._reply = self._waiter, None, None
+        self.abort()
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+
+
+def _keep_alive(descriptor: int) -> None:
+    """TCP_NODELAY is the loops' own default. uvloop's socket makes a copy of itself for each option: 3 us."""
+    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
+    for option in _KEEPALIVE:
+        borrowed.setsockopt(*option)
+    borrowed.detach()
+
+
+def _slices(parts: Iterable[Buffer]) -> Iterator[memoryview]:
+    for part in parts:
+        view = memoryview(part)
+        for start in range(0, len(view), _SLICE):
+            yield view[start : start + _SLICE]

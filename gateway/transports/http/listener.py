@@ -1,0 +1,77 @@
+"""The HTTP/1 listener: an asyncio.Protocol on httptools."""
+
+import asyncio
+import socket
+from asyncio.trsock import TransportSocket
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.core.address import Address
+from gateway.core.patterns import PathTable
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.transport import Exchange, Refuse
+from gateway.transports.http.connection import Connection, Site
+from gateway.transports.http.known_heads import KnownHeads
+from gateway.transports.http.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+# Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn.
+_BACKLOG = 2048
+
+# A host that vanished is noticed after two minutes: 60 s of silence, then six probes 10 s apart.
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+
+
+class HttpListener:
+    """Accepts clients of `protocols`, each below its prefix, at one address."""
+
+    address: str
+    """`host:port`, once started."""
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        protocols: Sequence[tuple[Protocol, str]],
+        exchange: Exchange,
+        refuse: Refuse,
+        *,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
+        self._connections: set[Connection] = set()
+        table = PathTable(protocols)
+        heads = KnownHeads(table, settings.limits.headers)
+        self._site = Site(table, heads, settings.limits, timeouts, exchange, refuse, self._connections)
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: Address) -> None:
+        """Bind, and accept connections.
+
+        Raises:
+            OSError: the address is taken, not allowed, or none of this machine.
+        """
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._site), address.host, address.port, backlog=_BACKLOG, start_serving=False
+        )
+        for sock in self._server.sockets:
+            _keep_probing(sock)
+        self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
+        await self._server.start_serving()
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no more and close what is idle; let what is in flight finish for at most `seconds`, then break off."""
+        if self._server is not None:
+            self._server.close()
+        closed = [connection.drain() for connection in list(self._connections)]
+        if closed:
+            await asyncio.wait(closed, timeout=seconds)
+        for connection in list(self._connections):
+            connection.abort()
+        if closed:
+            await asyncio.wait(closed)
+
+
+def _keep_probing(sock: socket.socket | TransportSocket) -> None:
+    """Accepted sockets inherit these from the one that listens."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, number in _KEEPALIVE:
+        if hasattr(socket, name):  # macOS has no TCP_KEEPIDLE
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), number)

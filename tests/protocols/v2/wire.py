@@ -1,0 +1,64 @@
+"""Messages as the HTTP transport hands them to the codec, and one inference after the other for the tables."""
+
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings, Target
+from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
+from gateway.protocols.v2 import PROTOCOLS
+
+(V2_REST,) = PROTOCOLS
+LISTENER = ListenerSettings("http")
+TARGET = Target("models", "127.0.0.1:8000")
+AS_IS = Translate()
+INFER = "POST /v2/models/{model}/infer"
+
+
+def headers(header_length: object = None) -> Headers:
+    """Those of an inference; with the binary extension's, if a length is given."""
+    if header_length is None:
+        return Headers(((b"host", b"gateway"),))
+    return Headers(((b"host", b"gateway"), (b"inference-header-content-length", str(header_length).encode())))
+
+
+def infer_message(body: bytes, header_length: object = None, **changes: object) -> Message:
+    captures = {"model": "m"}
+    message = Message("POST", "/v2/models/m/infer", headers(header_length), (body,), pattern=INFER, captures=captures)
+    for key, changed in changes.items():
+        setattr(message, key, changed)
+    return message
+
+
+def infer(body: bytes, header_length: object = None, **changes: object) -> Request:
+    return V2_REST.decode_request(infer_message(body, header_length, **changes), LISTENER)
+
+
+def one_input(members: bytes, tensors: bytes | None = None) -> Request:
+    """A request whose only input has these JSON members besides its name, and these bytes behind the header."""
+    header = b'{"inputs":[{"name":"x",' + members + b"}]}"
+    return infer(header) if tensors is None else infer(header + tensors, len(header))
+
+
+def reply(body: bytes, header_length: object = None, status: int = 200) -> Message:
+    return Message(status=status, headers=headers(header_length), parts=(body,) if body else ())
+
+
+def decode(answer: Message, request: Request | None = None) -> Response:
+    response = V2_REST.decode_response(answer, request or Request(Operation.INFER, "m"), TARGET)
+    assert isinstance(response, Response)
+    return response
+
+
+def received(message: Message) -> Message:
+    """A message as its receiver sees it: one body, in one buffer."""
+    return Message(
+        message.method,
+        message.path,
+        message.headers,
+        (message.body,),
+        message.status,
+        pattern=INFER,
+        captures={"model": "m"},
+    )
+
+
+def values(tensor: Tensor) -> object:
+    return tensor.array.tolist()
