@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from gateway.core.casting import cast as cast_untyped
-from gateway.core.datatypes import NUMBERS, WIDENINGS, Datatype, Kind
+from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
@@ -45,7 +45,9 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
     if tensor.datatype in carried:
         return tensor
     wider = [Datatype.UINT8] if tensor.datatype is Datatype.BOOL else WIDENINGS[tensor.datatype]
-    wanted = min((datatype for datatype in wider if datatype in carried), key=lambda each: each.size, default=None)
+    # Of two that are as wide an integer stays an integer: INT32 before FP32 for UINT16.
+    fitting = [datatype for datatype in DATATYPES.values() if datatype in wider and datatype in carried]
+    wanted = min(fitting, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None)
     if wanted is None:
         raise DecodeError(f"{what} is {tensor.datatype}, which {protocol} cannot carry")
     parameters = {**tensor.parameters, "gateway_datatype": tensor.datatype.value}
