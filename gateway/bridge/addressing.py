@@ -1,13 +1,12 @@
 """The backend's words for what a client names."""
 
-from dataclasses import replace
-
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
 from gateway.core.errors import not_found
 from gateway.core.operations import Operation
 from gateway.core.types import Request
+from gateway.core.values import replace
 
 
 class Addressing:

@@ -1,7 +1,6 @@
 """The Handler between a route and its backend, built once for each client protocol that the route serves."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from gateway.bridge import names, outputs
 from gateway.bridge.addressing import Addressing
@@ -17,6 +16,7 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature, Tensor
+from gateway.core.values import replace
 
 __all__ = ["Bridge", "Upstream"]
 

@@ -1,7 +1,6 @@
 """Fitting one tensor's datatype to another: by type and a written table, never by looking at values, except for
 numbers that came without a type."""
 
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +11,7 @@ from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
+from gateway.core.values import replace
 
 Array = np.ndarray[Any, Any]
 

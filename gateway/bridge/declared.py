@@ -1,7 +1,5 @@
 """What a route's models take and give: as the route says, else as the backend does."""
 
-from dataclasses import replace
-
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key, of_derivative
@@ -9,6 +7,7 @@ from gateway.bridge.upstream import Upstream
 from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Signature
+from gateway.core.values import replace
 
 
 class Declared:

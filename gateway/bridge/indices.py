@@ -1,7 +1,6 @@
 """The index tensors of derivatives: which input and which output is meant."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.types import Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
+from gateway.core.values import replace
 
 
 def declared(given: Sequence[Tensor], signature: Signature) -> Sequence[Tensor]:

@@ -1,7 +1,6 @@
 """A client's inputs as the backend takes them. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Traits
 from gateway.core.types import Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
-from gateway.core.values import value
+from gateway.core.values import replace, value
 
 
 @value

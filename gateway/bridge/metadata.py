@@ -1,7 +1,5 @@
 """What clients are told of a route's models."""
 
-from dataclasses import replace
-
 from gateway.bridge import names, shapes
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.declared import Declared
@@ -13,6 +11,7 @@ from gateway.core.errors import not_found, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits
 from gateway.core.types import Request, Signature, TensorSpec
+from gateway.core.values import replace
 
 OPERATIONS_PART = "ModelInfo"
 """The Request's `part` that asks a one-point model for its operations; any other asks for sizes."""

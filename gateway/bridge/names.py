@@ -1,7 +1,6 @@
 """Which tensor is which: names by position, renames, dropped and constant inputs, selected outputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import TypeAlias
 
@@ -9,6 +8,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import DecodeError
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.types import RequestedOutput, Signature, Tensor, TensorSpec
+from gateway.core.values import replace
 
 Wanted: TypeAlias = Sequence[tuple[str, TensorSpec]]
 """The client's name of each tensor, and the backend's specification of it."""

@@ -1,13 +1,13 @@
 """Batches for backends that take one point at a time: one call for each row."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 from gateway.bridge import datatypes, outputs, rows, shapes
 from gateway.bridge.inputs import Fitted
 from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import invalid_input
 from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
+from gateway.core.values import replace
 
 
 async def point_by_point(

@@ -4,11 +4,11 @@ A signature `[-1, N]` means a batch of rows; `[-1]` is one free dimension and no
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import Shape, Tensor, TensorSpec
+from gateway.core.values import replace
 
 
 def is_batch(shape: Shape) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeAlias
 
 from gateway.bridge import shapes
@@ -13,6 +12,7 @@ from gateway.core.protocol import Traits, merge
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.transport import Handler
 from gateway.core.types import Request, Signature, TensorSpec
+from gateway.core.values import replace
 
 SECONDS_KEPT = 60.0
 MOST_KEPT = 1024

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from dataclasses import replace
 
 from gateway.core.errors import (
     DecodeError,
@@ -17,6 +16,7 @@ from gateway.core.errors import (
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
 from gateway.core.types import Answer, Headers, Message, Request
+from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,6 @@
 """`timeout: {seconds: 2}`: a call that takes longer fails with DEADLINE_EXCEEDED."""
 
 import asyncio
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.core.errors import Reason, refusal
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request
+from gateway.core.values import replace
 
 
 class Settings(BaseModel):

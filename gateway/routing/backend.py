@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from gateway.core.errors import TransportError
 from gateway.core.exchange import ask
@@ -10,6 +9,7 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request
+from gateway.core.values import replace
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import FairQueue
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from gateway.core.errors import GatewayError
@@ -10,7 +9,7 @@ from gateway.core.operations import DERIVATIVES, Operation, split_companion
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler
 from gateway.core.types import ModelEntry, Request
-from gateway.core.values import value
+from gateway.core.values import replace, value
 from gateway.routing.router import Conditions
 
 SECONDS_KEPT = 60.0
