@@ -1,19 +1,21 @@
 """A named destination: its endpoints, the slots they have, and the queue in front of them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from gateway.core.errors import TransportError
 from gateway.core.exchange import ask
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
+from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
-from gateway.core.types import Answer, Request
+from gateway.core.types import Answer, Request, Response
 from gateway.core.values import replace
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import FairQueue
 
-CALLS = frozenset({Operation.INFER, *DERIVATIVES})
+CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
 """The operations that make a model work. Only they take a slot: a busy server still tells its sizes."""
 
 MAX_WAITING = 1000
@@ -62,6 +64,27 @@ class Backend:
             except TransportError as error:
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
+
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses of one endpoint. Another one is asked if nothing could be sent to the first.
+
+        Raises:
+            GatewayError: as `ask_stream` does; RESOURCE_EXHAUSTED if too many are waiting.
+        """
+        tried: tuple[Endpoint, ...] = ()
+        while True:
+            endpoint = await self._endpoint(request, tried)
+            tried = (*tried, endpoint)
+            try:
+                async with aclosing(ask_stream(request, self.protocol, endpoint, self._targets[endpoint])) as responses:
+                    async for response in responses:
+                        yield response
+                return
+            except TransportError as error:
+                if error.sent or len(tried) >= len(self.endpoints):
+                    raise
+            finally:
+                endpoint.give_back()
 
     async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
         if self.protocol.traits.runs_to_the_end:
