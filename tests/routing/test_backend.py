@@ -212,15 +212,15 @@ async def test_the_late_failure_of_a_call_that_nobody_waits_for_is_one_line_in_t
     assert record.exc_info is None
 
 
-async def test_two_backends_at_one_address_share_its_slots() -> None:
+async def test_two_backends_at_one_address_share_its_slots_in_turns() -> None:
     lab = Lab()
     other = Backend(Target("other"), TOY, lab.endpoints, 1)
-    first = await lab.asked("a")
-    second = asyncio.ensure_future(other(Request(Operation.INFER, "b")))
-    third = await lab.asked("c")
-    assert (lab.paths(), len(other.queue), len(lab.backend.queue)) == (["a"], 1, 1)
-    assert await served(lab) in (["a", "b", "c"], ["a", "c", "b"])
-    await asyncio.gather(first, second, third)
+    tasks = [await lab.asked("mine") for _ in range(4)]
+    tasks += [asyncio.ensure_future(other(Request(Operation.INFER, "theirs"))) for _ in range(2)]
+    await settle()
+    assert (lab.paths(), len(lab.backend.queue), len(other.queue)) == (["mine"], 3, 2)
+    assert await served(lab) == ["mine", "mine", "theirs", "mine", "theirs", "mine"]
+    await asyncio.gather(*tasks)
     assert lab.in_flight == [0]
 
 
