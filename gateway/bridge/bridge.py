@@ -263,7 +263,7 @@ class Bridge:
     async def _offered(self, request: Request, signature: Signature) -> frozenset[Operation]:
         if self._upstream.traits.derivatives:
             return signature.operations
-        offered = {Operation.INFER}
+        offered = {Operation.INFER} & signature.operations
         for operation in DERIVATIVES:
             asked = self._addressed(request)
             key = (self._companion_name(asked.model, operation), asked.version, "")
@@ -304,7 +304,8 @@ class Bridge:
         if operation not in signature.operations:
             raise unsupported(f"model {request.model!r} does not claim {operation.value}")
         described = self._described(request, of_derivative(signature, operation))
-        return replace(described, name=f"{request.model}.{operation.value}")
+        name = f"{request.model}.{operation.value}"
+        return replace(described, name=name, operations=frozenset({Operation.INFER}))
 
     async def _companion_ready(self, request: Request, operation: Operation) -> bool:
         asked = self._addressed(request)
