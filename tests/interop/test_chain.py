@@ -186,7 +186,7 @@ CONFIGS = (None, {}, {"scale": 2.5}, {"scale": -1e-3, "other": [{"key": 'é"'}, 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_config_reaches_the_model(row: Row, url: str, config: Any) -> None:
     """The server fails on null, which the gateway reads as no config."""
-    body = {"name": "scaled", "input": [[1, -2]]}
+    body: dict[str, Any] = {"name": "scaled", "input": [[1, -2]]}
     given = post(url, "/Evaluate", **body, config=config)
 
     assert given == post(row.server, "/Evaluate", **body, config={} if config is None else config)
@@ -194,7 +194,7 @@ def test_config_reaches_the_model(row: Row, url: str, config: Any) -> None:
 
 
 def test_sizes_may_depend_on_the_config(row: Row) -> None:
-    body = {"name": "scaled", "input": [[1, 2, 3]], "config": {"scale": 2.5, "n": 3}}
+    body: dict[str, Any] = {"name": "scaled", "input": [[1, 2, 3]], "config": {"scale": 2.5, "n": 3}}
     direct = post(row.server, "/Evaluate", **body)
 
     assert direct == (200, {"output": [[2.5, 5.0, 7.5]]})
