@@ -21,12 +21,14 @@ SECONDS = 30
 
 @contextmanager
 def gateway(config: str, folder: Path) -> Iterator[Gateway]:
-    """`gateway serve`, from the text of its YAML."""
+    """`gateway serve`, from the text of its YAML. Whatever was done to it, it may not have failed itself."""
     running = processes.start_gateway(config, folder)
     try:
         yield running
     finally:
-        running.stop()
+        status = running.stop()
+    assert "Traceback" not in running.output(), running.output()
+    assert status == 0
 
 
 def get(url: str, path: str) -> Answer:

@@ -180,7 +180,7 @@ def test_sizes_are_checked_by_the_gateway(row: Row, url: str, path: str, body: d
     assert what in error["error"]["message"]
 
 
-CONFIGS = (None, {}, {"scale": 2.5}, {"scale": -1e-3, "other": [{"key": 'é"'}, None, True, 10**20]})
+CONFIGS: tuple[Any, ...] = (None, {}, {"scale": 2.5}, {"scale": -1e-3, "other": [{"key": 'é"'}, None, True, 10**20]})
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
