@@ -211,6 +211,14 @@ def test_doubles_are_the_same_behind_two_gateways(row: Row) -> None:
     assert (status, repr(document["output"])) == (200, repr([numbers]))
 
 
+def test_large_vectors_pass(row: Row) -> None:
+    """Far more than a socket takes at once, in JSON and in binary."""
+    numbers = [number / 7 for number in range(50_000)]
+    body: dict[str, Any] = {"name": "scaled", "input": [numbers], "config": {"n": len(numbers), "scale": -3}}
+
+    assert post(row.two_any_size, "/Evaluate", **body) == (200, {"output": [[-3 * number for number in numbers]]})
+
+
 @pytest.mark.parametrize("body", ["", "{", "[]", '"text"', '{"name": 1, "input": []}', '{"input": []}'])
 def test_what_crashes_the_server_is_refused(row: Row, url: str, body: str) -> None:
     crashed = exchange(row.server, "POST", "/Evaluate", body)

@@ -175,11 +175,12 @@ def test_an_abandoned_call_keeps_its_slot_and_a_queued_one_is_dropped(
     urls: Urls, threads: ThreadPoolExecutor, gate: Gate
 ) -> None:
     """The server computes on although nobody listens any more: another call would wait there, out of sight."""
-    with leaving_client(urls.cpp, 100):
+    with leaving_client(urls.cpp, 100) as running:
         assert gate.wait_entered(1)
         with leaving_client(urls.cpp, 200):
             assert waiting(urls, 1)
-    assert waiting(urls, 0)
+            running.close()
+    assert waiting(urls, 0)  # the gateway has seen the second one go, and the first before it
 
     answer = threads.submit(held, urls.cpp, 300)
     assert waiting(urls, 1)
