@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-from gateway.config.address import Address
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.parts import Parts
 from gateway.config.problems import Finding, suggestion
+from gateway.core.address import Address
 from gateway.core.patterns import PathTable
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -121,7 +121,7 @@ def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalo
         catalog.parse_endpoint(transport, endpoint)
     except ValueError as error:
         # The text may repeat the endpoint, and with it what a reference in it holds.
-        yield Finding(location, str(error).replace(endpoint, VALUE))
+        yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
 
 
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -243,13 +244,9 @@ def _place(at: int, cuts: list[_Cut]) -> int:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
-    if len(members) == len(pairs):
-        return members
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            raise DecodeError(f"key {name!r} occurs twice in one object")
-        seen.add(name)
+    if len(members) < len(pairs):
+        [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise DecodeError(f"key {repeated!r} occurs twice in one object")
     return members
 
 

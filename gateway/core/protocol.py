@@ -125,6 +125,12 @@ class Protocol:
     traits: Traits = field(default_factory=Traits)
     example: str = ""
     """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
+    streams: frozenset[str] = frozenset()
+    """Those of the patterns that answer with any number of messages; on gRPC they also take any number."""
+    encode_end: Callable[[Request], Message | None] | None = None
+    """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
+    descriptors: bytes = b""
+    """gRPC: the FileDescriptorSet of the services, for reflection."""
     framing: Framing | None = None
     """Of byte streams."""
     stream_framing: Callable[..., Any] | None = None

@@ -35,5 +35,6 @@ PROTOCOLS = (
             connection_per_call=True,
             runs_to_the_end=True,
         ),
+        example="""curl http://{address}/InputSizes -d '{{"name": "{model}"}}'""",
     ),
 )

@@ -166,4 +166,5 @@ V2_REST = Protocol(
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
     traits=Traits(versions=bool, platform="v2"),
+    example="curl http://{address}/v2/models/{model}",
 )

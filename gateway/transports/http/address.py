@@ -1,6 +1,7 @@
 """Where an HTTP endpoint is: `host:port` or a URL."""
 
 import re
+from ipaddress import IPv6Address
 from typing import NoReturn
 from urllib.parse import SplitResult, urlsplit
 
@@ -9,7 +10,6 @@ from gateway.core.values import value
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 1123 labels, with the underscore that container names use; RFC 3986 path characters
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
-_IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 _PREFIX = re.compile(r"(/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*")
 _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 
@@ -72,17 +72,25 @@ def _check_parts(parsed: SplitResult, text: str, has_scheme: bool) -> None:
 
 def _host(parsed: SplitResult, text: str) -> str:
     host = parsed.hostname or ""
+    is_bracketed = parsed.netloc.startswith("[")
+    if not is_bracketed and parsed.netloc.count(":") > 1:
+        _refuse(text, "an IPv6 address stands in brackets: [::1]:8000")
     if not host:
         _refuse(text, "it has no host")
-    if parsed.netloc.startswith("["):
-        is_good = _IPV6.fullmatch(host) is not None
-    elif parsed.netloc.count(":") > 1:
-        _refuse(text, "an IPv6 address stands in brackets: [::1]:8000")
-    else:
-        is_good = len(host) <= 253 and all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split("."))
-    if not is_good:
+    if not (_is_ipv6(host) if is_bracketed else _is_name(host)):
         _refuse(text, f"{host!r} is not a host name")
     return host
+
+
+def _is_name(host: str) -> bool:
+    return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split("."))
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return IPv6Address(host).scope_id is None
+    except ValueError:
+        return False
 
 
 def _port(parsed: SplitResult, text: str) -> int | None:

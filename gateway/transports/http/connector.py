@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import socket
 import ssl as tls
 from dataclasses import replace
 
@@ -84,6 +85,8 @@ class HttpConnector:
                 )
         except TimeoutError as error:
             raise _unreachable(f"no connection within {self._connect_timeout:g} s") from error
+        except socket.gaierror as error:
+            raise _unreachable(f"host name {self._address.host!r} not resolved: {error.strerror}") from error
         except OSError as error:
             raise _unreachable(_why(error)) from error
         return connection
@@ -137,6 +140,6 @@ def _why(error: OSError) -> str:
         return f"TLS certificate not accepted: {error.verify_message}"
     if isinstance(error, tls.SSLError):
         return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    # A name with several addresses (localhost) fails with all their texts in one, and no number.
-    number = error.errno or int(next(iter(re.findall(r"\[Errno (\d+)\]", str(error))), 0))
-    return os.strerror(number).lower() if number > 0 else (error.strerror or str(error)).lower()
+    # A name with several addresses (localhost) may fail with all their texts in one, and no number.
+    numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
+    return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -52,14 +52,8 @@ class Pool:
         if self._timer is None:
             self._timer = loop.call_later(self._idle_seconds, self._close_old)
 
-    def ended(self, connection: Connection) -> None:
-        """Its peer sends no more."""
-        if connection in self._idle:
-            self._idle.remove(connection)
-
     def lost(self, connection: Connection) -> None:
-        """It has no transport any more."""
-        self.ended(connection)
+        """It has no transport any more. Where it is idle, it is dropped when it is its turn, or too old."""
         self._open.discard(connection)
         if not self._open:
             self._emptied.set()

@@ -23,28 +23,23 @@ class Reply:
     exchange, and `coding` is its Content-Encoding. Every method raises TransportError for what is not a good reply.
     """
 
-    __slots__ = (
-        "_body", "_fed", "_fields", "_headers", "_length", "_limits", "_parser", "_room", "_size", "_status",
-        "_to_head", "_until_close", "coding", "keep_alive", "message", "rest",
-    )  # fmt: skip
+    message: Message | None = None
+    rest: memoryview | None = None
+    keep_alive = False
+    coding: bytes | None = None
+    _status = 0  # of the final reply; 0 while only interim ones came
+    _length: int | None = None
+    _until_close = False
+    _body: bytes | bytearray = b""
+    _room: memoryview | None = None  # for the whole of a large body
+    _size = 0  # of the body so far
+    _fed = 0  # bytes since the body last grew
 
     def __init__(self, limits: Limits, *, to_head: bool = False) -> None:
-        self.message: Message | None = None
-        self.rest: memoryview | None = None
-        self.keep_alive = False
-        self.coding: bytes | None = None
         self._limits = limits
         self._to_head = to_head
         self._parser = httptools.HttpResponseParser(self)
-        self._fields: list[tuple[bytes, bytes]] = []
         self._headers: list[tuple[bytes, bytes]] = []
-        self._status = 0  # of the final reply; 0 while only interim ones came
-        self._length: int | None = None
-        self._until_close = False
-        self._body: bytes | bytearray = b""
-        self._room: memoryview | None = None
-        self._size = 0
-        self._fed = 0  # bytes since the body last grew
 
     def read(self, data: memoryview) -> Message | None:
         """Take bytes off the wire."""
@@ -113,7 +108,7 @@ class Reply:
     def on_message_begin(self) -> None:
         if self.message is not None:
             raise _malformed("bytes after the end of the reply")
-        self._fields = []
+        self._fields: list[tuple[bytes, bytes]] = []
 
     def on_header(self, name: bytes, text: bytes) -> None:
         self._fields.append((name.lower(), text))
@@ -187,6 +182,7 @@ class Reply:
         body: Buffer = self._body if self._room is None else self._room.toreadonly()
         self.message = Message(status=self._status, headers=Headers(self._headers), parts=(body,))
         self.keep_alive = keep_alive
+        del self._parser  # it refers back
 
     def _refuse_headers(self) -> NoReturn:
         raise _malformed(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
