@@ -9,21 +9,28 @@ from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import exchange, gateway, post
+from tests.interop.exchanges import exchange, gateway, get, post
 from tests.interop.processes import free_port
 from tests.interop.steps import FUNCTIONS, INPUTS, Step, operations, umbridge
 
 BACK = """
 listeners: [{{name: both, bind: "127.0.0.1:{back}", protocols: [umbridge, v2-rest]}}]
-backends: {{science: {{protocol: umbridge, endpoints: ["{server}"]}}}}
-routes: [{{match: {{model: "*"}}, backend: science}}]
+backends:
+  science: {{protocol: umbridge, endpoints: ["{server}"]}}
+  down: {{protocol: umbridge, endpoints: ["http://127.0.0.1:{down}"]}}
+routes:
+  - {{match: {{model: "down*"}}, backend: down}}
+  - {{match: {{model: "*"}}, backend: science}}
 """
 FRONT = """
 listeners:
   - {{name: front, bind: "127.0.0.1:{front}", protocols: [umbridge]}}
   - {{name: any_size, bind: "127.0.0.1:{any_size}", protocols: [umbridge]}}
-backends: {{tensors: {{protocol: v2-rest, endpoints: ["127.0.0.1:{back}"]}}}}
+backends:
+  tensors: {{protocol: v2-rest, endpoints: ["127.0.0.1:{back}"]}}
+  front_down: {{protocol: v2-rest, endpoints: ["127.0.0.1:{down}"]}}
 routes:
+  - {{match: {{model: "front_down*"}}, backend: front_down}}
   # V2 metadata knows no config, so the sizes that depend on it are left to the server.
   - match: {{listener: any_size, model: "*"}}
     backend: tensors
@@ -42,18 +49,20 @@ class Row:
     one: str
     two: str
     two_any_size: str
+    down: int
+    """The port of backends that are down."""
 
 
 @pytest.fixture(scope="module")
 def row(umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Row]:
-    ports = {name: free_port() for name in ("back", "front", "any_size")}
+    ports = {name: free_port() for name in ("back", "front", "any_size", "down")}
     folder = tmp_path_factory.mktemp("chain")
     with (
         gateway(BACK.format(server=umbridge_server, **ports), folder / "back"),
         gateway(FRONT.format(**ports), folder / "front"),
     ):
-        back, front, any_size = (f"http://127.0.0.1:{port}" for port in ports.values())
-        yield Row(umbridge_server, back, front, any_size)
+        back, front, any_size, _ = (f"http://127.0.0.1:{port}" for port in ports.values())
+        yield Row(umbridge_server, back, front, any_size, ports["down"])
 
 
 @pytest.fixture(params=["one", "two"])
@@ -102,6 +111,18 @@ def test_what_is_not_finite_arrives_as_floats(url: str) -> None:
 
 
 # --- The wire ---
+
+
+def test_v2_metadata_says_that_only_a_derivative_can_be_inferred(row: Row) -> None:
+    """Between gateways; else ModelInfo would claim an Evaluate that the server does not."""
+    told = {name: get(row.one, f"/v2/models/{name}") for name in ("two", "no_evaluate", "no_evaluate.gradient")}
+
+    assert {name: document.get("parameters") for name, (_, document) in told.items()} == {
+        "two": None,
+        "no_evaluate": {"gateway_infer": False},
+        "no_evaluate.gradient": None,
+    }
+
 
 TWO = {"name": "two", "input": INPUTS["two"]}
 AT = {**TWO, "outWrt": 0}
@@ -165,9 +186,9 @@ UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
     "a long input": ("/Evaluate", {"name": "double", "input": [[1, 2, 3, 4]]}, "'input0'"),
     "an empty input": ("/Evaluate", {"name": "double", "input": [[]]}, "'input0'"),
     "no inputs": ("/Evaluate", {"name": "double", "input": []}, "'input0'"),
-    "two inputs": ("/Evaluate", {"name": "double", "input": [[1, 2, 3], [4]]}, "2 inputs"),
+    "two inputs": ("/Evaluate", {"name": "double", "input": [[1, 2, 3], [4]]}, "expected 1"),
     "the second input": ("/Gradient", {**AT, "input": [[1, 2, 3], [4]], "inWrt": 0, "sens": [1, 2]}, "'input1'"),
-    "inputs of ApplyJacobian": ("/ApplyJacobian", {**AT, "input": [[1]], "inWrt": 0, "vec": [1, 2, 3]}, "1 inputs"),
+    "inputs of ApplyJacobian": ("/ApplyJacobian", {**AT, "input": [[1]], "inWrt": 0, "vec": [1, 2, 3]}, "expected 2"),
 }
 
 
@@ -209,6 +230,31 @@ def test_doubles_are_the_same_behind_two_gateways(row: Row) -> None:
     status, document = post(row.two_any_size, "/Evaluate", name="scaled", input=[numbers], config={"n": len(numbers)})
 
     assert (status, repr(document["output"])) == (200, repr([numbers]))
+
+
+def test_inputs_need_not_be_finite(url: str) -> None:
+    """The Python client refuses to send such numbers; Julia's does not."""
+    assert post(url, "/Evaluate", name="evaluate_only", input=[[math.inf]]) == (200, {"output": [[math.inf]]})
+    status, document = post(url, "/Evaluate", name="evaluate_only", input=[[math.nan]])
+    assert (status, repr(document)) == (200, "{'output': [[nan]]}")
+
+
+def test_a_backend_that_is_down_is_named_by_the_gateway_before_it(row: Row, url: str) -> None:
+    error = {
+        "type": "UpstreamUnavailable",
+        "message": f"backend 'down' at http://127.0.0.1:{row.down}: connection refused",
+    }
+    for path in ("/ModelInfo", "/InputSizes", "/Evaluate"):
+        assert post(url, path, name="down", input=[[1]]) == (503, {"error": error})
+
+
+def test_a_v2_backend_that_is_down_is_named(row: Row) -> None:
+    error = {
+        "type": "UpstreamUnavailable",
+        "message": f"backend 'front_down' at 127.0.0.1:{row.down}: connection refused",
+    }
+    for path in ("/ModelInfo", "/InputSizes", "/Evaluate"):
+        assert post(row.two, path, name="front_down", input=[[1]]) == (503, {"error": error})
 
 
 def test_large_vectors_pass(row: Row) -> None:

@@ -94,6 +94,8 @@ CPP_MODELS = (
     Model("one", [1], [1], evaluate=double),
     Model("other", [1], [1], evaluate=double),
     Model("crash", [1], [1], evaluate=crash),
+    Model("constant", [], [1], evaluate=lambda inputs, config: [[7.0]]),
+    Model("empty", [0], [0], evaluate=lambda inputs, config: inputs),
     Model("infinite", [1], [1], evaluate=lambda inputs, config: [[math.inf]]),
 )
 
@@ -229,6 +231,14 @@ def test_null_is_no_number(urls: Urls) -> None:
     assert (status, document["error"]["type"]) == (500, "InvalidOutput")
     assert "backend 'cpp'" in document["error"]["message"]
     assert "null" in document["error"]["message"]
+
+
+def test_models_of_no_numbers(urls: Urls) -> None:
+    assert post(urls.cpp, "/InputSizes", name="constant") == (200, {"inputSizes": []})
+    assert post(urls.cpp, "/Evaluate", name="constant", input=[]) == (200, {"output": [[7.0]]})
+    assert post(urls.cpp, "/Evaluate", name="empty", input=[[]]) == (200, {"output": [[]]})
+    status, document = post(urls.cpp, "/Evaluate", name="constant", input=[[]])
+    assert (status, document["error"]["type"]) == (400, "InvalidInput")
 
 
 def test_shared_memory_is_never_used(urls: Urls, cpp: CppServer) -> None:
