@@ -119,4 +119,4 @@ def presentable(error: GatewayError, target: Target) -> GatewayError:
     if text == error.message:
         return error
     log.warning("backend %r at %s: %s", target.backend, target.address, error.message)
-    return GatewayError(error.status, error.reason, text)
+    return GatewayError(error.status, error.reason, text or "the backend told nothing but a traceback")

@@ -1,0 +1,39 @@
+"""The backend as the bridge sees it."""
+
+from gateway.bridge.signatures import Signatures
+from gateway.core.errors import GatewayError, Status
+from gateway.core.protocol import Traits
+from gateway.core.transport import Handler
+from gateway.core.types import Request, Response, Signature
+from gateway.core.values import value
+
+
+@value
+class Upstream:
+    """A backend's name, the name and the traits of its protocol, its Handler (within its policies), and what is known
+    of its models. `window`: how many rows of one batch may be on their way at once."""
+
+    name: str
+    protocol: str
+    traits: Traits
+    handler: Handler
+    signatures: Signatures
+    window: int
+
+    async def infer(self, asked: Request) -> Response:
+        """The backend's answer. What is known of the model is forgotten if the backend does not know it, or takes
+        something else."""
+        try:
+            answer = await self.handler(asked)
+        except GatewayError as error:
+            if error.status in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
+                self.signatures.drop(asked.model)
+            raise
+        assert isinstance(answer, Response)
+        return answer
+
+    async def metadata(self, asked: Request) -> Signature:
+        """What the backend tells of a model now."""
+        answer = await self.handler(asked)
+        assert isinstance(answer, Signature)
+        return answer
