@@ -1,6 +1,7 @@
 """A tensor client (V2) in front of a one-point backend (UM-Bridge)."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -393,6 +394,12 @@ async def test_a_companion_tells_its_tensors_if_the_model_claims_it() -> None:
     with pytest.raises(GatewayError, match="model 'm' does not claim apply_hessian") as failed:
         await describe(companion(backend, Operation.APPLY_HESSIAN), "m.apply_hessian")
     assert failed.value.status is Status.UNIMPLEMENTED
+
+
+async def test_a_companion_is_inferred_also_where_its_model_is_not() -> None:
+    backend = Backend({"m": replace(MODEL, operations=frozenset({GRADIENT}))})
+    assert (await describe(front(backend), "m")).operations == {GRADIENT}
+    assert (await describe(companion(backend), "m.gradient")).operations == {Operation.INFER}
 
 
 async def test_a_companion_is_ready_if_the_model_claims_it_and_is() -> None:
