@@ -132,9 +132,10 @@ def unsupported(message: str) -> GatewayError:
 def without_traceback(text: str) -> str:
     """A backend's error text for clients: of a traceback only its last line, of Triton's `At:` list nothing."""
     # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"
-    text = text.split("\n\nAt:\n  /", 1)[0]
-    starts = [at for at in (text.find("Traceback"), text.find('File "')) if at >= 0]
+    text = text.split("\n\nAt:\n", 1)[0]
+    starts = [at for mark in ("Traceback", 'File "') if (at := text.find(mark)) >= 0]
     if not starts:
         return text
-    before, trace = text[: min(starts)], text[min(starts) :]
-    return f"{before.rstrip()} {trace.rstrip().splitlines()[-1].strip()}".strip()
+    last = text[min(starts) :].rstrip().splitlines()[-1].strip()
+    told = "" if 'File "' in last or "Traceback" in last else last
+    return f"{text[: min(starts)].rstrip()} {told}".strip()

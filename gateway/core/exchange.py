@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from dataclasses import replace
 
 from gateway.core.errors import (
     DecodeError,
@@ -17,6 +16,7 @@ from gateway.core.errors import (
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
 from gateway.core.types import Answer, Headers, Message, Request
+from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -119,4 +119,4 @@ def presentable(error: GatewayError, target: Target) -> GatewayError:
     if text == error.message:
         return error
     log.warning("backend %r at %s: %s", target.backend, target.address, error.message)
-    return GatewayError(error.status, error.reason, text)
+    return GatewayError(error.status, error.reason, text or "the backend told nothing but a traceback")

@@ -65,6 +65,8 @@ class Traits:
     """Gradient and its like are operations of their own; elsewhere they are companion models."""
     named_models: bool = True
     """A call needs a model name."""
+    streams: bool = False
+    """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None
     """Whether a version can exist on it; None: the wire has none."""
     trusted_metadata: bool = True

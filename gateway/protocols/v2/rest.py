@@ -1,7 +1,6 @@
 """The protocol `v2-rest`: which question stands at which path, and who reads and writes it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -9,6 +8,7 @@ from gateway.core.errors import DecodeError, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request, Translate
+from gateway.core.values import replace
 from gateway.protocols.v2 import rest_metadata, rest_requests, rest_responses
 from gateway.protocols.v2.binary import JSON_HEADERS
 from gateway.protocols.v2.rest_errors import decode_error, encode_error

@@ -27,6 +27,10 @@ from gateway.protocols.v2.raw_tensors import read_datatype
 EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters")
 """Triton's names of the extensions that are served. Clients act on them: perf_analyzer asks for `statistics`."""
 
+GATEWAY_INFER = "gateway_infer"
+"""A parameter of model metadata (MLServer's has `parameters`, too), false where only the model's companions can be
+inferred: a UM-Bridge model may claim its gradient alone, and gateways in a row are to lose nothing."""
+
 
 def _reply(document: object, status: int = 200) -> Message:
     return Message(headers=JSON_HEADERS, parts=(json.write(document),), status=status)
@@ -54,15 +58,16 @@ def encode_server_metadata(answer: Answer, request: Request, translate: Translat
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
     """The specification's $metadata_model_response; what nobody knows is an empty list."""
     assert isinstance(answer, Signature)
-    return _reply(
-        {
-            "name": request.model or answer.name,
-            "versions": answer.versions,
-            "platform": answer.platform,
-            "inputs": [_write_spec(each) for each in answer.inputs],
-            "outputs": [_write_spec(each) for each in answer.outputs],
-        }
-    )
+    document: Entry = {
+        "name": request.model or answer.name,
+        "versions": answer.versions,
+        "platform": answer.platform,
+        "inputs": [_write_spec(each) for each in answer.inputs],
+        "outputs": [_write_spec(each) for each in answer.outputs],
+    }
+    if Operation.INFER not in answer.operations:
+        document["parameters"] = {GATEWAY_INFER: False}
+    return _reply(document)
 
 
 def _write_spec(spec: TensorSpec) -> Entry:
@@ -119,10 +124,17 @@ def decode_metadata(reply: Message, limits: Limits) -> Signature:
     return Signature(
         _read_specs(document, "input"),
         _read_specs(document, "output"),
+        _read_operations(document.get("parameters")),
         name=read_text(document, "name"),
         versions=read_texts(document, "versions"),
         platform=read_text(document, "platform"),
     )
+
+
+def _read_operations(parameters: object) -> frozenset[Operation]:
+    if isinstance(parameters, dict) and parameters.get(GATEWAY_INFER) is False:
+        return frozenset()
+    return frozenset({Operation.INFER})
 
 
 def _read_specs(document: Entry, role: str) -> tuple[TensorSpec, ...]:

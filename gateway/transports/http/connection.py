@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 from enum import Enum
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
@@ -12,7 +11,7 @@ from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.core.transport import Exchange, Refuse
 from gateway.core.types import Buffer, Headers, Message
-from gateway.core.values import value
+from gateway.core.values import replace, value
 from gateway.transports.http import writing
 from gateway.transports.http.admission import Admission, allow_header, check_length, worth_receiving
 from gateway.transports.http.alarm import Alarm

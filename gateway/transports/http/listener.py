@@ -4,12 +4,12 @@ import asyncio
 import socket
 from asyncio.trsock import TransportSocket
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gateway.core.address import Address
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Refuse
+from gateway.core.values import replace
 from gateway.transports.http.connection import Connection, Site
 from gateway.transports.http.known_heads import KnownHeads
 from gateway.transports.http.timeouts import DEFAULT_TIMEOUTS, Timeouts
