@@ -26,6 +26,10 @@ ERRORS = {
 }
 
 
+JSON_ONLY = ("upper",)
+"""Like most models of KServe's users these pay no regard to the form and the outputs that the client asks for."""
+
+
 class Served(Model):
     def __init__(self, model):
         super().__init__(model.name)
@@ -45,18 +49,20 @@ class Served(Model):
             raise ERRORS.get(refused.code, RuntimeError)(str(refused)) from refused
         names = self.model.output_names([given.name for given in payload.inputs])
         datatypes = [port.datatype for port in self.model.outputs] or [given.datatype for given in payload.inputs]
+        in_json = self.model.kind in JSON_ONLY
+        binary = payload.use_binary_outputs and not in_json
         outputs = [
-            output_of(name, datatype, array, binary=payload.use_binary_outputs)
+            output_of(name, datatype, array, binary=binary)
             for name, datatype, array in zip(names, datatypes, arrays, strict=True)
         ]
-        # As the models of KServe's own documentation do: with the id of the request, None if it has none.
+        # With the id of the request, None if it has none.
         return InferResponse(
             payload.id,
             self.name,
             outputs,
             parameters=to_http_parameters(payload.parameters or {}),
-            use_binary_outputs=payload.use_binary_outputs,
-            requested_outputs=payload.request_outputs,
+            use_binary_outputs=binary,
+            requested_outputs=None if in_json else payload.request_outputs,
         )
 
 
