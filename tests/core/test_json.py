@@ -189,6 +189,14 @@ def test_refused_arrays(text: str, message: str) -> None:
                 read(body + large, DATA, values=1000, literals=False)
 
 
+@pytest.mark.parametrize("depth", [300, 1000, 2000])
+@pytest.mark.parametrize("closed", [False, True])
+def test_nesting_beyond_what_orjson_can_is_told_as_nesting(depth: int, closed: bool) -> None:
+    for opening, closing in (("[", "]"), ('{"a":', "}")) if closed else (("[", ""),):
+        with pytest.raises(DecodeError, match="nested deeper than 64"):
+            both(b'{"outputs":%b1%b}' % ((opening * depth).encode(), (closing * depth).encode()), DATA, values=5000)
+
+
 def test_nesting_of_an_array_counts_from_the_document() -> None:
     assert read_data("[" * 63 + "1" + "]" * 63).shape == (1,) * 63
 
