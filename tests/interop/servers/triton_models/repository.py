@@ -110,6 +110,14 @@ TABLE = (
         versions=(1, 2),
         extra=("version_policy { all { } }",),
     ),
+    # One tensor of each datatype, so that one request can mix those in JSON and those in binary.
+    Model(
+        "mixed",
+        "mixed",
+        tuple(Port(f"in_{datatype}", datatype, (-1,)) for datatype in DATATYPES),
+        tuple(Port(f"out_{datatype}", datatype, (-1,)) for datatype in DATATYPES),
+    ),
+    Model("parameters", "parameters", (Port("x", "INT32", (-1,)),), (Port("json", "BYTES", (1,)),)),
     Model("fail", "fail", (Port("code", "INT32", (1,)),), (Port("code", "INT32", (1,)),)),
     Model("matrix", "transpose", (Port("x", "FP64", (-1, 2, 3)),), (Port("y", "FP64", (-1, 3, 2)),)),
 )
