@@ -60,10 +60,8 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
     header, binary = split(message)
     document = read_inference(header, listener.limits.json_values)
     inputs = read_tensors(document, "input", binary, listener.limits.message, reply=False)
-    for each in inputs:
-        if each.parameters:
-            refuse_shared_memory(each.parameters, f"input {each.name!r}")
     parameters = read_parameters(document.get("parameters"), _WHAT)
+    refuse_shared_memory(parameters, _WHAT)
     wants_binary = take_flag(parameters, "binary_data_output", _WHAT) or False
     outputs, exceptions = _read_outputs(document)
     deadline = _deadline(message, take_timeout(parameters, _WHAT))

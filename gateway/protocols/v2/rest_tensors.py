@@ -21,7 +21,7 @@ from gateway.core.types import tensor as make_tensor
 from gateway.core.values import replace
 from gateway.protocols.v2.binary import BinaryTensors
 from gateway.protocols.v2.members import Entry, read_list, read_name
-from gateway.protocols.v2.parameters import read_parameters, writable
+from gateway.protocols.v2.parameters import read_parameters, refuse_shared_memory, writable
 from gateway.protocols.v2.raw_tensors import check_raw, read_datatype, read_shape
 
 
@@ -72,6 +72,8 @@ def _read_tensor(name: str, entry: Entry, what: str, binary: BinaryTensors, limi
     datatype = read_datatype(entry.get("datatype"), what)
     shape = read_shape(entry.get("shape"), datatype, what)
     parameters = read_parameters(entry.get("parameters"), what, reply=reply)
+    if parameters and not reply:
+        refuse_shared_memory(parameters, what)
     size = parameters.pop("binary_data_size", None)
     array: Array | None = entry.get("data")
     if (size is None) == (array is None):

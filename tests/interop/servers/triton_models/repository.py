@@ -111,6 +111,14 @@ TABLE = (
         versions=(1, 2),
         extra=("version_policy { all { } }",),
     ),
+    # One tensor of each datatype, so that one request can mix those in JSON and those in binary.
+    Model(
+        "mixed",
+        "mixed",
+        tuple(Port(f"in_{datatype}", datatype, (-1,)) for datatype in DATATYPES),
+        tuple(Port(f"out_{datatype}", datatype, (-1,)) for datatype in DATATYPES),
+    ),
+    Model("parameters", "parameters", (Port("x", "INT32", (-1,)),), (Port("json", "BYTES", (1,)),)),
     Model("fail", "fail", (Port("code", "INT32", (1,)),), (Port("code", "INT32", (1,)),)),
     # n responses, the numbers below n; for a negative n an error after -n of them.
     Model(
