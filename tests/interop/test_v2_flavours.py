@@ -79,7 +79,8 @@ def call(address: str, path: str, document: object = None) -> tuple[int, Mapping
     """As curl asks; status, headers and JSON of the reply."""
     connection = HTTPConnection(address, timeout=20)
     try:
-        connection.request("GET" if document is None else "POST", path, document and json.dumps(document))
+        method, body = ("GET", None) if document is None else ("POST", json.dumps(document))
+        connection.request(method, path, body)
         reply = connection.getresponse()
         headers = {name.lower(): text for name, text in reply.getheaders()}
         return reply.status, headers, json.loads(reply.read())
