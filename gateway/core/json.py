@@ -13,13 +13,24 @@ import numpy as np
 import orjson
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json_arrays import Array, Form
+from gateway.core.json_arrays import Array, Form, read_array
 from gateway.core.json_document import Wanted, read_document
-from gateway.core.json_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX
+from gateway.core.json_numbers import BLANKS, INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Text
 from gateway.core.json_small import read_small
 from gateway.core.types import Buffer
 
-__all__ = ["INT64_MAX", "INT64_MIN", "MAX_DEPTH", "UINT64_MAX", "Array", "Form", "read", "write", "write_numbers"]
+__all__ = [
+    "INT64_MAX",
+    "INT64_MIN",
+    "MAX_DEPTH",
+    "UINT64_MAX",
+    "Array",
+    "Form",
+    "read",
+    "read_bare",
+    "write",
+    "write_numbers",
+]
 
 Json: TypeAlias = Any
 
@@ -52,6 +63,19 @@ def read(
         except DecodeError:
             pass  # the careful way tells whether it is one, and why
     return read_document(text, wanted, values, literals)
+
+
+def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
+    """The rectangular array, or the scalar, that the whole of `text` is: numbers, booleans or strings. `values` and
+    `literals` are those of `read`.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    text = text.strip(BLANKS)
+    if text.startswith(b"{"):
+        raise DecodeError("an object, expected an array")
+    return read_array(Text(text, 0, len(text)), values, literals)
 
 
 def write(document: Json) -> bytes:
