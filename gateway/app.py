@@ -18,7 +18,7 @@ from gateway.bridge.signatures import Signatures
 from gateway.config.models import Config, ReferenceConfig
 from gateway.core.address import Address
 from gateway.core.exchange import answer
-from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, by_batch
 from gateway.core.transport import Connector, Handler, Listener, Select
 from gateway.core.types import ServerInfo
 from gateway.reference.handler import check
@@ -136,8 +136,10 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     models = [find(name) for name in config.models]
     check(models, protocol)
     router = reference_router(models, protocol, clock, INFO)
+    # A client that names no model means the only one.
+    settings = ListenerSettings("reference", model="" if protocol.traits.named_models else models[0].name)
     with binding(f"reference {config.protocol!r}", config.bind):
-        return await listen(ListenerSettings("reference"), [(protocol, "")], router.select, config.bind)
+        return await listen(settings, [(protocol, "")], router.select, config.bind)
 
 
 async def listen(
@@ -166,8 +168,10 @@ def binding(what: str, address: Address) -> Iterator[None]:
 
 def _connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
     transport = registry.transport(protocol.transport)
+    # Only byte streams need to be told where messages end.
+    framing = {} if protocol.framing is None else {"framing": protocol.framing}
     connector: Connector = transport.Connector(
-        address, connection_per_call=protocol.traits.connection_per_call, limits=limits
+        address, connection_per_call=protocol.traits.connection_per_call, limits=limits, **framing
     )
     return connector
 
@@ -180,9 +184,11 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
         ValueError: `address` is none of the protocol's transport.
     """
     connector = _connect(address, protocol, DEFAULT_LIMITS)
-    backend = Backend(Target("server"), protocol, [Endpoint(address, connector)], protocol.traits.max_in_flight)
-    signatures = Signatures(backend, protocol.traits, asyncio.get_running_loop().time)
-    upstream = Upstream("server", protocol.name, protocol.traits, backend, signatures, backend.capacity + 1)
+    batch, traits = by_batch(protocol, "")
+    target = Target("server", batch=batch)
+    backend = Backend(target, protocol, [Endpoint(address, connector)], traits.max_in_flight)
+    signatures = Signatures(backend, traits, asyncio.get_running_loop().time)
+    upstream = Upstream("server", protocol.name, traits, backend, signatures, backend.capacity + 1)
     try:
         yield Bridge(RouteSettings(), client, upstream)
     finally:

@@ -9,7 +9,7 @@ from gateway.config.models import BackendConfig, Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import Limits, Protocol, Target, Traits
+from gateway.core.protocol import Limits, Protocol, Target, Traits, by_batch
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, ServerInfo
 from gateway.core.values import replace
@@ -58,7 +58,10 @@ class Assembly:
         protocol = self._protocols[config.protocol]
         endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
         limit = protocol.traits.max_in_flight if config.max_in_flight is None else config.max_in_flight
-        target = Target(name, flavor=config.flavor, limits=config.limits, forward_headers=config.forward_headers)
+        batch, _ = by_batch(protocol, config.batch)
+        target = Target(
+            name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
+        )
         return Backend(target, protocol, endpoints, limit)
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
@@ -71,12 +74,13 @@ class Assembly:
     def _upstream(self, name: str, config: BackendConfig) -> Upstream:
         backend = self.backends[name]
         protocol = backend.protocol
+        _, traits = by_batch(protocol, config.batch)
         handler = wrapped(backend, config.policies, self._policies)
-        responses = wrapped_stream(backend.stream, config.policies, self._policies) if protocol.traits.streams else None
-        signatures = Signatures(handler, protocol.traits, self._clock)
+        responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.streams else None
+        signatures = Signatures(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
         window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
-        return Upstream(name, protocol.name, protocol.traits, handler, signatures, window, responses, config.limits)
+        return Upstream(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
     def _router(
         self, configs: Sequence[RouteConfig], served: Mapping[str, Sequence[str]], info: ServerInfo, ready: Ready

@@ -10,8 +10,8 @@ from gateway.bridge.signatures import is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import INDEX_TENSORS
-from gateway.core.protocol import Traits
-from gateway.core.types import Signature, Tensor, TensorSpec
+from gateway.core.protocol import Rows, Traits
+from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
 from gateway.core.values import replace, value
 
@@ -26,31 +26,56 @@ class Fitted:
     lone: bool
 
 
-def fit_inputs(inputs: Sequence[Tensor], signature: Signature, settings: RouteSettings, client: Traits) -> Fitted:
-    """Inputs by name, datatype and shape as `signature` says, in its order.
+def fit_inputs(
+    inputs: Sequence[Tensor], signature: Signature, settings: RouteSettings, client: Traits, upstream: Rows
+) -> Fitted:
+    """Inputs by name, datatype and shape as `signature` says, in its order. Where nobody knows it they pass as they
+    are, and `upstream` tells what the backend takes for rows.
 
     Raises:
         DecodeError: whatever does not fit, naming the tensor, what it is and what is expected.
     """
     if is_unknown(signature):
-        return Fitted(tuple(map(_doubled if client.points else _typed, names.as_given(inputs, settings))), None, False)
+        return _as_they_are(names.as_given(inputs, settings), client, upstream)
     wanted = names.inputs_of(signature, settings)
     given = names.by_name(indices.declared(inputs, signature), wanted, settings)
-    fit_shape = shapes.fit_point if client.points else shapes.fit_input
     fitted: dict[str, Tensor] = {}
     batched: list[tuple[str, int, bool]] = []
     for name, spec in wanted:
         if spec.name in INDEX_TENSORS:
             continue
         tensor, what = given[name], f"input {name!r}"
-        shape = fit_shape(tensor.shape, spec.shape, what)
+        shape = _shape(tensor, spec.shape, what, client)
         data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
-        fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, tensor.content_type, tensor.parameters)
+        content_type = spec.content_type or tensor.content_type
+        fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
         if shapes.is_batch(spec.shape):
             batched.append((name, shape[0], len(shape) > len(tensor.shape)))
     rows = _rows(batched)
-    lone = client.points or (bool(batched) and all(added for *_, added in batched))
+    lone = client.points or (client.rows is Rows.FREE and bool(batched) and all(added for *_, added in batched))
     return Fitted(_complete(fitted, given, signature, settings, rows), rows, lone)
+
+
+def _shape(tensor: Tensor, wanted: Shape, what: str, client: Traits) -> Shape:
+    if client.points:
+        return shapes.fit_point(tensor.shape, wanted, what)
+    fit = shapes.fit_rows if client.rows is Rows.FIRST else shapes.fit_input
+    return fit(shapes.of_scalars(tensor, wanted), wanted, what)
+
+
+def _as_they_are(inputs: Sequence[Tensor], client: Traits, upstream: Rows) -> Fitted:
+    if client.points:
+        # A point is one row, also where the backend counts them on every tensor.
+        doubled = map(_doubled, inputs)
+        return Fitted(tuple(map(shapes.one_row, doubled) if upstream is Rows.FIRST else doubled), None, True)
+    rows = _rows([_leading(tensor) for tensor in inputs]) if upstream is Rows.ONE else None
+    return Fitted(tuple(map(_typed, inputs)), rows, False)
+
+
+def _leading(tensor: Tensor) -> tuple[str, int, bool]:
+    if not tensor.shape:
+        raise DecodeError(f"input {tensor.name!r} is a scalar, expected a first dimension that counts the rows")
+    return tensor.name, tensor.shape[0], False
 
 
 def _rows(batched: Sequence[tuple[str, int, bool]]) -> int | None:

@@ -111,7 +111,7 @@ def as_batches(signature: Signature) -> Signature:
 
 def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ...]:
     return tuple(
-        TensorSpec(spec.name or f"{prefix}{at}", spec.datatype, (-1, *spec.shape)) for at, spec in enumerate(specs)
+        replace(spec, name=spec.name or f"{prefix}{at}", shape=(-1, *spec.shape)) for at, spec in enumerate(specs)
     )
 
 

@@ -105,7 +105,11 @@ class BackendConfig(Keys):
     policies: Policies = ()
     """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
     max_in_flight: Size | None = None
-    """Calls at once per endpoint. The default is the protocol's: 1 for umbridge, any number for v2-rest."""
+    """Calls at once per endpoint. The default is the protocol's: 1 for umbridge and mip, any number for the others."""
+    batch: Name = ""
+    """How a batch travels, where the protocol has several ways. For mip `split`: the first dimension of every tensor
+    counts the examples of one packet; `whole`: a packet has one example, which holds the tensors as they are; `each`:
+    a packet for each row."""
     flavor: Name = ""
     """What its servers are, where they do not speak the protocol alike: for v2-rest `triton`, `mlserver`, `kserve`,
     `binary` (another one, with binary tensors) or `plain`. Absent: each is asked before its first call."""

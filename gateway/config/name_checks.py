@@ -69,6 +69,14 @@ def _transports(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             )
 
 
+def _byte_streams(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, listener in parts.listeners.items():
+        spoken = [name for name in listener.protocols if name in catalog.protocols]
+        if len(spoken) > 1 and all(catalog.protocols[name].transport == "tcp" for name in spoken):
+            text = f"nothing on a byte stream tells {' from '.join(spoken)}; use a listener each"
+            yield Finding(("listeners", at, "protocols"), text)
+
+
 def _bind_schemes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for location, address, protocols in _binds(parts):
         transports = {catalog.protocols[name].transport for name in protocols if name in catalog.protocols}
@@ -137,6 +145,18 @@ def _flavors(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield from _unknown(location, f"flavor of {backend.protocol}", backend.flavor, flavors.names)
 
 
+def _batches(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for key, backend in parts.backends.items():
+        if backend.batch and backend.protocol in catalog.protocols:
+            location = ("backends", key, "batch")
+            words = catalog.protocols[backend.protocol].batches
+            if words:
+                yield from _unknown(location, f"batch of {backend.protocol}", backend.batch, words)
+            else:
+                text = f"a batch travels in one way only over {backend.protocol}; leave batch out"
+                yield Finding(location, text, at_key=True)
+
+
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, route in parts.routes.items():
         yield from _unknown(("routes", at, "backend"), "backend", route.backend, parts.backend_names)
@@ -160,12 +180,14 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _prefixes,
     _listener_names,
     _transports,
+    _byte_streams,
     _bind_schemes,
     _clashes,
     _admin_bind,
     _reference_models,
     _endpoints,
     _flavors,
+    _batches,
     _route_names,
     _path_ties,
 )

@@ -85,8 +85,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "key of a later feature",
         BACKEND + "safe: true}}\n",
         [
-            "2:73: 'safe' is not a key here; expected endpoints, flavor, forward_headers, limits, max_in_flight, "
-            "policies or protocol"
+            "2:73: 'safe' is not a key here; expected batch, endpoints, flavor, forward_headers, limits, "
+            "max_in_flight, policies or protocol"
         ],
     ),
     (
@@ -117,6 +117,16 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "unknown flavor",
         BACKEND.replace("umbridge, endpoints", "v2-rest, endpoints") + "flavor: trition}}\n",
         ["2:80: no flavor of v2-rest is called 'trition'; did you mean 'triton'?"],
+    ),
+    (
+        "batch where there is one way only",
+        BACKEND + "batch: split}}\n",
+        ["2:73: a batch travels in one way only over umbridge; leave batch out"],
+    ),
+    (
+        "unknown batch",
+        BACKEND.replace("umbridge, endpoints", "packets, endpoints") + "batch: spilt}}\n",
+        ["2:79: no batch of packets is called 'spilt'; did you mean 'split'?"],
     ),
     (
         "unnamed backend",
@@ -185,8 +195,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         + "reference: [{protocol: a, bind: '[::1]:1', models: [double]}]\n"
         + "routes: [{match: {protocol: b}, backend: s}]\n",
         [
-            "2:24: no protocol is called 'a'; expected nameless, packets, points, umbridge or v2-rest",
-            "3:29: no protocol is called 'b'; expected nameless, packets, points, umbridge or v2-rest",
+            "2:24: no protocol is called 'a'; expected frames, nameless, packets, points, umbridge or v2-rest",
+            "3:29: no protocol is called 'b'; expected frames, nameless, packets, points, umbridge or v2-rest",
             "3:42: no backend is called 's'; there are none",
         ],
     ),
@@ -246,7 +256,22 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "policies: [{timeout: {seconds: .inf}}]}}\n",
         ["2:104: expected a finite number, got inf"],
     ),
+    (
+        "content type that the datatype does not have",
+        ROUTE
+        + "match: {}, signature: {inputs: [{name: x, datatype: FP32, shape: [1], content_type: image}, "
+        + "{name: y, datatype: BYTES, shape: [1], content_type: npy}]}}]\n",
+        [
+            "3:113: 'image' is a form of BYTES, not of FP32",
+            "3:174: 'npy' is a form of numbers and BOOL, not of BYTES",
+        ],
+    ),
     # listeners
+    (
+        "two protocols on one byte stream",
+        "listeners: [{name: a, bind: '[::1]:1', protocols: [packets, frames]}]\n",
+        ["1:51: nothing on a byte stream tells packets from frames; use a listener each"],
+    ),
     (
         "several transports",
         "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, packets]}]\n",
@@ -419,7 +444,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         [
             "2:88: expected a whole number, got '${SECRET}'",
             "2:119: expected a whole number, got 'x${SECRET}'",
-            "2:149: no protocol is called '${SECRET}'; expected nameless, packets, points, umbridge or v2-rest",
+            "2:149: no protocol is called '${SECRET}'; expected frames, nameless, packets, points, umbridge or v2-rest",
         ],
     ),
     (
