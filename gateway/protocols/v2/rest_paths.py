@@ -3,9 +3,10 @@
 from functools import lru_cache
 from urllib.parse import quote
 
-from gateway.core.errors import invalid_input, not_found
+from gateway.core.errors import invalid_input
 from gateway.core.protocol import Target
 from gateway.core.types import Request
+from gateway.protocols.v2.versions import check_version
 
 
 def backend_path(request: Request, target: Target, suffix: str) -> str:
@@ -14,11 +15,7 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
     Raises:
         GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for a version Triton cannot have.
     """
-    if target.flavor == "triton" and request.version and not _is_number(request.version):
-        raise not_found(
-            f"backend {target.backend!r} is a Triton, whose versions are integers, not {request.version!r}; "
-            'the route may set rewrite.version, "" to drop it'
-        )
+    check_version(request, target)
     return _model_path(request.model, request.version) + suffix
 
 
@@ -36,7 +33,3 @@ def _segment(name: str, what: str) -> str:
         return quote(name, safe="")
     except UnicodeEncodeError as error:
         raise invalid_input(f"{what} {name!r} is not UTF-8") from error
-
-
-def _is_number(version: str) -> bool:
-    return version.isascii() and version.isdigit()
