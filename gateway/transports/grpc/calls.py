@@ -46,7 +46,11 @@ def streaming(method: str, protocol: Protocol, exchanges: Exchanges, draining: D
 
     async def call(_requests: object, context: Any) -> None:
         stream = _Requests(context, method, draining)
-        async with aclosing(stream.messages()) as messages, aclosing(exchanges.stream(messages, protocol)) as replies:
+        async with (
+            aclosing(stream.messages()) as messages,
+            aclosing(exchanges.stream(messages, protocol)) as answers,
+            aclosing(_refusing(answers, method, protocol, exchanges)) as replies,
+        ):
             async for reply in replies:
                 await _tell(reply, context)
                 await context.write(joined(reply))
@@ -54,6 +58,17 @@ def streaming(method: str, protocol: Protocol, exchanges: Exchanges, draining: D
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the gateway is stopping")
 
     return grpc.stream_stream_rpc_method_handler(call)
+
+
+async def _refusing(
+    replies: AsyncGenerator[Message, None], method: str, protocol: Protocol, exchanges: Exchanges
+) -> AsyncGenerator[Message, None]:
+    """The replies; where they break off, what refuses the rest."""
+    try:
+        async for reply in replies:
+            yield reply
+    except Exception as error:
+        yield exchanges.refuse(as_gateway_error(error), protocol, Message(method, method, pattern=method))
 
 
 class _Requests:

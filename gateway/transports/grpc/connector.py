@@ -34,7 +34,9 @@ class GrpcConnector:
         channel = grpc.aio.insecure_channel(parse_address(address).target, options=connector_options(limits))
         self._channel = channel
         self._unary: Callable[[str], Any] = cache(channel.unary_unary)
-        self._streaming: Callable[[str], Any] = cache(channel.stream_stream)
+        # The same on the wire as a stream of one request, which grpc.aio (1.85) would write apart from the head; and if
+        # the server has ended the call by then, that is INTERNAL to it, whatever the status is.
+        self._streaming: Callable[[str], Any] = cache(channel.unary_stream)
         self._is_closed = False
 
     async def exchange(self, message: Message) -> Message:
@@ -65,8 +67,7 @@ class GrpcConnector:
             TransportError: as `exchange`, also after some replies.
         """
         timeout = self._remaining(message)
-        requests = (joined(message),)
-        call = self._streaming(message.path)(requests, timeout=timeout, metadata=metadata(message.headers))
+        call = self._streaming(message.path)(joined(message), timeout=timeout, metadata=metadata(message.headers))
         try:
             async for body in call:
                 yield Message(parts=(body,))

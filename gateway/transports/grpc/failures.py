@@ -25,21 +25,28 @@ _FAILURES: Sequence[_Failure] = (
     _Failure("connections to all backends failing", Reason.UNREACHABLE, sent=False),
     _Failure("failed to connect to all addresses", Reason.UNREACHABLE, sent=False),
     _Failure("errors resolving", Reason.UNREACHABLE, sent=False),
-    # RFC 9113 section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred", and
-    # a GOAWAY that does not count the stream says the same; that of a connection that broke off does not begin so.
-    _Failure("Stream removed (RST_STREAM (Received RST_STREAM with error code 7", Reason.UNREACHABLE, sent=False),
-    _Failure("Stream removed (GOAWAY received", Reason.UNREACHABLE, sent=False),
-    _Failure("Stream removed (CLIENT: Received message larger than max", Reason.INVALID_OUTPUT),
-    _Failure("Stream removed (Decompressed message larger than max", Reason.INVALID_OUTPUT),
-    _Failure("Stream removed (received metadata size exceeds", Reason.INVALID_OUTPUT),
-    _Failure("Stream removed (Data frame with END_STREAM flag received", Reason.INVALID_OUTPUT),
-    _Failure("Stream removed", Reason.UNREACHABLE),
     _Failure("Received http2 header with status", Reason.UNREACHABLE),
     _Failure("No status received", Reason.INVALID_OUTPUT),
     _Failure("Deadline Exceeded", Reason.TIMEOUT),
+    # A server's words too, but for what is sent compressed, as nothing is here.
+    _Failure("Decompressed message larger than max", Reason.INVALID_OUTPUT),
 )
 
-_WRAPPED = re.compile(r"Stream removed \((.*)\)", re.DOTALL)
+# Core wraps what ends a call that was begun so; in its place it would be a server's own text.
+_REMOVED = re.compile(r"Stream removed \((.*)\)", re.DOTALL)
+
+_REMOVALS: Sequence[_Failure] = (
+    # RFC 9113 section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred", and
+    # a GOAWAY that does not count the stream says the same; that of a connection that broke off does not begin so.
+    _Failure("RST_STREAM (Received RST_STREAM with error code 7", Reason.UNREACHABLE, sent=False),
+    _Failure("GOAWAY received", Reason.UNREACHABLE, sent=False),
+    _Failure("CLIENT: Received message larger than max", Reason.INVALID_OUTPUT),
+    _Failure("received metadata size exceeds", Reason.INVALID_OUTPUT),
+    _Failure("Data frame with END_STREAM flag received", Reason.INVALID_OUTPUT),
+    _Failure("Deadline Exceeded", Reason.TIMEOUT),
+    _Failure("", Reason.UNREACHABLE),
+)
+
 _LAST_ERROR = re.compile(r".*; last error: [A-Z_]+: \S+: (.*)", re.DOTALL)
 _TOO_LARGE = re.compile(r"(?:CLIENT: Received|Decompressed) message larger than max(?: \((\d+) vs\. \d+\))?")
 
@@ -50,12 +57,14 @@ def reply_of(error: Any, limits: Limits) -> Message:
     Raises:
         TransportError: it sent none.
     """
-    text = error.details() or ""
-    for failure in _FAILURES:
+    told = error.details() or ""
+    removed = _REMOVED.fullmatch(told)
+    text, table = (removed[1], _REMOVALS) if removed else (told, _FAILURES)
+    for failure in table:
         if text.startswith(failure.beginning):
             raise TransportError(failure.reason.status, failure.reason, _words(text, limits), sent=failure.sent)
     status: int = error.code().value[0]
-    return Message(status=status, headers=headers(error.trailing_metadata()), parts=(text.encode(),))
+    return Message(status=status, headers=headers(error.trailing_metadata()), parts=(told.encode(),))
 
 
 def no_message() -> TransportError:
@@ -64,15 +73,14 @@ def no_message() -> TransportError:
 
 
 def _words(text: str, limits: Limits) -> str:
-    """The text without core's wrapping, which names neither the backend nor the setting."""
+    """What went wrong, with the names of settings, which core does not know."""
+    large, connecting = _TOO_LARGE.fullmatch(text), _LAST_ERROR.fullmatch(text)
     if text == "Deadline Exceeded":
         return "no reply before the deadline"
-    found = _WRAPPED.fullmatch(text) or _LAST_ERROR.fullmatch(text)
-    text = found[1] if found else text
-    large = _TOO_LARGE.fullmatch(text)
     if large:
         size = large[1] or f"more than {limits.message}"
         return f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)"
     if text.startswith("received metadata size"):
         return f"reply has more than {limits.headers} bytes of metadata (limits.headers)"
+    text = connecting[1] if connecting else text
     return text[:1].lower() + text[1:]

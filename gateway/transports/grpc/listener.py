@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import logging
-import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -145,10 +144,10 @@ def _is_running(server: Any) -> bool:
 def _why_not_bound(address: Address) -> OSError:
     """grpc does not tell: the system is asked instead."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    try:
-        socket.create_server((address.host, address.port), family=family).close()
-    except socket.gaierror as error:
-        return error
-    except OSError as error:
-        return OSError(error.errno, os.strerror(error.errno or 0).lower())
-    return OSError(errno.EADDRNOTAVAIL, "gRPC cannot bind it, and does not tell why")
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError as error:
+            return error
+    return OSError(errno.EADDRNOTAVAIL, "gRPC does not tell why")
