@@ -47,6 +47,26 @@ def tensor(name: str, datatype: str, *dimensions: int, contents: bytes = b"", mo
     return field(5, content + (field(5, contents) if contents else b""))
 
 
+def large(datatype: str, elements: int, contents: bytes) -> bytes:
+    """A request whose only input has these contents, of any size."""
+    size = len(contents)
+    head = field(1, "x") + field(2, datatype) + b"\x18" + varint(elements)
+    content = head + b"\x2a" + varint(size) + contents
+    return b"\x2a" + varint(len(content)) + content
+
+
+def varint(number: int) -> bytes:
+    octets = b""
+    while number > 127:
+        octets += bytes((number % 128 + 128,))
+        number //= 128
+    return octets + bytes((number,))
+
+
+def packed(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2,)) + varint(len(content)) + content
+
+
 def message(body: bytes, method: str = INFER, **changes: Any) -> Message:
     asked = Message(path=method, pattern=method, parts=(body,), headers=Headers(((b"x-tenant", b"t"),)))
     for key, changed in changes.items():

@@ -14,6 +14,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -90,7 +91,7 @@ def infers(client, model):
         "empty": ("FP64", np.zeros(0)),
     }
     for name, (datatype, array) in arrays.items():
-        yield name, lambda d=datatype, a=array.reshape(-1): client.infer(model(d), [tensor("INPUT0", d, a)])
+        yield name, partial(client.infer, model(datatype), [tensor("INPUT0", datatype, array.reshape(-1))])
     yield (
         "parameters",
         lambda: client.infer(
