@@ -67,7 +67,7 @@ def read_inference(body: Buffer, form: Form) -> Inference:
 
 def _is_typed(tensor: Protobuf) -> bool:
     # MLServer sets an empty `contents` beside the raw ones of its replies
-    return tensor.HasField("contents") and tensor.contents.ByteSize() > 0
+    return bool(tensor.HasField("contents") and tensor.contents.ByteSize())
 
 
 def _cut_inference(body: Buffer, form: Form) -> Inference:

@@ -81,7 +81,7 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
     check_size(shape, datatype, limit, what)
     elements = prod(shape)
     if datatype is Datatype.BYTES:
-        raw, found = _strings(bytes(contents), elements, what)
+        raw, found = _strings(contents, elements, what)
         _check_count(found, elements, datatype, shape, what)
         return raw
     pieces = _pieces(contents, datatype, elements, what)
@@ -94,16 +94,19 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
     return _integers(octets, datatype, elements, what)
 
 
-def _strings(contents: bytes, elements: int, what: str) -> tuple[bytearray, int]:
+def _strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
     """The raw form of `bytes_contents`, at most one more than `elements` of them; and how many there are."""
     raw, at, end, found = bytearray(), 0, len(contents), 0
+    octets = b"".join((contents, b"\x00"))  # one more, so that there is a length to read behind the last key
     while at < end and found <= elements:
-        if contents[at] != _BYTES_KEY:
-            _refuse_field(contents[at:], what)
-        size, start = read_varint(contents, at + 1)
+        if octets[at] != _BYTES_KEY:
+            _refuse_field(octets[at:end], what)
+        size, start = octets[at + 1], at + 2
+        if size > 0x7F:
+            size, start = read_varint(octets, at + 1)
         at = start + size
         raw += _LENGTH.pack(size)
-        raw += contents[start:at]
+        raw += octets[start:at]
         found += 1
     if at > end:
         raise DecodeError(f"{what}: element {found - 1} of bytes_contents reaches past the end of the message")

@@ -83,7 +83,7 @@ def test_refuses_what_does_not_fit(datatype: str, shape: tuple[int, ...], conten
         one_input(datatype, *shape, contents=contents)
 
 
-N = 3 * 2**20 + 5  # three blocks and a bit, in numbers of one to five bytes
+N = 500_000  # two blocks, in numbers of one to five bytes
 
 
 def test_large_integers_are_read_block_by_block() -> None:
@@ -130,7 +130,7 @@ def test_damaged_large_contents(contents: bytes, told: str) -> None:
     [
         (field(8, b"") * (2**17 + 1), "131073 elements in contents"),
         (field(8, b"") * (2**17 - 1) + b"\x42\x05abc", "element 131071 of bytes_contents reaches past the end"),
-        (field(8, b"") * (2**17 - 1) + b"\x42\x80", "no whole number"),
+        (field(8, b"") * (2**17 - 1) + b"\x42\x80", "element 131071 of bytes_contents reaches past"),
         (field(8, b"") * (2**17 - 1) + b"\x40\x01", "bytes_contents of contents has wire type 0"),
         (field(8, b"") * (2**17 - 1) + b"\xc2\x00\x00", "longer than it need be"),
         (field(8, b"") * (2**17 - 1) + field(7, bytes(8)), "fp64_contents of contents is set"),
