@@ -38,7 +38,8 @@ def encode_stream(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_end(request: Request) -> Message | None:
-    """What follows the last response of `request`, none of which was an error: the empty final one, if it is wanted."""
+    """The empty final response, if it is wanted, behind the last one of `request`; not behind an error, which is the
+    last of its request's itself."""
     if not _wants_empty_final(request):
         return None
     final = write_head(request)
@@ -60,6 +61,9 @@ def encode_stream_error(error: GatewayError, request: Request | None, text: str)
     """An error inside the stream, which goes on: the text, and the request's id to tell whose it is."""
     told = ModelInferResponse(id=request.id if request else None)
     told.parameters[_REASON].string_param = error.reason.value
+    if request and _wants_empty_final(request):
+        # Triton has no rule: it answers a refused request with the error alone, a failing model's with more
+        told.parameters[FINAL].bool_param = True
     return Message(
         parts=(
             ModelStreamInferResponse(error_message=text or error.reason.value, infer_response=told).SerializeToString(),

@@ -37,7 +37,7 @@ REPLY = Form("output", schema.ModelInferResponse, schema.InferOutputTensor, "out
 _TENSORS, _CONTENTS = 5, 5
 """The numbers of `inputs` and `outputs`, and of a tensor's `contents`."""
 
-_SMALL = 2**16
+_SMALL = 2**17
 """Bytes. Up to here upb reads the whole in 3 us, and its copies are nothing; cutting costs 14."""
 
 
@@ -52,37 +52,35 @@ class Inference:
 
 
 def read_inference(body: Buffer, form: Form) -> Inference:
-    """The parts of `body`; of a large one, tensor data is left where it lies.
+    """The parts of `body`. Typed contents, and tensor data of a large message, are left where they lie.
 
     Raises:
         DecodeError: not a message of `form`.
     """
-    return _read_whole(body, form) if len(body) <= _SMALL else _read_large(body, form)
+    if len(body) <= _SMALL:
+        message = parse(form.message, body)
+        tensors = getattr(message, form.tensors)
+        if not any(map(_is_typed, tensors)):
+            return Inference(message, [(each, b"") for each in tensors], getattr(message, form.raw))
+    return _cut_inference(body, form)
 
 
-def _read_whole(body: Buffer, form: Form) -> Inference:
-    message = parse(form.message, body)
-    return Inference(
-        message,
-        [
-            (each, each.contents.SerializeToString() if each.HasField("contents") else b"")
-            for each in getattr(message, form.tensors)
-        ],
-        getattr(message, form.raw),
-    )
+def _is_typed(tensor: Protobuf) -> bool:
+    # MLServer sets an empty `contents` beside the raw ones of its replies
+    return bool(tensor.HasField("contents") and tensor.contents.ByteSize())
 
 
-def _read_large(body: Buffer, form: Form) -> Inference:
+def _cut_inference(body: Buffer, form: Form) -> Inference:
     allowance = Allowance()
     rest, taken = cut(memoryview(body), (_TENSORS, form.raw_number), allowance)
     return Inference(
         parse(form.message, rest),
-        [_read_large_tensor(view, form, allowance) for number, view in taken if number == _TENSORS],
+        [_cut_tensor(view, form, allowance) for number, view in taken if number == _TENSORS],
         [view for number, view in taken if number == form.raw_number],
     )
 
 
-def _read_large_tensor(tensor: memoryview, form: Form, allowance: Allowance) -> tuple[Protobuf, Buffer]:
+def _cut_tensor(tensor: memoryview, form: Form, allowance: Allowance) -> tuple[Protobuf, Buffer]:
     rest, taken = cut(tensor, (_CONTENTS,), allowance)
     # a message that comes in pieces is their concatenation
     contents = taken[0][1] if len(taken) == 1 else b"".join(view for _, view in taken)
@@ -125,7 +123,6 @@ def _read_parameters(given: Protobuf, form: Form, what: str) -> dict[str, Parame
 
 
 def _raw(inference: Inference, position: int, form: Form, what: str) -> Buffer:
-    # MLServer sets an empty `contents` beside the raw ones of its replies
     if len(inference.tensors[position][1]):
         raise DecodeError(f"{what} has contents beside {form.raw}; a message holds one form or the other")
     if position >= len(inference.raw):

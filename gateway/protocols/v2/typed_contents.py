@@ -5,17 +5,28 @@ on their way through Python's floats.
 """
 
 from math import prod
+from struct import Struct
 from typing import Any
 
 import numpy as np
 
-from gateway.core import bytes_elements
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Shape
 from gateway.protocols.v2.raw_tensors import check_size
-from gateway.protocols.v2.wire import I32, I64, LENGTH, VARINT, Octets, Varints, fields, read_varints
+from gateway.protocols.v2.wire import (
+    I32,
+    I64,
+    LENGTH,
+    VARINT,
+    Field,
+    Octets,
+    Varints,
+    fields,
+    read_varint,
+    read_varints,
+)
 
 _BOOL, _INT, _INT64, _UINT, _UINT64, _FP32, _FP64, _BYTES = range(1, 9)
 
@@ -49,6 +60,9 @@ _NUMBERS = {
 _SINGLE = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
 """The wire type of one element that is not packed; VARINT for the rest."""
 
+_BYTES_KEY = _BYTES << 3 | LENGTH
+_LENGTH = Struct("<I")
+
 _MAX_UNPACKED = 100_000
 """Numbers that are not packed cost a microsecond each; every version 3 writer packs them."""
 
@@ -66,10 +80,11 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
     """
     check_size(shape, datatype, limit, what)
     elements = prod(shape)
-    pieces = _pieces(contents, datatype, elements, what)
     if datatype is Datatype.BYTES:
-        _check_count(len(pieces), elements, datatype, shape, what)
-        return bytes_elements.pack(map(bytes, pieces))
+        raw, found = _strings(contents, elements, what)
+        _check_count(found, elements, datatype, shape, what)
+        return raw
+    pieces = _pieces(contents, datatype, elements, what)
     packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if datatype.kind is Kind.FLOAT:
         _check_count(len(packed) / datatype.size, elements, datatype, shape, what)
@@ -79,27 +94,52 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
     return _integers(octets, datatype, elements, what)
 
 
+def _strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
+    """The raw form of `bytes_contents`, at most one more than `elements` of them; and how many there are."""
+    raw, at, end, found = bytearray(), 0, len(contents), 0
+    octets = b"".join((contents, b"\x00"))  # one more, so that there is a length to read behind the last key
+    while at < end and found <= elements:
+        if octets[at] != _BYTES_KEY:
+            _refuse_field(octets[at:end], what)
+        size, start = octets[at + 1], at + 2
+        if size > 0x7F:
+            size, start = read_varint(octets, at + 1)
+        at = start + size
+        raw += _LENGTH.pack(size)
+        raw += octets[start:at]
+        found += 1
+    if at > end:
+        raise DecodeError(f"{what}: element {found - 1} of bytes_contents reaches past the end of the message")
+    return raw, found
+
+
+def _refuse_field(contents: bytes, what: str) -> None:
+    _check_field(next(fields(contents)), Datatype.BYTES, what)
+    raise DecodeError(f"{what}: a key of contents is longer than it need be")
+
+
 def _pieces(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
     """The values of the datatype's field: one that is packed, or many that are single."""
     view, pieces = memoryview(contents), []
-    most = elements if datatype is Datatype.BYTES else min(elements, _MAX_UNPACKED)
-    for number, wire_type, _, value, end in fields(contents):
-        _check_field(number, wire_type, datatype, what)
-        pieces.append(view[value:end])
+    most = min(elements, _MAX_UNPACKED)
+    for field in fields(contents):
+        _check_field(field, datatype, what)
+        pieces.append(view[field.value : field.end])
         if len(pieces) > most:
-            raise DecodeError(f"{what}: {_NAMES[number]} has more than {most} elements that are not packed")
+            raise DecodeError(f"{what}: {_NAMES[field.number]} has more than {most} elements that are not packed")
     return pieces
 
 
-def _check_field(number: int, wire_type: int, datatype: Datatype, what: str) -> None:
+def _check_field(field: Field, datatype: Datatype, what: str) -> None:
+    number = field.number
     expected = _NUMBERS.get(datatype)
     if expected is None:
         raise DecodeError(f"{what}: {datatype} has no typed contents; send it in raw contents")
     if number != expected:
         name = _NAMES.get(number, f"field {number}")
         raise DecodeError(f"{what}: {name} of contents is set, but {datatype} takes {_NAMES[expected]}")
-    if wire_type not in (LENGTH, _SINGLE.get(number, VARINT)):
-        raise DecodeError(f"{what}: {_NAMES[number]} of contents has wire type {wire_type}")
+    if field.wire_type not in (LENGTH, _SINGLE.get(number, VARINT)):
+        raise DecodeError(f"{what}: {_NAMES[number]} of contents has wire type {field.wire_type}")
 
 
 def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, what: str) -> None:

@@ -38,7 +38,7 @@ def fields(message: Buffer) -> Iterator[Field]:
     at, end = 0, len(message)
     while at < end:
         start = at
-        key, at = _read_varint(message, at)
+        key, at = read_varint(message, at)
         value, at = _value(message, key & 7, at)
         if at > end or key < 8:
             raise DecodeError(f"a protobuf message has no whole field at byte {start} of {end}")
@@ -48,22 +48,23 @@ def fields(message: Buffer) -> Iterator[Field]:
 def _value(message: Buffer, wire_type: int, at: int) -> tuple[int, int]:
     """Where the value of the field whose key ends at `at` starts and ends."""
     if wire_type == LENGTH:
-        size, value = _read_varint(message, at)
+        size, value = read_varint(message, at)
         return value, value + size
     if wire_type == VARINT:
-        return at, _read_varint(message, at)[1]
+        return at, read_varint(message, at)[1]
     if wire_type in _FIXED:
         return at, at + _FIXED[wire_type]
     raise DecodeError(f"a protobuf message has wire type {wire_type} at byte {at}")
 
 
-def _read_varint(message: Buffer, at: int) -> tuple[int, int]:
+def read_varint(message: Buffer, at: int) -> tuple[int, int]:
+    """The varint at `at`, and where it ends. Raises DecodeError for one that is cut short or longer than 10 bytes."""
     number = shift = 0
     for place in range(at, min(at + _MAX_VARINT, len(message))):
         octet = message[place]
-        number |= (octet & 0x7F) << shift
         if octet < 0x80:
-            return number, place + 1
+            return number | octet << shift, place + 1
+        number |= (octet & 0x7F) << shift
         shift += 7
     raise DecodeError(f"a protobuf message has no whole number at byte {at}")
 
