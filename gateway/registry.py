@@ -13,7 +13,7 @@ import gateway.protocols
 import gateway.transports
 from gateway.config import catalog
 from gateway.core.protocol import Protocol
-from gateway.core.transport import Handler
+from gateway.core.transport import Handler, StreamHandler
 
 
 class Policy(catalog.Policy, typing.Protocol):
@@ -21,6 +21,9 @@ class Policy(catalog.Policy, typing.Protocol):
 
     def wrap(self, handler: Handler, settings: Any) -> Handler:
         """A Handler that does what the policy is for around `handler`."""
+
+    def wrap_stream(self, handler: StreamHandler, settings: Any) -> StreamHandler:
+        """The same around a StreamHandler."""
 
 
 @cache

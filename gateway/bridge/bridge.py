@@ -1,13 +1,14 @@
 """The Handler between a route and its backend, built once for each client protocol that the route serves."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 
-from gateway.bridge import names, outputs
+from gateway.bridge import names, outputs, streams
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.declared import Declared
 from gateway.bridge.inputs import Fitted, fit_inputs
 from gateway.bridge.metadata import Metadata
-from gateway.bridge.points import point_by_point
+from gateway.bridge.points import none_asked, point_by_point
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
@@ -60,6 +61,28 @@ class Bridge:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._upstream.name!r}")
         return await handle(request)
 
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses to a client that takes any number; one where the backend's protocol has no streams.
+
+        Raises:
+            DecodeError, GatewayError: as a call does; also after some responses.
+        """
+        key = self._addressing.key(request)
+        if self._opaque:
+            asked, fitted, signature = self._addressing.asked(request, key), None, None
+        else:
+            signature = await self._declared.model(key)
+            asked, fitted = self._fit(request, key, signature, self._settings)
+            if self._upstream.traits.points:
+                yield await self._fitted(request, key, signature, self._settings)
+                return
+        async with aclosing(self._upstream.stream(asked)) as responses:
+            async for response in responses:
+                if fitted is None or signature is None:
+                    yield _reply(response, request)
+                else:
+                    yield self._unfit(response, request, asked, fitted, signature, self._settings)
+
     def companion(self, operation: Operation) -> Handler:
         """The Handler of requests that name the model `M.gradient` and mean the derivative of `M`."""
         suffix = f".{operation.value}"
@@ -82,10 +105,19 @@ class Bridge:
         return handle
 
     async def _infer(self, request: Request) -> Response:
+        if self._settings.stream != "error" and self._upstream.responses is not None:
+            return await self._reduced(request)
         key = self._addressing.key(request)
         if self._opaque:
             return _reply(await self._upstream.infer(self._addressing.asked(request, key)), request)
         return await self._fitted(request, key, await self._declared.model(key), self._settings)
+
+    async def _reduced(self, request: Request) -> Response:
+        name = self._upstream.name
+        async with aclosing(self.stream(request)) as responses:
+            if self._settings.stream == "last":
+                return await streams.last(responses, name)
+            return await streams.collect(responses, name, self._upstream.limits.message)
 
     async def _derive(self, request: Request) -> Response:
         key = self._addressing.key(request)
@@ -100,24 +132,44 @@ class Bridge:
         return await self._fitted(asked, companion, signature, self._of_derivatives)
 
     async def _fitted(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> Response:
-        client, upstream = self._client, self._upstream
-        fitted = fit_inputs(request.inputs, signature, settings, client.traits)
+        asked, fitted = self._fit(request, key, signature, settings)
+        try:
+            response = await self._ask(asked, fitted, signature)
+        except DecodeError as error:
+            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
+        return self._unfit(response, request, asked, fitted, signature, settings)
+
+    def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
+        """What to ask the backend."""
+        upstream = self._upstream
+        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits)
         wanted = names.requested(request.outputs, signature, settings)
-        # A one-point backend gives all its outputs, whatever is asked for.
         asked = replace(
             request,
             model=key[0],
             version=key[1],
             inputs=outputs.carried(fitted.inputs, upstream.protocol, upstream.traits),
-            outputs=() if upstream.traits.points else wanted,
+            outputs=none_asked(request.outputs, upstream.protocol) if upstream.traits.points else wanted,
             translate=settings.translate,
         )
+        return asked, fitted
+
+    def _unfit(
+        self,
+        response: Response,
+        request: Request,
+        asked: Request,
+        fitted: Fitted,
+        signature: Signature,
+        settings: RouteSettings,
+    ) -> Response:
+        """What to answer the client."""
+        client = self._client
         try:
-            response = await self._ask(asked, fitted, signature)
             results = outputs.fit_outputs(response.outputs, asked.outputs, signature, fitted, settings, client.traits)
             chosen = names.for_client(results, request.outputs, settings)
         except DecodeError as error:
-            raise invalid_output(f"backend {upstream.name!r}: {error}") from error
+            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
         return _reply(response, request, outputs.carried(chosen, client.name, client.traits))
 
     async def _ask(self, asked: Request, fitted: Fitted, signature: Signature) -> Response:

@@ -67,7 +67,7 @@ class Declared:
         if self._upstream.traits.derivatives:
             return claimed
         offered = [each for each in DERIVATIVES if await self._has(self._addressing.companion(key, each))]
-        return frozenset({Operation.INFER, *offered})
+        return claimed & {Operation.INFER} | {*offered}
 
     async def _has(self, companion: Key) -> bool:
         try:

@@ -96,6 +96,24 @@ def stack(rows: Sequence[Tensor]) -> Tensor:
     return replace(first, shape=(len(rows), *first.shape), data=data)
 
 
+def concatenate(pieces: Sequence[Tensor]) -> Tensor:
+    """Tensors that differ at most in their first dimension as one, end to end.
+
+    Raises:
+        DecodeError: another name, datatype or further dimension than the first, or no dimension at all.
+    """
+    first = pieces[0]
+    for piece in pieces:
+        if not piece.shape:
+            raise DecodeError(f"output {piece.name!r} has no dimension to concatenate on")
+        alike = (piece.name, piece.datatype, piece.shape[1:]) == (first.name, first.datatype, first.shape[1:])
+        if not alike:
+            text = f"output {piece.name!r} is {piece.datatype} {list(piece.shape)}"
+            raise DecodeError(f"{text} in one response and {first.datatype} {list(first.shape)} in the first")
+    shape = (sum(piece.shape[0] for piece in pieces), *first.shape[1:])
+    return replace(first, shape=shape, data=b"".join(piece.data for piece in pieces))
+
+
 def empty(spec: TensorSpec) -> Tensor:
     """A batch of no rows; free dimensions are 0."""
     return Tensor(spec.name, spec.datatype, (0, *(max(size, 0) for size in spec.shape[1:])), b"")

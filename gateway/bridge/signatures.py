@@ -132,7 +132,13 @@ def of_derivative(base: Signature, operation: Operation) -> Signature:
         return TensorSpec(name, Datatype.INT64 if name in INDEX_TENSORS else Datatype.FP64, (*batch, sizes[name]))
 
     extras = map(vector, DERIVATIVES[operation])
-    return replace(base, inputs=(*base.inputs, *extras), outputs=(vector(COMPANION_OUTPUT),))
+    return replace(
+        base,
+        inputs=(*base.inputs, *extras),
+        outputs=(vector(COMPANION_OUTPUT),),
+        # The model may claim its derivatives alone; a companion is inferred.
+        operations=frozenset({Operation.INFER}),
+    )
 
 
 def _common(specs: Iterable[TensorSpec]) -> int:

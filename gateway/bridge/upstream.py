@@ -1,11 +1,15 @@
 """The backend as the bridge sees it."""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
 from gateway.bridge.signatures import Signatures
 from gateway.core.errors import GatewayError, Status
-from gateway.core.protocol import Traits
-from gateway.core.transport import Handler
+from gateway.core.operations import Operation
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, Traits
+from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Request, Response, Signature
-from gateway.core.values import value
+from gateway.core.values import replace, value
 
 
 @value
@@ -19,6 +23,24 @@ class Upstream:
     handler: Handler
     signatures: Signatures
     window: int
+    responses: StreamHandler | None = None
+    """The backend's stream of responses to one request, where its protocol has streams."""
+    limits: Limits = DEFAULT_LIMITS
+
+    async def stream(self, asked: Request) -> AsyncGenerator[Response, None]:
+        """The backend's responses; its one where its protocol, or the server (KServe's), has no streams."""
+        if self.responses is not None:
+            begun = False
+            try:
+                async with aclosing(self.responses(replace(asked, operation=Operation.STREAM))) as responses:
+                    async for response in responses:
+                        begun = True
+                        yield response
+                return
+            except GatewayError as error:
+                if begun or error.status is not Status.UNIMPLEMENTED:
+                    raise
+        yield await self.infer(replace(asked, operation=Operation.INFER))
 
     async def infer(self, asked: Request) -> Response:
         """The backend's answer. What is known of the model is forgotten if the backend does not know it, or takes

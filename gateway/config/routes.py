@@ -102,6 +102,9 @@ class TranslateConfig(Keys):
     on."""
     max_rows: Size = 4096
     """Rows of one batch towards a backend that takes one point per call."""
+    stream: Literal["error", "last", "collect"] = "error"
+    """What a client that wants one response gets of a model that streams several: the backend's error, the last one, or
+    all of them concatenated on axis 0."""
     rename: RenameConfig = Field(default_factory=RenameConfig)
     """Tensors whose names differ."""
     constants: tuple[Constant, ...] = ()

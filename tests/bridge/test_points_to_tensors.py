@@ -1,5 +1,6 @@
 """A one-point client (UM-Bridge) in front of a tensor backend (V2)."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -289,6 +290,14 @@ async def test_the_operations_are_the_companions_that_there_are(absence: Gateway
     backend = Backend({"m": MODEL, "m.gradient": companion, "m.apply_jacobian": absence})
     described = await describe(bridge(POINTS, TENSORS, backend), part="ModelInfo")
     assert described.operations == {Operation.INFER, GRADIENT}
+
+
+async def test_a_model_may_have_companions_alone() -> None:
+    """As another gateway tells of a UM-Bridge model that claims no Evaluate."""
+    companion = signature(spec("x", -1, 2), gives=(spec("output", -1, 2),))
+    backend = Backend({"m": replace(MODEL, operations=frozenset()), "m.gradient": companion})
+    described = await describe(bridge(POINTS, TENSORS, backend), part="ModelInfo")
+    assert described.operations == {GRADIENT}
 
 
 async def test_sizes_do_not_ask_for_companions() -> None:

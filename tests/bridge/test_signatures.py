@@ -121,10 +121,11 @@ async def test_what_was_dropped_on_its_way_is_not_remembered(signatures: Signatu
     new = asyncio.ensure_future(signatures.get(KEY))
     await settle()
     newer = signature(gives=(spec("y", 2),))
-    backend.answers[1].set_result(newer)
-    assert await new is newer
     backend.answers[0].set_result(MODEL)
     assert await old is MODEL
+    assert signatures.kept(KEY) is None
+    backend.answers[1].set_result(newer)
+    assert await new is newer
     assert signatures.kept(KEY) is newer
 
 

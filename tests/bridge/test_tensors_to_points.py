@@ -1,6 +1,7 @@
 """A tensor client (V2) in front of a one-point backend (UM-Bridge)."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,16 @@ async def test_one_point_goes_out_and_comes_back_without_a_batch() -> None:
     assert [(each.name, each.shape) for each in backend.calls[0].inputs] == [("input0", (2,))]
     assert shown(response.outputs) == [("output0", "FP64", [1.0, 2.0, 3.0])]
     assert (response.model, response.id) == ("m", "7")
+
+
+async def test_a_parameter_of_an_output_is_refused_where_the_backend_cannot_hear_of_it() -> None:
+    backend = Backend({"m": MODEL}, triple)
+    wanted = (RequestedOutput("y", {"classification": 1}),)
+    renamed = front(backend, RouteSettings(rename=Renames(outputs=(("y", "output0"),))))
+    with pytest.raises(GatewayError, match="'classification' of output 'y' has no place in points") as caught:
+        await call(renamed, infer(named("input0", [1.0, 2.0]), outputs=wanted))
+    assert caught.value.reason is Reason.INVALID_INPUT
+    assert backend.calls == []
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 5])
@@ -393,6 +404,12 @@ async def test_a_companion_tells_its_tensors_if_the_model_claims_it() -> None:
     with pytest.raises(GatewayError, match="model 'm' does not claim apply_hessian") as failed:
         await describe(companion(backend, Operation.APPLY_HESSIAN), "m.apply_hessian")
     assert failed.value.status is Status.UNIMPLEMENTED
+
+
+async def test_a_companion_is_inferred_also_where_its_model_is_not() -> None:
+    backend = Backend({"m": replace(MODEL, operations=frozenset({GRADIENT}))})
+    assert (await describe(front(backend), "m")).operations == {GRADIENT}
+    assert (await describe(companion(backend), "m.gradient")).operations == {Operation.INFER}
 
 
 async def test_a_companion_is_ready_if_the_model_claims_it_and_is() -> None:

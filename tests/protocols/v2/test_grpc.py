@@ -5,11 +5,10 @@ import subprocess
 import sys
 import tracemalloc
 from contextlib import suppress
-from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
@@ -19,7 +18,6 @@ from gateway.core.protocol import Target
 from gateway.core.types import Request, Response, Tensor
 from tests.protocols.v2.grpc_wire import (
     AS_IS,
-    INFER,
     KSERVE,
     LISTENER,
     MLSERVER,
@@ -135,6 +133,7 @@ def raw_tensor(position: int, datatype: Datatype, shape: list[int], seed: int, *
     return Tensor(f"t{position}", datatype, dimensions, data)
 
 
+@settings(deadline=None, max_examples=50)  # large ones take their time
 @given(tensors, st.sampled_from([1, 1, 20000]), st.sampled_from([TARGET, MLSERVER, KSERVE]))
 def test_every_datatype_and_shape_survives_both_ways(given: Any, copies: int, target: Target) -> None:
     sent = tuple(raw_tensor(position, *each, copies=copies) for position, each in enumerate(given))
@@ -147,43 +146,47 @@ def test_every_datatype_and_shape_survives_both_ways(given: Any, copies: int, ta
         assert decode(told, got).outputs == sent
 
 
-BODIES = [
-    (method, bytes.fromhex(each))
-    for recorded in RECORDED.values()
-    for conversation in recorded.values()
-    for method, side in ((conversation["method"], "requests"), ("", "replies"))
-    for each in conversation[side]
-]
-ASKED = (Request(Operation.INFER, "m"), Request(Operation.STREAM, "m"), Request(Operation.METADATA, "m"))
+BODIES = sorted(
+    {
+        bytes.fromhex(each)
+        for recorded in RECORDED.values()
+        for conversation in recorded.values()
+        for each in (*conversation["requests"], *conversation["replies"])
+    }
+)
 
 
-def read(method: str, body: bytes) -> None:
+ASKED = (
+    (Request(Operation.INFER, "m"), TRITON),
+    (Request(Operation.STREAM, "m"), TRITON),
+    (Request(Operation.METADATA, "m"), TRITON),
+)
+
+
+def read(body: bytes) -> None:
     """Both sides read `body`; nothing but the two errors of the contract may come out."""
     with suppress(DecodeError, GatewayError):
-        V2_GRPC.decode_request(message(body, method or INFER), LISTENER)
-    for request, target in product(ASKED, (TRITON, MLSERVER)):
+        V2_GRPC.decode_request(message(body), LISTENER)
+    for request, target in ASKED:
         with suppress(DecodeError, GatewayError):
             V2_GRPC.decode_response(reply(body), request, target)
 
 
-@pytest.mark.parametrize(("server", "name"), CONVERSATIONS)
-def test_cut_at_every_length(server: str, name: str) -> None:
-    method, requests, replies = exchanged(server, name)
-    for body in (*requests, *(bytes(each.body) for each in replies)):
+def test_cut_at_every_length() -> None:
+    for body in BODIES:
         for end in range(len(body)):
-            read(method, body[:end])
+            read(body[:end])
 
 
-@pytest.mark.parametrize("large", [False, True])
-def test_bits_flipped_at_random(large: bool) -> None:
+@pytest.mark.parametrize(("padding", "times"), [(b"", 20), (b"\x7a\x80\x80\x10" + bytes(2**18), 2)])
+def test_bits_flipped_at_random(padding: bytes, times: int) -> None:
+    """The padding, a field that nobody knows, makes of a message one that is cut and not parsed whole."""
     source = random.Random(7)
-    for method, body in BODIES:
-        padding = b"\x7a\x80\x80\x10" + bytes(2**18) if large else b""
-        for _ in range(2 if large else 30):
-            damaged = bytearray(body)
-            for _ in range(source.randint(1, 3) if body else 0):
-                damaged[source.randrange(len(body))] ^= 1 << source.randrange(8)
-            read(method, bytes(damaged) + padding)
+    for body in BODIES * times:
+        damaged = bytearray(body)
+        for _ in range(source.randint(1, 3) if body else 0):
+            damaged[source.randrange(len(body))] ^= 1 << source.randrange(8)
+        read(bytes(damaged) + padding)
 
 
 def repeated(piece: bytes) -> bytes:

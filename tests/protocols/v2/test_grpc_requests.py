@@ -82,6 +82,12 @@ def test_timeout_is_in_microseconds_and_the_earlier_deadline_holds(
     assert request.parameters == {}
 
 
+def test_the_binary_extensions_parameters_mean_nothing_here() -> None:
+    output = field(6, field(1, "y") + parameter(2, "binary_data", field(1, 1)))
+    request = infer(tensor("x", "INT8", 0, more=parameter(4, "binary_data_size", field(2, 0))) + output)
+    assert (request.inputs[0].parameters, request.outputs[0].parameters) == ({}, {})
+
+
 def test_what_is_meant_for_the_server_goes_no_further() -> None:
     consumed = ("priority", "binary_data_output", "triton_enable_empty_final_response")
     body = b"".join(parameter(4, key, field(1, 1)) for key in consumed) + parameter(4, "other", field(1, 0))

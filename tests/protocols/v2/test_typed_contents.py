@@ -47,6 +47,17 @@ def test_a_string_whose_length_takes_two_bytes() -> None:
     assert values(tensor) == [b"x" * 128]
 
 
+def test_contents_in_pieces_are_their_concatenation() -> None:
+    entry = field(1, "x") + field(2, "INT8") + field(3, b"\x02") + field(5, field(2, 5)) + field(5, field(2, 6))
+    (tensor,) = infer(field(5, entry)).inputs
+    assert values(tensor) == [5, 6]
+
+
+def test_strings_beyond_the_shape_are_not_even_read() -> None:
+    with pytest.raises(DecodeError, match="2 elements in contents"):
+        infer(large("BYTES", 1, field(8, b"") * 1000))
+
+
 def test_floats_that_are_no_whole_number_of_elements() -> None:
     with pytest.raises(DecodeError, match=r"32768.9 elements in contents"):
         infer(large("FP64", 2**15, packed(7, bytes(2**18 + 7))))
