@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.core.address import Address
 from gateway.core.protocol import ListenerSettings, Protocol
-from gateway.core.transport import Exchange, Refuse
+from gateway.core.transport import Exchanges
 from gateway.core.values import replace
 from gateway.transports.tcp.connection import Connection, Site
 from gateway.transports.tcp.reader import SCRATCH_BYTES
@@ -38,8 +38,7 @@ class TcpListener:
         self,
         settings: ListenerSettings,
         protocols: Sequence[tuple[Protocol, str]],
-        exchange: Exchange,
-        refuse: Refuse,
+        exchanges: Exchanges,
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
@@ -51,8 +50,8 @@ class TcpListener:
             protocol,
             settings.limits,
             timeouts,
-            exchange,
-            refuse,
+            exchanges.exchange,
+            exchanges.refuse,
             memoryview(bytearray(SCRATCH_BYTES)),
             1 if protocol.framing.tag is None else AT_ONCE,
             self._connections,

@@ -14,11 +14,11 @@ from tests.transports.tcp.toy import (
     HEADER,
     ORDERED,
     connected,
+    exchanges,
     listening,
     packet,
     read_all,
     read_packet,
-    refuse,
     say_back,
     toy,
     within_bound,
@@ -64,7 +64,7 @@ async def test_a_taken_address_is_an_os_error() -> None:
         assert listener.address.startswith("tcp://127.0.0.1:")
         taken = Address("127.0.0.1", int(listener.address.rpartition(":")[2]))
         with pytest.raises(OSError, match="address already in use"):
-            await TcpListener(ListenerSettings(), [(toy(ORDERED), "")], say_back, refuse).start(taken)
+            await TcpListener(ListenerSettings(), [(toy(ORDERED), "")], exchanges()).start(taken)
 
 
 async def test_connections_are_probed_so_that_a_vanished_host_is_noticed() -> None:
@@ -147,5 +147,5 @@ async def test_clients_of_a_unix_socket_have_no_address(tmp_path: Path) -> None:
 def test_one_protocol_with_a_framing_is_what_it_takes() -> None:
     no_framing = toy(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="toy has no framing"):
-        TcpListener(ListenerSettings(), [(no_framing, "")], say_back, refuse)
+        TcpListener(ListenerSettings(), [(no_framing, "")], exchanges())
     assert HEADER.size == 9

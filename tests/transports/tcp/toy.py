@@ -12,7 +12,7 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol
-from gateway.core.transport import Exchange
+from gateway.core.transport import Exchange, Exchanges
 from gateway.core.types import Buffer, Message, Request
 from gateway.transports.tcp.connector import TcpConnector
 from gateway.transports.tcp.listener import TcpListener
@@ -80,6 +80,10 @@ def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message
     return protocol.encode_error(error, None, message)
 
 
+def exchanges(exchange: Exchange = say_back) -> Exchanges:
+    return Exchanges(exchange, unused, refuse)
+
+
 @asynccontextmanager
 async def listening(
     exchange: Exchange = say_back,
@@ -91,7 +95,7 @@ async def listening(
 ) -> AsyncIterator[TcpListener]:
     """A listener on a free port of the loopback, or at `address`."""
     listener = TcpListener(
-        ListenerSettings(limits=limits), [(toy(framing), "")], exchange, refuse, timeouts=timeouts or Timeouts()
+        ListenerSettings(limits=limits), [(toy(framing), "")], exchanges(exchange), timeouts=timeouts or Timeouts()
     )
     await listener.start(address or Address("127.0.0.1", scheme="tcp"))
     try:
