@@ -40,6 +40,9 @@ class Examples:
         Raises:
             DecodeError: an unknown type, or several in one column; says which of `what` it is.
         """
+        if count == 1:
+            yield _form(self.forms, f"{what} 0"), self.contents
+            return
         for at in range(count):
             yield _form(self.forms[at::count], f"{what} {at}"), self.contents[at::count]
 
