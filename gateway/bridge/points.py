@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from gateway.bridge import datatypes, outputs, rows, shapes
 from gateway.bridge.inputs import Fitted
 from gateway.bridge.settings import RouteSettings
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
 from gateway.core.values import replace
@@ -100,7 +100,7 @@ def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
     found = {row.datatype for row in column}
     if len(found) == 1:
         return list(column)
-    if not all(row.untyped for row in column):
+    if not found <= NUMBERS or not all(row.untyped for row in column):
         raise DecodeError(f"output {column[0].name!r} is {' and '.join(sorted(found))} in different rows")
     common = Datatype.FP64 if Datatype.FP64 in found else Datatype.UINT64
     return [

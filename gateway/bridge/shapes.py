@@ -89,7 +89,7 @@ def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 def of_scalars(tensor: Tensor, wanted: Shape) -> Shape:
     """The tensor's shape; with a dimension of 1 at its end where that is what is wanted, and its wire does not tell a
-    scalar from a vector of one: untyped numbers, and elements that travel by themselves."""
+    scalar from a vector of one: JSON, and elements that travel by themselves."""
     shape = tensor.shape
     if not (tensor.untyped or tensor.content_type) or matches(shape, wanted):
         return shape

@@ -12,12 +12,12 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, read, read_bare, write, write_numbers
 from gateway.core.types import Buffer, Shape, Tensor
 
-_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64}
+_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 
 
 def stack(contents: Sequence[Buffer], name: str, what: str, values: int) -> Tensor:
-    """The examples in `contents` as one tensor with a dimension more in front: untyped numbers, BOOL, or BYTES; of JSON
-    that is no rectangular array of one sort, or not the same in all examples, BYTES `[batch]` of its texts. `values`
+    """The examples in `contents` as one untyped tensor with a dimension more in front; of JSON that is no rectangular
+    array of numbers, booleans or strings, or not the same in all examples, BYTES `[batch]` of its texts. `values`
     is `limits.json_values`.
 
     Raises:
@@ -128,11 +128,9 @@ def _joined(arrays: list[Array]) -> "np.ndarray[tuple[int, ...], np.dtype[np.gen
 def _tensor(array: Array, name: str) -> Tensor:
     values = array.values
     if isinstance(values, list):
-        return Tensor(name, Datatype.BYTES, array.shape, bytes_elements.pack(item.encode() for item in values))
-    data = values.view(np.uint8).data
-    if values.dtype.kind == "b":
-        return Tensor(name, Datatype.BOOL, array.shape, data)
-    return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, data, untyped=True)
+        packed = bytes_elements.pack(item.encode() for item in values)
+        return Tensor(name, Datatype.BYTES, array.shape, packed, untyped=True)
+    return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
 
 
 _LONGEST_SCALAR = 5000
