@@ -47,8 +47,12 @@ def connected(url: str) -> socket.socket:
         host, _, port = where.partition(":")
         return socket.create_connection((host, int(port)), timeout=20)
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(20)
-    connection.connect(where)
+    try:
+        connection.settimeout(20)
+        connection.connect(where)
+    except OSError:
+        connection.close()
+        raise
     return connection
 
 
