@@ -273,3 +273,11 @@ async def test_rows_without_a_byte_do_not_make_inputs_of_gigabytes(index: bool) 
     ) as no:
         await bridge(TENSORS, TENSORS, Backend({"m": replace(own, outputs=(spec("y", 1),))}), settings)(sent)
     assert no.value.reason is Reason.TOO_LARGE
+
+
+async def test_long_names_are_not_compared_with_those_that_there_are() -> None:
+    name = "x" * 257
+    backend = Backend({"m": signature(spec(name, -1, 1), gives=())})
+    settings = RouteSettings(cast="round")
+    with pytest.raises(DecodeError, match="unknown input 'x+y'; the model takes 'x+' FP64"):
+        await bridge(TENSORS, TENSORS, backend, settings)(infer(named(f"{name}y", [[1.0]])))
