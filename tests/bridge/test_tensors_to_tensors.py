@@ -279,5 +279,5 @@ async def test_long_names_are_not_compared_with_those_that_there_are() -> None:
     name = "x" * 257
     backend = Backend({"m": signature(spec(name, -1, 1), gives=())})
     settings = RouteSettings(cast="round")
-    with pytest.raises(DecodeError, match="unknown input 'x+y'; the model takes 'x+' FP64"):
+    with pytest.raises(DecodeError, match=r"unknown input 'x+y'; the model takes 'x+' FP64"):
         await bridge(TENSORS, TENSORS, backend, settings)(infer(named(f"{name}y", [[1.0]])))
