@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from gateway.cli import application
 

@@ -33,11 +33,9 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """The protocol and the address of a server of one's own callables."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "own.py").write_text(MODEL)
+    options = ("--protocol", request.param, "--bind", "127.0.0.1:0")
     models = ("--model", "own:total", "--model", "own:nothing", "--model", "posterior")
-    with started("reference", "--protocol", request.param, "--bind", "127.0.0.1:0", *models, folder=folder) as (
-        _,
-        said,
-    ):
+    with started("reference", *options, *models, folder=folder) as (_, said):
         spoken, _, rest = said[0].partition(" on ")
         address, models_said = rest.split(": ", 1)
         assert (spoken, models_said, said[1:]) == (request.param, "own:total, own:nothing, posterior", ["ready"])

@@ -92,16 +92,15 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         await until_refused(port)
         process.send_signal(signal.SIGINT)
         assert await asyncio.to_thread(process.wait) == 0
-        assert await asyncio.gather(inflight, return_exceptions=True) == [b""]
+        assert await inflight == b""
 
 
 def test_what_cannot_be_bound_is_told(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        path.write_text(
-            CONFIG.replace('second, bind: "127.0.0.1:0"', f'second, bind: "{address}"').replace("PORT", "1")
-        )
+        second = CONFIG.replace('second, bind: "127.0.0.1:0"', f'second, bind: "{address}"')
+        path.write_text(second.replace("PORT", "1"))
         result = gateway("serve", "--config", str(path))
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"listener 'second': cannot bind {address}: Address already in use\n"
@@ -113,4 +112,4 @@ def test_a_wrong_configuration_is_told(tmp_path: Path, command: str) -> None:
     path.write_text(CONFIG.replace("PORT", "1").replace("backend: lab", "backend: lob", 1))
     result = gateway(command, "--config", str(path))
     assert result.exit_code == 1
-    assert result.stderr == f"{path}:12:38: no backend is called 'lob'; did you mean 'lab'?\n"
+    assert result.stderr == f"{path}:12:37: no backend is called 'lob'; expected lab\n"
