@@ -58,7 +58,8 @@ async def test_it_is_ready_from_start_to_stop() -> None:
     seen = [here.ready]
     await here.start()
     seen.append(here.ready)
-    ports = [at(here), *(port_of(each.address) for each in [*here.references, *here.ports.values()])]
+    others = [each.address for each in here.references] + [each.address for each in here.ports.values()]
+    ports = [at(here), *map(port_of, others)]
     assert len(set(ports)) == 4
     for path, port in (("/v2/health/ready", ports[0]), ("/Info", ports[1]), ("/readyz", ports[2])):
         assert (await ask(port, get(path))).startswith(b"HTTP/1.1 200 OK\r\n")
