@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 
@@ -11,7 +12,7 @@ from fastapi import FastAPI
 from gateway import registry
 from gateway.admin import health, status
 from gateway.admin.server import AdminServer
-from gateway.assembly import Assembly, reference_router
+from gateway.assembly import Assembly, any_model, reference_router
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
@@ -21,11 +22,12 @@ from gateway.core.exchange import answer
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select
-from gateway.core.types import ServerInfo
+from gateway.core.types import Answer, Request, ServerInfo
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +47,13 @@ class Gateway:
         self.config = config
         self.ready = False
         self.listeners: dict[str, Listener] = {}
+        self.references: list[Listener] = []
+        self.ports: dict[str, AdminServer] = {}
         self._protocols = registry.protocols()
         clock = asyncio.get_running_loop().time
         self._assembly = Assembly(
-            config, self._protocols, registry.policies(), _connect, clock, INFO, lambda: self.ready
+            config, self._protocols, registry.policies(), _locate, _connect, clock, INFO, lambda: self.ready
         )
-        self._references: list[Listener] = []
-        self._admin: list[AdminServer] = []
         self._clock: Callable[[], float] = clock
 
     async def start(self) -> None:
@@ -71,7 +73,7 @@ class Gateway:
     async def _start(self) -> None:
         config = self.config
         for reference in config.reference:
-            self._references.append(await serve_reference(reference, self._clock))
+            self.references.append(await serve_reference(reference, self._clock))
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = [(self._protocols[name], each.prefix.get(name, "")) for name in each.protocols]
@@ -86,7 +88,7 @@ class Gateway:
         server = AdminServer(application)
         with binding(name, address):
             await server.start(address)
-        self._admin.append(server)
+        self.ports[name] = server
 
     async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
         """Stop being ready, let what is in flight finish for at most `seconds`, then close everything."""
@@ -94,8 +96,8 @@ class Gateway:
         await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
         for endpoint in self._assembly.endpoints.values():
             await endpoint.connector.close()
-        await asyncio.gather(*(reference.drain(0) for reference in self._references))
-        for server in self._admin:
+        await asyncio.gather(*(reference.drain(0) for reference in self.references))
+        for server in self.ports.values():
             await server.stop()
 
     def status(self) -> status.Status:
@@ -165,7 +167,15 @@ def binding(what: str, address: Address) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BindError(f"{what}: cannot bind {address}: {error.strerror or error}") from error
+        # The loops put the address into the text once more; those of getaddrinfo are negative, and no errno.
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else error.strerror
+        raise BindError(f"{what}: cannot bind {address}: {why or error}") from error
+
+
+def _locate(address: str, protocol: Protocol) -> Hashable:
+    place: Hashable = registry.transport(protocol.transport).parse_address(address)
+    return place
 
 
 def _connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
@@ -178,7 +188,8 @@ def _connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
 
 @asynccontextmanager
 async def one_backend(protocol: Protocol, address: str, client: Protocol) -> AsyncIterator[Handler]:
-    """A Handler of `client`'s requests to the one server at `address`, with a Bridge in between.
+    """A Handler of `client`'s requests to the one server at `address`, with a Bridge in between. Companion models
+    (`M.gradient`) are the operations of a server that has such.
 
     Raises:
         ValueError: `address` is none of the protocol's transport.
@@ -188,6 +199,13 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
     signatures = Signatures(backend, protocol.traits, asyncio.get_running_loop().time)
     upstream = Upstream("server", protocol.name, protocol.traits, backend, signatures, backend.capacity + 1)
     try:
-        yield Bridge(RouteSettings(), client, upstream)
+        router = Router([any_model(Bridge(RouteSettings(), client, upstream), client)], {})
+
+        async def handle(request: Request) -> Answer:
+            handler = router.select(request).handler
+            assert handler is not None
+            return await handler(request)
+
+        yield handle
     finally:
         await connector.close()

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from gateway.bridge import datatypes, indices, names, shapes
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import is_unknown
@@ -26,11 +24,15 @@ class Fitted:
     lone: bool
 
 
-def fit_inputs(inputs: Sequence[Tensor], signature: Signature, settings: RouteSettings, client: Traits) -> Fitted:
-    """Inputs by name, datatype and shape as `signature` says, in its order.
+def fit_inputs(
+    inputs: Sequence[Tensor], signature: Signature, settings: RouteSettings, client: Traits, limit: int
+) -> Fitted:
+    """Inputs by name, datatype and shape as `signature` says, in its order. `limit` bounds the bytes of those that are
+    the same in every row.
 
     Raises:
         DecodeError: whatever does not fit, naming the tensor, what it is and what is expected.
+        GatewayError: RESOURCE_EXHAUSTED, beyond `limit`.
     """
     if is_unknown(signature):
         return Fitted(tuple(map(_doubled if client.points else _typed, names.as_given(inputs, settings))), None, False)
@@ -50,7 +52,7 @@ def fit_inputs(inputs: Sequence[Tensor], signature: Signature, settings: RouteSe
             batched.append((name, shape[0], len(shape) > len(tensor.shape)))
     rows = _rows(batched)
     lone = client.points or (bool(batched) and all(added for *_, added in batched))
-    return Fitted(_complete(fitted, given, signature, settings, rows), rows, lone)
+    return Fitted(_complete(fitted, given, signature, settings, rows, limit), rows, lone)
 
 
 def _rows(batched: Sequence[tuple[str, int, bool]]) -> int | None:
@@ -71,20 +73,21 @@ def _complete(
     signature: Signature,
     settings: RouteSettings,
     rows: int | None,
+    limit: int,
 ) -> tuple[Tensor, ...]:
     """In the signature's order, with the route's constants and every index tensor that the model declares."""
     if len(fitted) == len(signature.inputs):
         return tuple(fitted.values())
     constants = {tensor.name: tensor for tensor in settings.constants}
     return tuple(
-        indices.fit(given.get(spec.name), spec, rows)
+        indices.fit(given.get(spec.name), spec, rows, limit)
         if spec.name in INDEX_TENSORS
-        else fitted.get(spec.name) or _constant(constants[spec.name], spec, settings, rows)
+        else fitted.get(spec.name) or _constant(constants[spec.name], spec, settings, rows, limit)
         for spec in signature.inputs
     )
 
 
-def _constant(tensor: Tensor, spec: TensorSpec, settings: RouteSettings, rows: int | None) -> Tensor:
+def _constant(tensor: Tensor, spec: TensorSpec, settings: RouteSettings, rows: int | None, limit: int) -> Tensor:
     """The route's input, the same for every row."""
     what = f"the route's constant {tensor.name!r}"
     shape = shapes.fit_input(tensor.shape, spec.shape, what)
@@ -93,7 +96,7 @@ def _constant(tensor: Tensor, spec: TensorSpec, settings: RouteSettings, rows: i
     if not shapes.is_batch(spec.shape) or rows in (None, shape[0]) or shape[0] != 1:
         return fitted
     assert rows is not None
-    return make_tensor(spec.name, np.repeat(fitted.array, rows, axis=0), spec.datatype)
+    return make_tensor(spec.name, shapes.repeat(fitted, rows, limit, what), spec.datatype)
 
 
 def _typed(tensor: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Metadata:
             return self._described(request.model, await self._declared.described(key), self._settings)
         if request.part == OPERATIONS_PART:
             return Signature(operations=await self._declared.operations(key), name=request.model)
-        return self._sizes(request.model, await self._declared.model(key))
+        return self._as_seen(self._described(request.model, await self._declared.model(key), self._settings))
 
     async def companion(self, request: Request, operation: Operation) -> Signature:
         """The same of a derivative of the model that `request` names.
@@ -60,15 +60,13 @@ class Metadata:
         if not self._upstream.traits.derivatives:
             companion = self._addressing.companion(key, operation)
             signature = await self._upstream.metadata(self._addressing.asked(request, companion))
-            return (
-                replace(signature, name=name)
-                if self._opaque
-                else self._described(name, signature, self._of_derivatives)
-            )
+            if self._opaque:
+                return replace(signature, name=name)
+            return self._as_seen(self._described(name, signature, self._of_derivatives))
         base = await self._declared.described(key)
         if operation not in base.operations:
             raise unsupported(f"model {request.model!r} does not claim {operation.value}")
-        return self._described(name, of_derivative(base, operation), self._of_derivatives)
+        return self._as_seen(self._described(name, of_derivative(base, operation), self._of_derivatives))
 
     async def ready(self, request: Request) -> bool:
         """Whether the backend says that the model is ready."""
@@ -100,9 +98,11 @@ class Metadata:
             platform=signature.platform or self._upstream.traits.platform,
         )
 
-    def _sizes(self, name: str, signature: Signature) -> Signature:
-        described = self._described(name, signature, self._settings)
-        return replace(described, inputs=_points(described.inputs), outputs=_points(described.outputs))
+    def _as_seen(self, signature: Signature) -> Signature:
+        """By the client: one-point protocols see vectors."""
+        if not self._client.points:
+            return signature
+        return replace(signature, inputs=_points(signature.inputs), outputs=_points(signature.outputs))
 
 
 def _points(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

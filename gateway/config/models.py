@@ -83,8 +83,9 @@ class ReferenceConfig(Keys):
 # RFC 9110, section 7.6.1, and what this gateway's own message to the backend decides
 _NEVER_FORWARDED = frozenset(
     {
-        "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive",
-        "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+        "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
+        "gateway-reason", "host", "inference-header-content-length", "keep-alive", "proxy-connection",
+        "request-timeout", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
 

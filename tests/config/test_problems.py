@@ -333,6 +333,18 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "2:103: 'a b' is not a header's name",
         ],
     ),
+    (
+        "headers that frame the message or tell of the gateway itself",
+        BACKEND + "forward_headers: [Inference-Header-Content-Length, request-timeout, gateway-reason]}}\n",
+        [
+            f"2:{column}: '{name}' belongs to each connection by itself and is never forwarded"
+            for column, name in (
+                (91, "Inference-Header-Content-Length"),
+                (124, "request-timeout"),
+                (141, "gateway-reason"),
+            )
+        ],
+    ),
     ("header listed twice", BACKEND + "forward_headers: [X-Id, x-id]}}\n", ["2:97: 'x-id' is listed twice"]),
     # tensors
     (
