@@ -101,7 +101,11 @@ listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
 
 POLICED = """
 backends:
-  lab: {protocol: v2-rest, flavor: plain, endpoints: ["lab:1"], policies: [{mark: {name: third}}, {mark: {name: fourth}}]}
+  lab:
+    protocol: v2-rest
+    flavor: plain
+    endpoints: ["lab:1"]
+    policies: [{mark: {name: third}}, {mark: {name: fourth}}]
 routes:
   - {match: {model: m}, backend: lab, policies: [{mark: {name: first}}, {mark: {name: second}}]}
 """
