@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -16,8 +15,8 @@ from gateway.assembly import Assembly, reference_router
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
-from gateway.config.address import Address
 from gateway.config.models import Config, ReferenceConfig
+from gateway.core.address import Address
 from gateway.core.exchange import answer
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Handler, Listener, Select
@@ -32,7 +31,6 @@ log = logging.getLogger(__name__)
 INFO = ServerInfo("inference-gateway", version("inference-gateway"))
 
 DRAIN_SECONDS = 30.0
-BACKLOG = 1024
 
 
 class BindError(Exception):
@@ -56,42 +54,37 @@ class Gateway:
         self._clock: Callable[[], float] = clock
 
     async def start(self) -> None:
-        """Bind every address, then accept.
+        """Bind every address and accept there.
 
         Raises:
             BindError: naming what could not be bound, and why; nothing stays bound.
+            ValueError: a reference model cannot be served.
         """
-        sockets: list[socket.socket] = []
         try:
-            await self._start(sockets)
+            await self._start()
         except BaseException:
-            for sock in sockets:
-                sock.close()
+            await self.stop(0)
             raise
         self.ready = True
 
-    async def _start(self, sockets: list[socket.socket]) -> None:
-        def bound(what: str, address: Address) -> socket.socket:
-            sockets.append(bind(what, address))
-            return sockets[-1]
-
+    async def _start(self) -> None:
         config = self.config
-        listening = [bound(f"listener {each.name!r}", each.bind) for each in config.listeners]
-        serving = [bound(f"reference {each.protocol!r}", each.bind) for each in config.reference]
-        for reference, sock in zip(config.reference, serving, strict=True):
-            self._references.append(await serve_reference(reference, sock, self._clock))
-        for each, sock in zip(config.listeners, listening, strict=True):
+        for reference in config.reference:
+            self._references.append(await serve_reference(reference, self._clock))
+        for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = [(self._protocols[name], each.prefix.get(name, "")) for name in each.protocols]
-            self.listeners[each.name] = await listen(settings, rows, self._assembly.router.select, sock)
+            with binding(f"listener {each.name!r}", each.bind):
+                self.listeners[each.name] = await listen(settings, rows, self._assembly.router.select, each.bind)
         if config.health:
-            await self._administer(health.application(lambda: self.ready), bound("health", config.health.bind))
+            await self._administer("health", health.application(lambda: self.ready), config.health.bind)
         if config.admin:
-            await self._administer(status.application(self.status), bound("admin", config.admin.bind))
+            await self._administer("admin", status.application(self.status), config.admin.bind)
 
-    async def _administer(self, application: FastAPI, sock: socket.socket) -> None:
+    async def _administer(self, name: str, application: FastAPI, address: Address) -> None:
         server = AdminServer(application)
-        await server.start(sock)
+        with binding(name, address):
+            await server.start(address)
         self._admin.append(server)
 
     async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
@@ -132,23 +125,25 @@ def _backend_status(backend: Backend) -> status.BackendStatus:
     )
 
 
-async def serve_reference(config: ReferenceConfig, sock: socket.socket, clock: Callable[[], float]) -> Listener:
-    """Serve reference models over one protocol on a bound socket.
+async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -> Listener:
+    """Serve reference models over one protocol.
 
     Raises:
+        BindError: the address.
         ValueError: a model cannot be loaded, or not be served over this protocol.
     """
     protocol = registry.protocols()[config.protocol]
     models = [find(name) for name in config.models]
     check(models, protocol)
     router = reference_router(models, protocol, clock, INFO)
-    return await listen(ListenerSettings("reference"), [(protocol, "")], router.select, sock)
+    with binding(f"reference {config.protocol!r}", config.bind):
+        return await listen(ListenerSettings("reference"), [(protocol, "")], router.select, config.bind)
 
 
 async def listen(
-    settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], select: Select, sock: socket.socket
+    settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], select: Select, address: Address
 ) -> Listener:
-    """A started Listener for protocols of one transport, each below its prefix, on a bound socket."""
+    """A started Listener for protocols of one transport, each below its prefix."""
     transport = registry.transport(rows[0][0].transport)
     listener: Listener = transport.Listener(
         settings,
@@ -156,8 +151,17 @@ async def listen(
         lambda message, protocol: answer(message, protocol, settings, select),
         lambda error, protocol, message: protocol.encode_error(error, None, message),
     )
-    await listener.start(sock)
+    await listener.start(address)
     return listener
+
+
+@contextmanager
+def binding(what: str, address: Address) -> Iterator[None]:
+    """Name the place in the configuration whose address cannot be bound."""
+    try:
+        yield
+    except OSError as error:
+        raise BindError(f"{what}: cannot bind {address}: {error.strerror or error}") from error
 
 
 def _connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
@@ -166,25 +170,6 @@ def _connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
         address, connection_per_call=protocol.traits.connection_per_call, limits=limits
     )
     return connector
-
-
-def bind(what: str, address: Address) -> socket.socket:
-    """A listening TCP socket on `address`; `what` is its place in the configuration.
-
-    Raises:
-        BindError: taken, not allowed, or not an address of this machine.
-    """
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.setblocking(False)
-    try:
-        sock.bind((address.host, address.port))
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise BindError(f"{what}: cannot bind {address}: {error.strerror or error}") from error
-    return sock
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """From a Config to the values that answer requests: backends, bridges, routes. Nothing here opens a socket."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import Renames, RouteSettings
@@ -10,8 +10,9 @@ from gateway.config.policies import PolicyConfig
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Limits, Protocol, Target, Traits
-from gateway.core.transport import Connector, Destination, Handler
-from gateway.core.types import Answer, Request, ServerInfo, Translate
+from gateway.core.transport import Connector, Destination, Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response, ServerInfo
+from gateway.core.values import replace
 from gateway.reference.handler import handler as reference_handler
 from gateway.reference.model import Model
 from gateway.registry import Policy
@@ -57,7 +58,7 @@ class Assembly:
         protocol = self._protocols[config.protocol]
         endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
         limit = protocol.traits.max_in_flight if config.max_in_flight is None else config.max_in_flight
-        target = Target(name, limits=config.limits, forward_headers=config.forward_headers)
+        target = Target(name, flavor=config.flavor, limits=config.limits, forward_headers=config.forward_headers)
         return Backend(target, protocol, endpoints, limit)
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
@@ -71,10 +72,11 @@ class Assembly:
         backend = self.backends[name]
         protocol = backend.protocol
         handler = wrapped(backend, config.policies, self._policies)
+        responses = wrapped_stream(backend.stream, config.policies, self._policies) if protocol.traits.streams else None
         signatures = Signatures(handler, protocol.traits, self._clock)
         backend.on_recovery(signatures.drop_all)
         window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
-        return Upstream(name, protocol.name, protocol.traits, handler, signatures, window)
+        return Upstream(name, protocol.name, protocol.traits, handler, signatures, window, responses, config.limits)
 
     def _router(
         self, configs: Sequence[RouteConfig], served: Mapping[str, Sequence[str]], info: ServerInfo, ready: Ready
@@ -90,10 +92,14 @@ class Assembly:
         upstream, settings = self._upstreams[config.backend], route_settings(config)
         bridges = {client.name: Bridge(settings, client, upstream) for client in _matched(config, clients)}
 
-        def policed(handler: Handler) -> Handler:
-            return wrapped(handler, config.policies, self._policies)
+        def policed(handler: Handler, stream: StreamHandler) -> Destination:
+            return Destination(
+                wrapped(handler, config.policies, self._policies),
+                settings.translate,
+                stream=wrapped_stream(stream, config.policies, self._policies),
+            )
 
-        return route(conditions(config.match), bridges, settings.translate, policed)
+        return route(conditions(config.match), bridges, policed)
 
     def _listed(self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]) -> Listed:
         upstream = self._upstreams[config.backend]
@@ -117,9 +123,7 @@ def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[
         "reference", "python", IN_PROCESS, handler, Signatures(handler, IN_PROCESS, clock), ROWS_AT_ONCE
     )
     bridge = Bridge(RouteSettings(), client, upstream)
-    routes = [
-        route(Conditions(model=model.name), {client.name: bridge}, Translate(), lambda each: each) for model in models
-    ]
+    routes = [route(Conditions(model=model.name), {client.name: bridge}, _unpoliced) for model in models]
 
     async def listed(request: Request) -> Answer:
         return await handler(request)
@@ -127,15 +131,20 @@ def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[
     return Router(routes, server_destinations(listed, info, lambda: True))
 
 
+def _unpoliced(handler: Handler, stream: StreamHandler) -> Destination:
+    return Destination(handler, stream=stream)
+
+
 def route(
-    when: Conditions, bridges: Mapping[str, Bridge], translate: Translate, policed: Callable[[Handler], Handler]
+    when: Conditions, bridges: Mapping[str, Bridge], policed: Callable[[Handler, StreamHandler], Destination]
 ) -> Route:
     """A Route to `bridges`, one for each client protocol, and to the companions of their models."""
-    whole = {name: Destination(policed(bridge), translate) for name, bridge in bridges.items()}
+    whole = {name: policed(bridge, bridge.stream) for name, bridge in bridges.items()}
     companions = {
-        (name, operation): Destination(policed(bridge.companion(operation)), translate)
+        (name, operation): policed(companion, one_response(companion))
         for name, bridge in bridges.items()
         for operation in DERIVATIVES
+        for companion in [bridge.companion(operation)]
     }
     return Route(when, whole, companions)
 
@@ -177,6 +186,7 @@ def route_settings(config: RouteConfig) -> RouteSettings:
         signature=config.signature,
         cast=translate.cast,
         max_rows=translate.max_rows,
+        stream=translate.stream,
         operations=translate.companions,
         rename=Renames(
             tuple((pair.client, pair.backend) for pair in translate.rename.inputs),
@@ -195,6 +205,26 @@ def wrapped(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping
     for config in reversed(configs):
         handler = policies[config.name].wrap(handler, config.settings)
     return handler
+
+
+def wrapped_stream(
+    handler: StreamHandler, configs: Sequence[PolicyConfig], policies: Mapping[str, Policy]
+) -> StreamHandler:
+    """`handler` within its policies, the first one outermost."""
+    for config in reversed(configs):
+        handler = policies[config.name].wrap_stream(handler, config.settings)
+    return handler
+
+
+def one_response(handler: Handler) -> StreamHandler:
+    """A StreamHandler that answers each request with the one response of `handler`."""
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        answer = await handler(replace(request, operation=Operation.INFER))
+        assert isinstance(answer, Response)
+        yield answer
+
+    return stream
 
 
 def _matched(config: RouteConfig, clients: Iterable[Protocol]) -> list[Protocol]:

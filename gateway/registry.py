@@ -8,22 +8,22 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from pydantic import BaseModel
-
 import gateway.policies
 import gateway.protocols
 import gateway.transports
+from gateway.config import catalog
 from gateway.core.protocol import Protocol
-from gateway.core.transport import Handler
+from gateway.core.transport import Handler, StreamHandler
 
 
-class Policy(typing.Protocol):
-    """A policy's module: `Settings` is what stands under its name in YAML."""
-
-    Settings: type[BaseModel]
+class Policy(catalog.Policy, typing.Protocol):
+    """A policy's module."""
 
     def wrap(self, handler: Handler, settings: Any) -> Handler:
         """A Handler that does what the policy is for around `handler`."""
+
+    def wrap_stream(self, handler: StreamHandler, settings: Any) -> StreamHandler:
+        """The same around a StreamHandler."""
 
 
 @cache

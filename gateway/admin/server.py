@@ -1,4 +1,4 @@
-"""FastAPI applications on uvicorn, on sockets that the gateway bound itself."""
+"""FastAPI applications on uvicorn."""
 
 import asyncio
 import socket
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import uvicorn
 from fastapi import FastAPI
 
+from gateway.core.address import Address
 from gateway.core.tasks import spawn
 
 
@@ -35,8 +36,10 @@ class AdminServer:
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, sock: socket.socket) -> None:
-        """Accept connections on a bound socket."""
+    async def start(self, address: Address) -> None:
+        """Bind, and accept connections. Raises OSError where that cannot be: uvicorn itself would end the process."""
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        sock = socket.create_server((address.host, address.port), family=family)
         self._task = spawn(self._server.serve([sock]))
         await self._server.accepting.wait()
 

@@ -1,23 +1,23 @@
 """Fitting one tensor's datatype to another: by type and a written table, never by looking at values, except for
 numbers that came without a type."""
 
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from gateway.core.casting import cast as cast_untyped
-from gateway.core.datatypes import NUMBERS, WIDENINGS, Datatype, Kind
+from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind
 from gateway.core.errors import DecodeError
-from gateway.core.types import Tensor
+from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
+from gateway.core.values import replace
 
 Array = np.ndarray[Any, Any]
 
 
-def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Tensor:
-    """`tensor` as `wanted`: as it is, widened where every value is exact, or (if untyped) checked by value.
+def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
+    """The data of `tensor` as `wanted`: as it is, widened where every value is exact, or (if untyped) checked by value.
 
     `cast` is the route's: `refuse`, `round` (half to even; to integers within their range) or `saturate` (the same, and
     values beyond the range become its ends).
@@ -26,15 +26,17 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Tensor:
         DecodeError: naming the tensor, both datatypes and the key that would allow the cast.
     """
     if tensor.datatype is wanted:
-        return replace(tensor, untyped=False) if tensor.untyped else tensor
-    if wanted in WIDENINGS[tensor.datatype] or (cast != "refuse" and {tensor.datatype, wanted} <= NUMBERS):
+        return tensor.data
+    if not {tensor.datatype, wanted} <= NUMBERS:
+        raise DecodeError(f"{what} is {tensor.datatype}, expected {wanted}")
+    if wanted in WIDENINGS[tensor.datatype] or cast != "refuse":
         array = _convert(tensor.array, wanted, what, cast)
-    elif tensor.untyped and cast == "refuse":
-        array = cast_untyped(tensor.array, wanted, what)
+    elif tensor.untyped:
+        array = _checked(tensor.array, wanted, what)
     else:
-        hint = "; `translate: {cast: round}` on the route allows it" if {tensor.datatype, wanted} <= NUMBERS else ""
-        raise DecodeError(f"{what} is {tensor.datatype}, expected {wanted}, which does not hold every value{hint}")
-    return _with(tensor, array, wanted)
+        text = f"{what} is {tensor.datatype}, expected {wanted}, which does not hold every value"
+        raise DecodeError(f"{text}; `translate: {{cast: round}}` or `{{cast: saturate}}` on the route allows it")
+    return _raw(array, wanted)
 
 
 def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
@@ -43,15 +45,25 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
     if tensor.datatype in carried:
         return tensor
     wider = [Datatype.UINT8] if tensor.datatype is Datatype.BOOL else WIDENINGS[tensor.datatype]
-    wanted = min((datatype for datatype in wider if datatype in carried), key=lambda each: each.size, default=None)
+    # Of two that are as wide an integer stays an integer: INT32 before FP32 for UINT16.
+    fitting = [datatype for datatype in DATATYPES.values() if datatype in wider and datatype in carried]
+    wanted = min(fitting, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None)
     if wanted is None:
         raise DecodeError(f"{what} is {tensor.datatype}, which {protocol} cannot carry")
-    marked = replace(tensor, parameters={**tensor.parameters, "gateway_datatype": tensor.datatype.value})
-    return _with(marked, tensor.array.astype(wanted.dtype), wanted)
+    parameters = {**tensor.parameters, "gateway_datatype": tensor.datatype.value}
+    raw = _raw(tensor.array.astype(wanted.dtype), wanted)
+    return replace(tensor, datatype=wanted, data=raw, parameters=parameters, untyped=False)
 
 
-def _with(tensor: Tensor, array: Array, datatype: Datatype) -> Tensor:
-    return replace(tensor, datatype=datatype, data=make_tensor("", array, datatype).data, untyped=False)
+def _raw(array: Array, datatype: Datatype) -> Buffer:
+    return make_tensor("", array, datatype).data
+
+
+def _checked(array: Array, wanted: Datatype, what: str) -> Array:
+    try:
+        return cast_untyped(array, wanted, what)
+    except DecodeError as error:
+        raise DecodeError(f"{error}; `translate: {{cast: round}}` rounds, `{{cast: saturate}}` clips too") from error
 
 
 def _convert(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
@@ -69,7 +81,7 @@ def _within_floats(array: Array, converted: Array, wanted: Datatype, what: str, 
     if cast != "saturate":
         raise DecodeError(_beyond(array, overflown, wanted, what))
     largest = np.float64(ml_dtypes.finfo(wanted.dtype).max)  # type: ignore[no-untyped-call]
-    return np.clip(array.astype(np.float64), -largest, largest).astype(wanted.dtype)
+    return np.where(overflown, np.copysign(largest, array.astype(np.float64)), array).astype(wanted.dtype)
 
 
 def _to_integers(array: Array, wanted: Datatype, what: str, cast: str) -> Array:

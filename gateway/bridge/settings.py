@@ -27,6 +27,9 @@ class RouteSettings:
     signature: Signature | None = None
     cast: str = "refuse"
     max_rows: int = 4096
+    stream: str = "error"
+    """What a client that wants one response gets of a backend that streams several: `error` (the backend is not asked
+    for a stream), `last`, or `collect` (concatenated on axis 0)."""
     operations: Mapping[Operation, str] = field(default_factory=dict)
     rename: Renames = field(default_factory=Renames)
     constants: tuple[Tensor, ...] = ()

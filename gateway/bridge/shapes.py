@@ -3,13 +3,12 @@
 A signature `[-1, N]` means a batch of rows; `[-1]` is one free dimension and no batch.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from math import prod
 
-from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.types import Shape, Tensor, TensorSpec
+from gateway.core.values import replace
 
 
 def is_batch(shape: Shape) -> bool:
@@ -17,103 +16,102 @@ def is_batch(shape: Shape) -> bool:
     return len(shape) >= 2 and shape[0] == -1
 
 
+def of_row(shape: Shape) -> Shape:
+    """A signature's shape without its batch dimension."""
+    return shape[1:] if is_batch(shape) else shape
+
+
 def matches(shape: Shape, wanted: Shape) -> bool:
     """Whether `shape` has the rank and the fixed dimensions of `wanted`."""
     return len(shape) == len(wanted) and all(want in (-1, have) for have, want in zip(shape, wanted, strict=True))
 
 
-def point_size(shape: Shape) -> int | None:
+def point_size(shape: Shape) -> int:
     """How long a one-point protocol's vector for a tensor of this signature is: the product of the dimensions after
-    the batch; None while one of them is free."""
-    dimensions = shape[1:] if is_batch(shape) else shape
-    return None if -1 in dimensions else prod(dimensions)
+    the batch; -1 while one of them is free."""
+    dimensions = of_row(shape)
+    return -1 if -1 in dimensions else prod(dimensions)
 
 
-def fit_input(tensor: Tensor, wanted: Shape, what: str) -> tuple[Tensor, bool]:
-    """`tensor` in the shape that the backend takes, and whether a batch dimension of 1 was put in front.
+def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
+    """A tensor's shape as the backend takes it: as it is, or with a batch dimension of 1 in front.
 
     Raises:
         DecodeError: naming the tensor, its shape and the expected one.
     """
-    if matches(tensor.shape, wanted):
-        return tensor, False
-    if is_batch(wanted) and matches(tensor.shape, wanted[1:]):
-        return replace(tensor, shape=(1, *tensor.shape)), True
-    raise DecodeError(f"{what} has shape {list(tensor.shape)}, expected {list(wanted)}")
+    if matches(shape, wanted):
+        return shape
+    if is_batch(wanted) and matches(shape, wanted[1:]):
+        return (1, *shape)
+    raise DecodeError(f"{what} has shape {list(shape)}, expected {list(wanted)}")
 
 
-def fit_point(tensor: Tensor, wanted: Shape, what: str) -> tuple[Tensor, bool]:
-    """A one-point protocol's vector in the shape that the backend takes: a batch of one row, unflattened.
+def fit_point(shape: Shape, wanted: Shape, what: str) -> Shape:
+    """The shape that a one-point protocol's vector has for the backend: unflattened, in a batch of one row.
 
     Raises:
         DecodeError: naming the tensor, its length and the expected one.
     """
-    if len(wanted) == 1 or tensor.shape == wanted:
-        return fit_input(tensor, wanted, what)
-    dimensions = wanted[1:] if is_batch(wanted) else wanted
-    filled = _fill(dimensions, tensor.elements)
-    if filled is None:
-        size = point_size(wanted)
-        expected = f"length {size}" if size is not None else f"a length that fits {list(dimensions)}"
-        raise DecodeError(f"{what} has length {tensor.elements}, expected {expected}")
-    return replace(tensor, shape=(1, *filled) if is_batch(wanted) else filled), is_batch(wanted)
+    filled = fill(of_row(wanted), prod(shape), what)
+    return (1, *filled) if is_batch(wanted) else filled
 
 
-def _fill(dimensions: Shape, elements: int) -> Shape | None:
-    """`dimensions` with its one free dimension set so that it holds `elements`; None if nothing fits."""
-    fixed = prod(size for size in dimensions if size != -1)
-    free = dimensions.count(-1)
-    if free == 0:
-        return dimensions if fixed == elements else None
-    if free > 1 or fixed == 0 or elements % fixed:
-        return None
-    return tuple(elements // fixed if size == -1 else size for size in dimensions)
-
-
-def rows_of(tensors: Iterable[tuple[Tensor, TensorSpec]]) -> int | None:
-    """The number of rows that all batched tensors share; None if none is batched.
+def fill(wanted: Shape, elements: int, what: str) -> Shape:
+    """`wanted` with its one free dimension set so that it holds `elements`.
 
     Raises:
-        DecodeError: two tensors that differ, by name.
+        DecodeError: naming the tensor, if nothing fits.
     """
-    first: Tensor | None = None
-    for tensor, spec in tensors:
-        if not is_batch(spec.shape):
-            continue
-        if first is None:
-            first = tensor
-        elif tensor.shape[0] != first.shape[0]:
-            raise DecodeError(
-                f"input {tensor.name!r} has {tensor.shape[0]} rows and input {first.name!r} has {first.shape[0]};"
-                " all inputs must have the same batch dimension"
-            )
-    return None if first is None else first.shape[0]
+    free = wanted.count(-1)
+    if free > 1:
+        text = f"{what} has length {elements}, which fits {list(wanted)} in many ways"
+        raise DecodeError(f"{text}; `signature` on the route must give all but one dimension")
+    fixed = prod(size for size in wanted if size != -1)
+    if not free and fixed != elements:
+        raise DecodeError(f"{what} has length {elements}, expected {fixed}")
+    if free and (fixed == 0 or elements % fixed):
+        raise DecodeError(f"{what} has length {elements}, expected a multiple of {fixed} for {list(wanted)}")
+    return tuple(elements // fixed if size == -1 else size for size in wanted) if free else wanted
 
 
-def split(tensor: Tensor, rows: int) -> list[Tensor]:
-    """The rows of `[rows, n]` as vectors of `[n]`; views, not copies. A tensor of one row serves every row."""
-    shape = tensor.shape[1:]
-    size = prod(shape) * tensor.datatype.size
-    view = memoryview(tensor.data)
-    pieces = [replace(tensor, shape=shape, data=view[at * size : (at + 1) * size]) for at in range(tensor.shape[0])]
-    return pieces * rows if len(pieces) == 1 else pieces
+def split(tensor: Tensor) -> list[Tensor]:
+    """The rows of numbers `[rows, ...]` as vectors; views, not copies."""
+    size = prod(tensor.shape[1:])
+    view, step = memoryview(tensor.data), size * tensor.datatype.size
+    return [replace(tensor, shape=(size,), data=view[at * step : (at + 1) * step]) for at in range(tensor.shape[0])]
 
 
 def stack(rows: Sequence[Tensor]) -> Tensor:
-    """Vectors of `[n]` as one tensor of `[rows, n]`.
+    """Tensors of one datatype and shape as one tensor with a dimension more in front.
 
     Raises:
-        DecodeError: a row of another shape or datatype than the first.
+        DecodeError: a row of another shape than the first.
     """
     first = rows[0]
     for number, row in enumerate(rows):
-        if row.shape != first.shape or row.datatype is not first.datatype:
-            raise DecodeError(
-                f"row {number} of output {first.name!r} is {row.datatype} {list(row.shape)},"
-                f" row 0 is {first.datatype} {list(first.shape)}"
-            )
+        if row.shape != first.shape:
+            text = f"output {first.name!r} has shape {list(row.shape)} in row {number}"
+            raise DecodeError(f"{text} and {list(first.shape)} in row 0")
     data = first.data if len(rows) == 1 else b"".join(row.data for row in rows)
     return replace(first, shape=(len(rows), *first.shape), data=data)
+
+
+def concatenate(pieces: Sequence[Tensor]) -> Tensor:
+    """Tensors that differ at most in their first dimension as one, end to end.
+
+    Raises:
+        DecodeError: another name, datatype or further dimension than the first, or no dimension at all.
+    """
+    first = pieces[0]
+    for piece in pieces:
+        if not piece.shape:
+            raise DecodeError(f"output {piece.name!r} has no dimension to concatenate on")
+        alike = (piece.name, piece.datatype, piece.shape[1:]) == (first.name, first.datatype, first.shape[1:])
+        if not alike:
+            text = f"output {piece.name!r} is {piece.datatype} {list(piece.shape)}"
+            raise DecodeError(f"{text} in one response and {first.datatype} {list(first.shape)} in the first")
+    shape = (sum(piece.shape[0] for piece in pieces), *first.shape[1:])
+    return replace(first, shape=shape, data=b"".join(piece.data for piece in pieces))
 
 
 def empty(spec: TensorSpec) -> Tensor:
@@ -121,22 +119,12 @@ def empty(spec: TensorSpec) -> Tensor:
     return Tensor(spec.name, spec.datatype, (0, *(max(size, 0) for size in spec.shape[1:])), b"")
 
 
-def without_batch(tensor: Tensor, what: str) -> Tensor:
+def without_batch(shape: Shape, what: str) -> Shape:
     """`[1, ...]` as `[...]`.
 
     Raises:
         DecodeError: another number of rows.
     """
-    if not tensor.shape or tensor.shape[0] != 1:
-        raise DecodeError(f"{what} has shape {list(tensor.shape)}, expected one row for the one that was sent")
-    return replace(tensor, shape=tensor.shape[1:])
-
-
-def as_point(tensor: Tensor) -> Tensor:
-    """Any shape as one vector, row-major."""
-    return tensor if len(tensor.shape) == 1 else replace(tensor, shape=(tensor.elements,))
-
-
-def index(value: int, name: str) -> Tensor:
-    """An index tensor, INT64 `[1]`."""
-    return Tensor(name, Datatype.INT64, (1,), value.to_bytes(8, "little", signed=True))
+    if shape[0] != 1:
+        raise DecodeError(f"{what} has {shape[0]} rows for the one that was sent")
+    return shape[1:]

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from gateway.bridge import shapes
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Traits, merge
-from gateway.core.tasks import spawn
+from gateway.core.tasks import outlived_by, spawn
 from gateway.core.transport import Handler
 from gateway.core.types import Request, Signature, TensorSpec
+from gateway.core.values import replace
 
 SECONDS_KEPT = 60.0
 MOST_KEPT = 1024
@@ -53,13 +54,14 @@ class Signatures:
         fetch = self._fetching.get(key)
         if fetch is None:
             fetch = self._fetching[key] = spawn(self._fetch(key))
-            fetch.add_done_callback(lambda _: self._fetching.pop(key, None))
-        return await asyncio.shield(fetch)
+            fetch.add_done_callback(lambda done: self._fetched(key, done))
+        return await outlived_by(fetch)
 
     def drop(self, model: str) -> None:
         """Forget a model: its backend says that it is gone, or takes something else."""
-        for key in [key for key in self._kept if key[0] == model]:
-            del self._kept[key]
+        for kept in (self._kept, self._fetching):
+            for key in [key for key in kept if key[0] == model]:
+                kept.pop(key)
 
     def drop_all(self) -> None:
         """Forget everything: an endpoint came back, perhaps with other models."""
@@ -73,18 +75,29 @@ class Signatures:
             for part in self._traits.metadata_parts
         ]
         signature = merge(tuple(parts))
-        if self._traits.points:
-            signature = as_batches(signature)
-        self._kept[key] = (self._clock() + SECONDS_KEPT, signature)
+        return as_batches(signature) if self._traits.points else signature
+
+    def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
+        """Remember what came, unless it was dropped while it was on its way."""
+        if self._fetching.get(key) is not fetch:
+            return
+        del self._fetching[key]
+        if fetch.cancelled() or fetch.exception() is not None:
+            return
+        self._kept[key] = (self._clock() + SECONDS_KEPT, fetch.result())
         self._kept.move_to_end(key)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
-        return signature
 
     async def _ask(self, request: Request) -> Signature:
         answer = await self._backend(request)
         assert isinstance(answer, Signature)
         return answer
+
+
+def is_unknown(signature: Signature) -> bool:
+    """Whether nobody tells what the model takes and gives."""
+    return not signature.inputs and not signature.outputs
 
 
 def as_batches(signature: Signature) -> Signature:
@@ -103,14 +116,32 @@ def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ..
 
 
 def of_derivative(base: Signature, operation: Operation) -> Signature:
-    """The companion's signature, by rule: the model's inputs, then the derivative's own tensors; one output."""
-    batched = any(len(spec.shape) > 1 for spec in base.inputs) or not base.inputs
-    index = (-1, 1) if batched else (1,)
-    extras = tuple(
-        TensorSpec(name, Datatype.INT64, index)
-        if name in INDEX_TENSORS
-        else TensorSpec(name, Datatype.FP64, (-1, -1) if batched else (-1,))
-        for name in DERIVATIVES[operation]
+    """The companion's signature, by rule: the model's inputs, then the derivative's own tensors; one output. What is
+    as long as an input or an output has a free size where those differ."""
+    if is_unknown(base):
+        return base
+    sizes = {
+        **dict.fromkeys(INDEX_TENSORS, 1),
+        "sens": _common(base.outputs),
+        "vec": _common(base.inputs),
+        COMPANION_OUTPUT: _common(base.outputs if operation is Operation.APPLY_JACOBIAN else base.inputs),
+    }
+    batch = (-1,) if any(shapes.is_batch(spec.shape) for spec in (*base.inputs, *base.outputs)) else ()
+
+    def vector(name: str) -> TensorSpec:
+        return TensorSpec(name, Datatype.INT64 if name in INDEX_TENSORS else Datatype.FP64, (*batch, sizes[name]))
+
+    extras = map(vector, DERIVATIVES[operation])
+    return replace(
+        base,
+        inputs=(*base.inputs, *extras),
+        outputs=(vector(COMPANION_OUTPUT),),
+        # The model may claim its derivatives alone; a companion is inferred.
+        operations=frozenset({Operation.INFER}),
     )
-    output = TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1) if batched else (-1,))
-    return replace(base, inputs=(*base.inputs, *extras), outputs=(output,))
+
+
+def _common(specs: Iterable[TensorSpec]) -> int:
+    """The size of each of these, -1 if they differ."""
+    sizes = {shapes.point_size(spec.shape) for spec in specs}
+    return sizes.pop() if len(sizes) == 1 else -1

@@ -8,9 +8,8 @@ import typer
 from pydantic import ValidationError
 
 from gateway import registry
-from gateway.app import BindError, bind, serve_reference
+from gateway.app import BindError, serve_reference
 from gateway.cli.options import fail, run
-from gateway.config.address import Address
 from gateway.config.models import ReferenceConfig
 
 
@@ -26,16 +25,16 @@ def reference(
         config = ReferenceConfig.model_validate({"protocol": protocol, "bind": bind_to, "models": model})
     except ValidationError as error:
         fail("; ".join(str(each["msg"]) for each in error.errors()))
-    run(_serve(config, config.bind))
+    run(_serve(config))
 
 
-async def _serve(config: ReferenceConfig, address: Address) -> None:
+async def _serve(config: ReferenceConfig) -> None:
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     try:
-        listener = await serve_reference(config, bind("--bind", address), loop.time)
+        listener = await serve_reference(config, loop.time)
     except (BindError, ValueError) as error:
         fail(error)
     print(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready", flush=True)

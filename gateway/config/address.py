@@ -5,51 +5,14 @@ from ipaddress import AddressValueError, IPv6Address, ip_address
 from typing import Annotated
 
 from gateway.config.fields import Written, refusal
-from gateway.core.values import value
+from gateway.core.address import Address
 
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
 _EXAMPLES = "expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080"
-_ALL_ADDRESSES = ("0.0.0.0", "::")
 
 # sockaddr_un has room for 108 bytes, the last of them NUL
 _MAX_SOCKET_PATH = 107
-
-
-@value
-class Address:
-    """Host and port (0: one that the system chooses), or the path of a unix socket. `scheme` is as written."""
-
-    host: str = ""
-    port: int = 0
-    path: str = ""
-    scheme: str = ""
-
-    def __str__(self) -> str:
-        if self.path:
-            return f"unix://{self.path}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}" if self.scheme else f"{host}:{self.port}"
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        if self.path or self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    def clashes(self, other: "Address") -> bool:
-        """Whether both cannot be bound at once."""
-        if self.path or other.path:
-            return self.path == other.path
-        if self.port != other.port or self.port == 0:
-            return False
-        ours, theirs = _canonical(self.host), _canonical(other.host)
-        same_family = (":" in ours) == (":" in theirs)
-        return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(_ALL_ADDRESSES))
 
 
 def parse_address(text: str) -> Address:
@@ -100,10 +63,6 @@ def _socket_path(path: str) -> Address:
     if len(path.encode()) > _MAX_SOCKET_PATH or "\0" in path:
         raise refusal(f"the path of a unix socket has at most {_MAX_SOCKET_PATH} bytes and no NUL")
     return Address(path=path, scheme="unix")
-
-
-def _canonical(host: str) -> str:
-    return "127.0.0.1" if host == "localhost" else host
 
 
 Bind = Annotated[Address, Written(str, parse_address)]

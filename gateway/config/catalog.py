@@ -10,9 +10,10 @@ from gateway.core.values import value
 
 
 class Policy(typing.Protocol):
-    """What is needed of a policy's module here."""
+    """What is needed of a policy's module here: `Settings`, which is what stands under its name in YAML."""
 
-    Settings: type[BaseModel]
+    @property
+    def Settings(self) -> type[BaseModel]: ...  # noqa: N802 - a class in the module
 
 
 def any_endpoint(transport: str, endpoint: str) -> None:

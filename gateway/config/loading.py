@@ -1,7 +1,7 @@
 """A configuration's file or text to a Config, or every problem of it at once."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = o
     findings += name_findings(sound_parts(data) if config is None else all_parts(config), catalog)
     if config is not None:
         findings += route_findings(config, catalog)
-    faults += tuple(_located(finding, root) for finding in findings)
+    faults += _without_echoes(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
         raise ConfigError(_problem(name, fault) for fault in faults)
     return config
@@ -84,6 +84,12 @@ def _retyped(data: Any, error: dict[str, Any]) -> bool:
         data = data[step]
     data[last] = resolve(error["input"])
     return not isinstance(data[last], str)
+
+
+def _without_echoes(faults: tuple[Fault, ...], further: Iterable[Fault]) -> tuple[Fault, ...]:
+    """`further` without those about scalars that could not even be read, such as a variable that is not set."""
+    unread = {fault.mark for fault in faults}
+    return tuple(fault for fault in further if fault.mark not in unread)
 
 
 def _located(finding: Finding, root: Node) -> Fault:

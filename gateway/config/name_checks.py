@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
 
-from gateway.config.address import Address
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.parts import Parts
 from gateway.config.problems import Finding, suggestion
+from gateway.core.address import Address
 from gateway.core.patterns import PathTable
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -121,7 +121,20 @@ def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalo
         catalog.parse_endpoint(transport, endpoint)
     except ValueError as error:
         # The text may repeat the endpoint, and with it what a reference in it holds.
-        yield Finding(location, str(error).replace(endpoint, VALUE))
+        yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
+
+
+def _flavors(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for key, backend in parts.backends.items():
+        if backend.flavor and backend.protocol in catalog.protocols:
+            location = ("backends", key, "flavor")
+            flavors = catalog.protocols[backend.protocol].traits.flavors
+            if flavors is None:
+                yield Finding(
+                    location, f"{backend.protocol} is spoken alike by all servers; leave flavor out", at_key=True
+                )
+            else:
+                yield from _unknown(location, f"flavor of {backend.protocol}", backend.flavor, flavors.names)
 
 
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -152,6 +165,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _admin_bind,
     _reference_models,
     _endpoints,
+    _flavors,
     _route_names,
     _path_ties,
 )

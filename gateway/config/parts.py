@@ -30,15 +30,16 @@ class Parts:
 def sound_parts(data: Any) -> Parts:
     """The sound parts of what is not sound as a whole."""
     data = data if isinstance(data, dict) else {}
-    listeners, backends = _items(data.get("listeners")), _items(data.get("backends"))
+    listeners, backends = _listed(data.get("listeners")), data.get("backends")
+    backends = backends if isinstance(backends, dict) else {}
     names = (item["name"] for item in listeners.values() if isinstance(item, dict) and "name" in item)
     return Parts(
         _sound(ListenerConfig, listeners),
         _read(AdminConfig, data.get("admin")),
         _read(HealthConfig, data.get("health")),
-        _sound(ReferenceConfig, _items(data.get("reference"))),
+        _sound(ReferenceConfig, _listed(data.get("reference"))),
         _sound(BackendConfig, backends),
-        _sound(RouteConfig, _items(data.get("routes"))),
+        _sound(RouteConfig, _listed(data.get("routes"))),
         frozenset(map(str, names)),
         frozenset(backends),
     )
@@ -58,10 +59,8 @@ def all_parts(config: Config) -> Parts:
     )
 
 
-def _items(data: Any) -> dict[Any, Any]:
-    if isinstance(data, list):
-        return dict(enumerate(data))
-    return data if isinstance(data, dict) else {}
+def _listed(data: Any) -> dict[int, Any]:
+    return dict(enumerate(data)) if isinstance(data, list) else {}
 
 
 def _sound(model: type[Part], items: dict[Any, Any]) -> dict[Any, Part]:

@@ -90,17 +90,21 @@ class TranslateConfig(Keys):
     """How tensors are made to fit the other side."""
 
     cast: Literal["refuse", "round", "saturate"] = "refuse"
-    """A datatype that would lose values: refused, rounded (out of range is refused), or rounded and clipped."""
+    """A datatype that does not hold every value: refused, rounded half to even within its range, or also clipped to its
+    ends."""
     nan: Annotated[Literal["error", "literal", "null", "string"] | None, BeforeValidator(_null_is_a_word)] = None
-    """NaN and infinities in JSON for the client: refused, as NaN and Infinity, as null, or as strings. The default is
-    the client protocol's: literal for umbridge, error for v2-rest."""
+    """NaN and infinities in the JSON that is written: refused, as NaN and Infinity, as null, or as strings. The default
+    is that of the protocol written: literal for umbridge, error for v2-rest."""
     bytes: Literal["text", "base64"] = "text"
-    """BYTES elements in JSON: text, which must be UTF-8, or base64."""
+    """BYTES elements in JSON: as text, which must be UTF-8, or in base64."""
     operations: Mapping[Derivative, Name] = {}
     """`{OPERATION: MODEL}`: the backend's model for a derivative, in place of the rewritten name and `.gradient` and so
     on."""
     max_rows: Size = 4096
     """Rows of one batch towards a backend that takes one point per call."""
+    stream: Literal["error", "last", "collect"] = "error"
+    """What a client that wants one response gets of a model that streams several: the backend's error, the last one, or
+    all of them concatenated on axis 0."""
     rename: RenameConfig = Field(default_factory=RenameConfig)
     """Tensors whose names differ."""
     constants: tuple[Constant, ...] = ()

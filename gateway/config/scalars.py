@@ -18,7 +18,7 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...] = (
     (re.compile(r"[-+]?[0-9]{1,40}"), int),
     (re.compile(r"0o[0-7]{1,40}"), lambda text: int(text[2:], 8)),
     (re.compile(r"0x[0-9a-fA-F]{1,40}"), lambda text: int(text[2:], 16)),
-    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (re.compile(r"[-+]?((\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)"), float),
     (re.compile(r"[-+]?\.(inf|Inf|INF)"), lambda text: float(text.replace(".", ""))),
     (re.compile(r"\.(nan|NaN|NAN)"), lambda text: float("nan")),
 )

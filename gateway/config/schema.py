@@ -21,7 +21,10 @@ def schema(catalog: Catalog) -> Schema:
     models: list[type[BaseModel]] = [Config, *policies.values()]
     references, whole = models_json_schema([(model, "validation") for model in models])
     definitions = whole["$defs"]
-    _name_policies(definitions, {name: references[model, "validation"] for name, model in policies.items()})
+    items = {
+        name: {**references[model, "validation"], "description": model.__doc__} for name, model in policies.items()
+    }
+    _name_policies(definitions, items)
     _name_protocols(definitions, sorted(catalog.protocols))
     top = references[Config, "validation"]["$ref"].rpartition("/")[2]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **definitions.pop(top), "$defs": definitions}

@@ -20,7 +20,7 @@ def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
         location = (*above, *error["loc"])
         if error["type"] == NESTED:
             yield from flattened(error["ctx"]["errors"], location)
-        else:
+        elif error["type"] != "too_short" or not error["input"]:  # pydantic counts only the items that are sound
             yield {**error, "loc": location}
 
 
@@ -34,9 +34,10 @@ def worded(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
         )
     if kind == "missing":
         return Finding(location[:-1], f"the key {location[-1]!r} is missing")
-    if location[-1:] == ("[key]",):
-        return Finding(location[:-1], "a name must not be empty", at_key=True)
-    return Finding(location, _WORDS.get(kind, _as_given)(error), at_key=kind == UNKNOWN_POLICY)
+    message = _WORDS.get(kind, _as_given)(error)
+    if location[-1:] == ("[key]",):  # pydantic's word for a key itself at fault
+        return Finding(location[:-1], message.replace(VALUE, repr(location[-2])), at_key=True)
+    return Finding(location, message, at_key=kind == UNKNOWN_POLICY)
 
 
 def shown(node: Node) -> str:
@@ -74,7 +75,8 @@ def _text(error: dict[str, Any]) -> str:
 
 
 def _bound(words: str, key: str) -> Callable[[dict[str, Any]], str]:
-    return lambda error: f"must be {words} {error['ctx'][key]}, got {VALUE}"
+    # pydantic tells the bounds of floats as floats: `above 0.0`
+    return lambda error: f"must be {words} {str(error['ctx'][key]).removesuffix('.0')}, got {VALUE}"
 
 
 def _expected(what: str) -> Callable[[dict[str, Any]], str]:

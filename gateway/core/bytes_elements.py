@@ -1,12 +1,17 @@
 """BYTES tensors in V2's raw form: each element a little-endian u32 length and that many bytes."""
 
 from collections.abc import Iterable
-from struct import Struct
+from itertools import chain
+from struct import Struct, error, iter_unpack
+
+import numpy as np
 
 from gateway.core.errors import DecodeError
 
 _LENGTH = Struct("<I")
 MAX_ELEMENT = 2**32 - 1
+
+_MANY = 4096  # bytes from which looking for elements of one length pays
 
 
 def pack(elements: Iterable[bytes]) -> bytes:
@@ -25,17 +30,23 @@ def unpack(data: bytes | bytearray | memoryview) -> list[bytes]:
     Raises:
         DecodeError: an element reaches past the end.
     """
-    view, end, at = memoryview(data), len(data), 0
+    common = _common_length(data)
+    if common is not None:
+        return list(chain.from_iterable(iter_unpack(f"<4x{common}s", data)))
+    # slices of bytes are bytes, at half the price of copying each out of a view
+    whole = bytes(data)
+    end, at = len(whole), 0
     elements: list[bytes] = []
-    length = _LENGTH.unpack_from
-    while at < end:
-        if at + 4 > end:
-            raise DecodeError(f"BYTES data ends inside the length of element {len(elements)}")
-        start = at + 4
-        at = start + length(view, at)[0]
-        if at > end:
-            raise DecodeError(f"BYTES element {len(elements)} of {at - start} bytes reaches past the end of the data")
-        elements.append(bytes(view[start:at]))
+    add, length = elements.append, _LENGTH.unpack_from
+    try:
+        while at < end:
+            start = at + 4
+            at = start + length(whole, at)[0]
+            add(whole[start:at])
+    except error as cut:
+        raise _past_the_end(len(elements)) from cut
+    if at > end:
+        raise _past_the_end(len(elements) - 1)
     return elements
 
 
@@ -45,11 +56,33 @@ def count(data: bytes | bytearray | memoryview) -> int:
     Raises:
         DecodeError: an element reaches past the end.
     """
+    common = _common_length(data)
+    if common is not None:
+        return len(data) // (4 + common)
     end, at, found = len(data), 0, 0
     length = _LENGTH.unpack_from
-    while at + 4 <= end:
-        at += 4 + length(data, at)[0]
-        found += 1
-    if at != end:
-        raise DecodeError(f"BYTES element {found - (at > end)} reaches past the end of the data")
+    try:
+        while at < end:
+            at += 4 + length(data, at)[0]
+            found += 1
+    except error as cut:
+        raise _past_the_end(found) from cut
+    if at > end:
+        raise _past_the_end(found - 1)
     return found
+
+
+def _common_length(data: bytes | bytearray | memoryview) -> int | None:
+    """The length that all elements of a large raw form have, if they have."""
+    if len(data) < _MANY:
+        return None
+    length: int = _LENGTH.unpack_from(data)[0]
+    elements, rest = divmod(len(data), 4 + length)
+    if rest:
+        return None
+    lengths = np.ndarray((elements,), "<u4", data, strides=(4 + length,))
+    return length if (lengths == length).all() else None
+
+
+def _past_the_end(element: int) -> DecodeError:
+    return DecodeError(f"BYTES element {element} reaches past the end of the data")

@@ -11,7 +11,7 @@ _EXACT_IN_DOUBLE = 2.0**53
 
 
 def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    """`values` (int64, uint64 or float64, any shape) as `datatype`'s dtype, in the same shape.
+    """`values` (int64, uint64, float64 or bool, any shape) as `datatype`'s dtype, in the same shape.
 
     An integer datatype takes integral numbers in its range (`1.0` and `1e3` are integral, up to 2^53 through a double);
     a float datatype rounds to nearest, and takes NaN and infinities but no finite number beyond its range.
@@ -21,6 +21,8 @@ def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.n
     """
     if values.dtype == datatype.dtype:
         return values
+    if values.dtype.kind == "b":
+        raise DecodeError(f"{what} holds booleans, expected {datatype}")
     if datatype.kind is Kind.FLOAT:
         return _to_float(values, datatype, what)
     if datatype.kind in (Kind.SIGNED, Kind.UNSIGNED):
@@ -30,11 +32,24 @@ def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.n
 
 def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
     with np.errstate(over="ignore"):
-        cast_values = values.astype(datatype.dtype)
+        cast_values = (_single_for_bf16(values) if datatype is Datatype.BF16 else values).astype(datatype.dtype)
     if datatype is not Datatype.FP64:
         beyond = np.isinf(cast_values.astype(np.float64)) & np.isfinite(values)
         _refuse_first(values, beyond, datatype, what, "is out of the range of")
     return cast_values
+
+
+def _single_for_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """`values` as float32 whose rounding to BF16 is that of `values`: ml_dtypes rounds by way of float32, where
+    1 + 2^-8 + 2^-40 becomes a tie between two BF16 numbers, and then the wrong one."""
+    single = values.astype(np.float32)
+    tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
+    rounded, true = single[tie], values[tie]
+    back = rounded.astype(values.dtype)
+    single[tie] = np.where(
+        true == back, rounded, np.nextafter(rounded, np.where(true > back, np.float32(np.inf), np.float32(-np.inf)))
+    )
+    return single
 
 
 def _to_integer(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":

@@ -131,9 +131,11 @@ def unsupported(message: str) -> GatewayError:
 
 def without_traceback(text: str) -> str:
     """A backend's error text for clients: of a traceback only its last line, of Triton's `At:` list nothing."""
-    starts = [at for at in (text.find("Traceback"), text.find('File "')) if at >= 0]
-    if starts:
-        lines = text.rstrip().splitlines()
-        text = (text[: min(starts)].rstrip() + " " + lines[-1].strip()).strip()
     # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"
-    return text.split("\n\nAt:\n  /", 1)[0]
+    text = text.split("\n\nAt:\n", 1)[0]
+    starts = [at for mark in ("Traceback", 'File "') if (at := text.find(mark)) >= 0]
+    if not starts:
+        return text
+    last = text[min(starts) :].rstrip().splitlines()[-1].strip()
+    told = "" if 'File "' in last or "Traceback" in last else last
+    return f"{text[: min(starts)].rstrip()} {told}".strip()

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from dataclasses import replace
 
 from gateway.core.errors import (
     DecodeError,
@@ -17,6 +16,7 @@ from gateway.core.errors import (
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
 from gateway.core.types import Answer, Headers, Message, Request
+from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -81,20 +81,31 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         GatewayError: the error that the backend told; UNAVAILABLE or INTERNAL, naming the backend, where it could not
             be reached, broke off, or replied with something that is not its protocol.
     """
-    message = protocol.encode_request(request, target)
-    if target.forward_headers:
-        message = _with_headers_of(request, message, target.forward_headers)
+    message = prepared(request, protocol, target)
     try:
         reply = await connector.exchange(message)
     except TransportError as error:
-        text = f"backend {target.backend!r} at {target.address}: {error.message}"
-        raise TransportError(error.status, error.reason, text, sent=error.sent) from error
+        raise named(error, target) from error
     try:
         return protocol.decode_response(reply, request, target)
     except DecodeError as error:
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        raise _presentable(error, target) from error
+        raise presentable(error, target) from error
+
+
+def prepared(request: Request, protocol: Protocol, target: Target) -> Message:
+    """The message that asks `target`, with the client's headers that it is to have."""
+    message = protocol.encode_request(request, target)
+    if not target.forward_headers:
+        return message
+    return _with_headers_of(request, message, target.forward_headers)
+
+
+def named(error: TransportError, target: Target) -> TransportError:
+    """The error with the backend's name and address in its text."""
+    text = f"backend {target.backend!r} at {target.address}: {error.message}"
+    return TransportError(error.status, error.reason, text, sent=error.sent)
 
 
 def _with_headers_of(request: Request, message: Message, names: tuple[str, ...]) -> Message:
@@ -102,10 +113,10 @@ def _with_headers_of(request: Request, message: Message, names: tuple[str, ...])
     return replace(message, headers=Headers([*message.headers.raw, *forwarded]))
 
 
-def _presentable(error: GatewayError, target: Target) -> GatewayError:
+def presentable(error: GatewayError, target: Target) -> GatewayError:
     """The backend's error without its traceback; the whole text goes to the log."""
     text = without_traceback(error.message)
     if text == error.message:
         return error
     log.warning("backend %r at %s: %s", target.backend, target.address, error.message)
-    return GatewayError(error.status, error.reason, text)
+    return GatewayError(error.status, error.reason, text or "the backend told nothing but a traceback")

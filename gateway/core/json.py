@@ -23,7 +23,7 @@ __all__ = ["INT64_MAX", "INT64_MIN", "MAX_DEPTH", "UINT64_MAX", "Array", "Form",
 
 Json: TypeAlias = Any
 
-_SMALL = 4096  # bytes; about where cutting the arrays out becomes cheaper than making Python numbers
+_SMALL = 8192  # bytes; about where cutting the arrays out becomes cheaper than making Python numbers
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -36,7 +36,8 @@ def read(
     level, or at `level` alone (the document's own keys are at 1, those of objects in a list there at 3), so that such
     a key elsewhere is an ordinary one. `values` limits how many values may stand outside those arrays
     (`limits.json_values`), and how many more containers than elements within them. `literals`: NaN, Infinity and
-    -Infinity (also `nan`, `inf` and `-inf`, as old UM-Bridge servers print them) are numbers.
+    -Infinity (also `nan`, `inf` and `-inf`, as old UM-Bridge servers print them) are numbers. 1e400 never is one, nor
+    an infinity: the text means a finite number that no double holds.
 
     Raises:
         DecodeError: not JSON, not an object, or one of the things that the module refuses; says where.
@@ -70,18 +71,18 @@ def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
     Raises:
         GatewayError: INVALID_ARGUMENT naming `what`, for `error`.
     """
-    if array.dtype.kind in "biu":
-        return _write_finite(array)
-    doubles = array.astype(np.float64, copy=False)
-    finite = np.isfinite(doubles)
-    return _write_finite(doubles) if finite.all() else _write_with(doubles, finite, nan, what)
+    whole = array.dtype.kind in "biu"
+    text = _write_array(array if whole else array.astype(np.float64, copy=False))
+    # numbers and booleans are written without an n; whatever is not finite orjson writes as null, without a word
+    return text if whole or b"n" not in text else _with_words(text, array, nan, what)
 
 
-def _write_finite(array: "np.ndarray[Any, Any]") -> bytes:
+def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
     if array.ndim == 0 or array.size == 0:
         return orjson.dumps(array.tolist())
-    native = array.dtype.newbyteorder("=")
-    return orjson.dumps(np.ascontiguousarray(array, native), option=orjson.OPT_SERIALIZE_NUMPY)
+    if not (array.flags.c_contiguous and array.dtype.isnative):
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 _WORDS = {
@@ -91,15 +92,16 @@ _WORDS = {
 }
 
 
-def _write_with(doubles: "np.ndarray[Any, Any]", finite: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
-    others = doubles[~finite].tolist()
+def _with_words(text: bytes, array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
+    """`text` with the words that `nan` wants in place of each null."""
+    flat = array.astype(np.float64, copy=False).reshape(-1)
+    places = np.flatnonzero(~np.isfinite(flat))
+    others = flat[places].tolist()
     if nan not in _WORDS:
-        at = int(np.argmin(finite.reshape(-1)))
         raise invalid_input(
-            f"{what}: element {at} is {others[0]}, for which JSON has no number; "
+            f"{what}: element {places[0]} is {others[0]}, for which JSON has no number; "
             "`translate: {nan: literal}` (or null, or string) would write it"
         )
     not_a_number, above, below = _WORDS[nan]
     words = [not_a_number if other != other else above if other > 0 else below for other in others]
-    gaps = _write_finite(doubles).split(b"null")  # what orjson writes for each of them
-    return b"".join(chain.from_iterable(zip(gaps, [*words, b""], strict=True)))
+    return b"".join(chain.from_iterable(zip(text.split(b"null"), [*words, b""], strict=True)))

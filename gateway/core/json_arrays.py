@@ -44,7 +44,7 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
         DecodeError: not JSON, ragged, mixed, or something that is neither number, boolean nor string.
     """
     if text.has(b'"'):
-        return _read_strings(text.bytes, values)
+        return _read_strings(text, values)
     if not text.begins(b"["):
         return _read_scalar(text, literals)
     numbers = read_numbers(text, values, literals)
@@ -142,10 +142,11 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     return tuple(shape)
 
 
-def _read_strings(text: bytes, values: int) -> Array:
+def _read_strings(text: Text, values: int) -> Array:
+    view = memoryview(text.body)[text.start : text.end]
     _bound_containers(text, values)
     try:
-        level = orjson.loads(text)
+        level = orjson.loads(view)
     except orjson.JSONDecodeError as error:
         raise DecodeError(f"not JSON: {error.msg} in an array of strings") from error
     if isinstance(level, str):
@@ -163,12 +164,12 @@ def _read_strings(text: bytes, values: int) -> Array:
     return Array(level, tuple(shape))
 
 
-def _bound_containers(text: bytes, values: int) -> None:
+def _bound_containers(text: Text, values: int) -> None:
     """Refuse `["", [], [], ...` before it is built: at most `values` more arrays than strings."""
     brackets = text.count(b"[")
-    if brackets <= values or (b"\\" not in text and brackets <= text.count(b'"') // 2 + values):
+    if brackets <= values or (not text.has(b"\\") and brackets <= text.count(b'"') // 2 + values):
         return
-    outside, strings = _STRING.subn(b"", text)
+    outside, strings = _STRING.subn(b"", text.bytes)
     if outside.count(b"[") > strings + values:
         raise DecodeError(
             f"{outside.count(b'[')} arrays for {strings} strings; at most limits.json_values, {values}, more"

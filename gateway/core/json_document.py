@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -218,6 +219,10 @@ def _without_comma(body: bytes, start: int, stop: int) -> int:
     return stop if comma < 0 or body[comma + 1 : stop].strip(BLANKS) else comma
 
 
+# orjson's words for it: beyond 1024 levels, and for hundreds of brackets that are never closed
+_TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
+
+
 def _load(rest: bytes, cuts: list[_Cut]) -> Any:
     """The rest as plain values. orjson judges the grammar, strictly; the standard library keeps integers exact."""
     try:
@@ -227,6 +232,8 @@ def _load(rest: bytes, cuts: list[_Cut]) -> Any:
     except UnicodeDecodeError as error:
         raise DecodeError(f"not UTF-8: byte {rest[error.start]:#04x} at {_place(error.start, cuts)}") from error
     except orjson.JSONDecodeError as error:
+        if error.msg in _TOO_DEEP:
+            raise DecodeError(f"nested deeper than {MAX_DEPTH}") from error
         at = len(error.doc[: error.pos].encode())
         raise DecodeError(f"not JSON: {error.msg} at byte {_place(at, cuts)}") from error
     except RecursionError as error:
@@ -243,13 +250,9 @@ def _place(at: int, cuts: list[_Cut]) -> int:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
-    if len(members) == len(pairs):
-        return members
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            raise DecodeError(f"key {name!r} occurs twice in one object")
-        seen.add(name)
+    if len(members) < len(pairs):
+        [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise DecodeError(f"key {repeated!r} occurs twice in one object")
     return members
 
 

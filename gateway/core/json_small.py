@@ -14,7 +14,7 @@ import orjson
 from gateway.core.errors import DecodeError
 from gateway.core.json_arrays import Array, Form
 from gateway.core.json_document import Walk, Wanted
-from gateway.core.json_numbers import INT64_MAX, INT64_MIN, Numbers
+from gateway.core.json_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, Numbers
 
 # orjson makes floats of integers beyond 64 bits; a float as large as those may be one
 _LARGE = 2.0**63
@@ -46,13 +46,15 @@ class _SmallWalk(Walk):
             raise DecodeError
 
 
-def _array(item: Any, values: int) -> Array:
-    if type(item) is not list:
+def _array(item: Any, values: int, level: int = 1) -> Array:
+    if type(item) is not list or level > MAX_DEPTH:
         raise DecodeError
     kinds = frozenset(map(type, item))
     if kinds == _LISTS:
-        return _nested(item, values)
-    convert = _BY_KINDS.get(kinds)
+        return _nested(item, values, level)
+    if kinds == _STRINGS:
+        return Array(item, (len(item),))
+    convert = _NUMBERS.get(kinds)
     if convert is None:
         raise DecodeError
     return Array(convert(item), (len(item),))
@@ -61,22 +63,28 @@ def _array(item: Any, values: int) -> Array:
 _LISTS = frozenset({list})
 
 
-def _nested(rows: list[Any], values: int) -> Array:
+def _nested(rows: list[Any], values: int, level: int) -> Array:
     lengths = set(map(len, rows))
     leaves = list(chain.from_iterable(rows))
     if len(lengths) > 1 or len(rows) >= len(leaves) + values:
         raise DecodeError
-    inner = _array(leaves, values)
+    inner = _array(leaves, values, level + 1)
     return Array(inner.values, (len(rows), lengths.pop(), *inner.shape[1:]))
 
 
 def _vectors(item: Any, values: int) -> list[Array]:
     if type(item) is not list or len(item) > values:
         raise DecodeError
-    vectors = [_array(vector, values) for vector in item]
-    if any(len(vector.shape) > 1 or type(vector.values) is list for vector in vectors):
+    return [_vector(vector) for vector in item]
+
+
+def _vector(item: Any) -> Array:
+    if type(item) is not list:
         raise DecodeError
-    return vectors
+    convert = _NUMBERS.get(frozenset(map(type, item)))
+    if convert is None:
+        raise DecodeError
+    return Array(convert(item), (len(item),))
 
 
 _CONVERT: dict[Form, Callable[[Any, int], Any]] = {Form.ARRAY: _array, Form.VECTORS: _vectors}
@@ -97,11 +105,11 @@ def _doubles(item: list[float]) -> Numbers:
     return np.array(item, np.float64)
 
 
-_BY_KINDS: dict[frozenset[type], Callable[[list[Any]], Any]] = {
+_NUMBERS: dict[frozenset[type], Callable[[list[Any]], Numbers]] = {
     frozenset(): lambda item: np.array(item, np.int64),
     frozenset({int}): _integers,
     frozenset({float}): _doubles,
     frozenset({int, float}): _doubles,
     frozenset({bool}): lambda item: np.array(item, np.bool_),
-    frozenset({str}): lambda item: item,
 }
+_STRINGS = frozenset({str})

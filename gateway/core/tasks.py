@@ -5,6 +5,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from gateway.core.errors import GatewayError
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -18,3 +20,21 @@ def spawn(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task
+
+
+async def outlived_by(task: "asyncio.Task[T]") -> T:
+    """The result of a task that goes on if whoever waits here gives up. Its error is then nobody's: the log tells it,
+    in one line if it is a GatewayError."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_abandoned)
+        raise
+
+
+def _abandoned(task: "asyncio.Task[Any]") -> None:
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, GatewayError):
+        log.info("a call that nobody waits for failed: %s", error.message)
+    elif error is not None:
+        log.error("unexpected error in a call that nobody waits for", exc_info=error)

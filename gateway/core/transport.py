@@ -1,25 +1,27 @@
 """What the transports promise to those who use them."""
 
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Protocol, TypeAlias
 
+from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.protocol import Protocol as WireForm
 from gateway.core.types import Answer, Message, Request, Response, Translate
 from gateway.core.values import value
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
-StreamHandler: TypeAlias = Callable[[Request], AsyncIterator[Response]]
+StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
 
 
 @value
 class Destination:
-    """Where a Request goes: a Handler, and the settings its answer is written with. `local` answers without waiting."""
+    """Where a Request goes: a Handler, and the settings its answer is written with. `local` answers without waiting;
+    `stream` answers with any number of Responses."""
 
     handler: Handler | None = None
     translate: Translate = Translate()
     local: Callable[[Request], Answer] | None = None
+    stream: StreamHandler | None = None
 
 
 Select: TypeAlias = Callable[[Request], Destination]
@@ -27,6 +29,10 @@ Select: TypeAlias = Callable[[Request], Destination]
 
 Exchange: TypeAlias = Callable[[Message, WireForm], Message | Awaitable[Message]]
 """What a Listener calls with each Message: the reply at once, or an awaitable of it to be run in a task."""
+
+ExchangeStream: TypeAlias = Callable[[AsyncIterator[Message], WireForm], AsyncGenerator[Message, None]]
+"""What a Listener calls with the Messages of a client's stream: the replies, in order. It pulls one, writes it, waits
+until the client took it, and pulls the next; and it closes the iterator (`aclosing`) when the client goes."""
 
 Refuse: TypeAlias = Callable[[GatewayError, WireForm, Message], Message]
 """What a Listener calls for an error of its own (no such path, too large, ...): the reply in the protocol's form."""
@@ -43,6 +49,13 @@ class Connector(Protocol):
                 whether the endpoint may have seen the request.
         """
 
+    def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """Send `message` and yield each reply as it is pulled. Closing the iterator gives the exchange up.
+
+        Raises:
+            TransportError: as `exchange`, also after some replies; UNIMPLEMENTED if the transport has no streams.
+        """
+
     async def close(self) -> None:
         """Close every connection."""
 
@@ -53,8 +66,12 @@ class Listener(Protocol):
     address: str
     """Where it is bound, with the port the system chose for port 0."""
 
-    async def start(self, sock: socket.socket) -> None:
-        """Accept connections on a bound socket."""
+    async def start(self, address: Address) -> None:
+        """Bind, and accept connections.
+
+        Raises:
+            OSError: the address is taken, not allowed, or none of this machine.
+        """
 
     async def drain(self, seconds: float) -> None:
         """Accept no more, let what is in flight finish for at most `seconds`, then close."""

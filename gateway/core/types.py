@@ -105,8 +105,9 @@ class Tensor:
     def array(self) -> "np.ndarray[Any, Any]":
         """A numpy view of `data` in `shape`; BYTES as an object array of bytes (never numpy `S`, which drops NULs)."""
         if self.datatype is Datatype.BYTES:
-            flat = np.empty(prod(self.shape), object)
-            flat[:] = bytes_elements.unpack(self.data)
+            elements = bytes_elements.unpack(self.data)
+            flat = np.empty(len(elements), object)
+            flat[:] = elements
             return flat.reshape(self.shape)
         return np.frombuffer(self.data, self.datatype.dtype).reshape(self.shape)
 
@@ -120,14 +121,22 @@ def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None =
     """A Tensor of `array`; without `datatype` that of the array's dtype. Strings and objects become BYTES.
 
     Raises:
-        TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...).
+        TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...), or an object is neither text nor bytes.
     """
     datatype = datatype or datatype_of(array.dtype)
     if datatype is Datatype.BYTES:
-        elements = [item.encode() if isinstance(item, str) else bytes(item) for item in array.reshape(-1).tolist()]
+        elements = map(_to_bytes, array.reshape(-1).tolist())
         return Tensor(name, datatype, array.shape, bytes_elements.pack(elements))
     raw = np.ascontiguousarray(array, datatype.dtype)
     return Tensor(name, datatype, array.shape, raw.reshape(-1).view(np.uint8).data)
+
+
+def _to_bytes(element: object) -> bytes:
+    if isinstance(element, str):
+        return element.encode()
+    if isinstance(element, bytes | bytearray | memoryview):
+        return bytes(element)
+    raise TypeError(f"an element of BYTES is {type(element).__name__}, expected text or bytes")
 
 
 def datatype_of(dtype: "np.dtype[Any]") -> Datatype:

@@ -1,14 +1,16 @@
 """`timeout: {seconds: 2}`: a call that takes longer fails with DEADLINE_EXCEEDED."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core.errors import Reason, refusal
-from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response
+from gateway.core.values import replace
 
 
 class Settings(BaseModel):
@@ -17,7 +19,29 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """The longest that a call may take, waiting in queues included."""
+    """The longest that a call may take, waiting in queues included; of a stream, the longest wait for each response."""
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
+    """`handler`, given up when a response keeps its consumer waiting for `settings.seconds`."""
+    seconds = settings.seconds
+
+    async def within(request: Request) -> AsyncGenerator[Response, None]:
+        async with aclosing(handler(request)) as responses:
+            while True:
+                try:
+                    async with asyncio.timeout(seconds) as limit:
+                        response = await anext(responses)
+                except StopAsyncIteration:
+                    return
+                except TimeoutError as error:
+                    if not limit.expired():  # one that `handler` itself ran into
+                        raise
+                    text = f"no response within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
+                    raise refusal(Reason.TIMEOUT, text) from error
+                yield response
+
+    return within
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:

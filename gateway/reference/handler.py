@@ -1,7 +1,6 @@
 """The reference models as a Handler."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import orjson
 
@@ -10,6 +9,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, ModelEntry, Request, Response
+from gateway.core.values import replace
 from gateway.reference.arguments import arrange
 from gateway.reference.failures import model_error
 from gateway.reference.model import VERSION, Config, Function, Model, Outputs

@@ -1,22 +1,27 @@
 """A named destination: its endpoints, the slots they have, and the queue in front of them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
-from gateway.core.errors import TransportError
+from gateway.core.errors import Reason, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
-from gateway.core.tasks import spawn
-from gateway.core.types import Answer, Request
+from gateway.core.streaming import ask_stream
+from gateway.core.tasks import outlived_by, spawn
+from gateway.core.types import Answer, ParameterValue, Request, Response
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import FairQueue
+from gateway.routing.targets import Targets
 
-CALLS = frozenset({Operation.INFER, *DERIVATIVES})
+CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
 """The operations that make a model work. Only they take a slot: a busy server still tells its sizes."""
 
 MAX_WAITING = 1000
+MOST_SEQUENCES = 4096
+"""Clients choose their numbers, and may never end them."""
 
 
 class Backend:
@@ -32,7 +37,8 @@ class Backend:
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
         self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
-        self._targets = {endpoint: _at(target, endpoint.address) for endpoint in endpoints}
+        self._targets = Targets(target, protocol, endpoints)
+        self._sequences: OrderedDict[tuple[str, ParameterValue], Endpoint] = OrderedDict()
         self._on_recovery: list[Callable[[], None]] = []
         for endpoint in endpoints:
             endpoint.watch(self._pass_on, self._recovered)
@@ -52,52 +58,90 @@ class Backend:
         Raises:
             GatewayError: as `ask` does; RESOURCE_EXHAUSTED if too many are waiting.
         """
+        attempt = self._call if request.operation in CALLS else self._tell
         tried: tuple[Endpoint, ...] = ()
         while True:
-            endpoint = await self._slot(request, tried)
+            endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
             try:
-                return await self._call(request, endpoint)
+                return await attempt(request, endpoint)
             except TransportError as error:
-                if error.sent or len(tried) == len(self.endpoints):
+                if error.sent or len(tried) >= len(self.endpoints):
                     raise
 
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses of one endpoint. Another one is asked if nothing could be sent to the first.
+
+        Raises:
+            GatewayError: as `ask_stream` does; RESOURCE_EXHAUSTED if too many are waiting.
+        """
+        tried: tuple[Endpoint, ...] = ()
+        while True:
+            endpoint = await self._endpoint(request, tried)
+            tried = (*tried, endpoint)
+            try:
+                target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+                async with aclosing(ask_stream(request, self.protocol, endpoint, target)) as responses:
+                    async for response in responses:
+                        yield response
+                return
+            except TransportError as error:
+                if error.sent or len(tried) >= len(self.endpoints):
+                    raise
+            finally:
+                endpoint.give_back()
+
     async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
-        if self.protocol.traits.runs_to_the_end and request.operation in CALLS:
+        if self.protocol.traits.runs_to_the_end:
             # The server computes on although nobody waits for it, so its slot must stay taken: the exchange is a task
             # of its own that outlives its client.
-            return await asyncio.shield(spawn(self._ask(request, endpoint)))
-        return await self._ask(request, endpoint)
+            return await outlived_by(spawn(self._in_slot(request, endpoint)))
+        return await self._in_slot(request, endpoint)
 
-    async def _ask(self, request: Request, endpoint: Endpoint) -> Answer:
+    async def _in_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         try:
-            answer = await ask(request, self.protocol, endpoint.connector, self._targets[endpoint])
-        except TransportError:
-            endpoint.failed()
-            raise
-        else:
-            endpoint.answered()
-            return answer
+            return await self._tell(request, endpoint)
         finally:
             endpoint.give_back()
 
-    async def _slot(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
-        """An endpoint with one more call counted."""
-        limit = self.max_in_flight if request.operation in CALLS else 0
-        endpoint = self._least_busy(limit, tried)
+    async def _tell(self, request: Request, endpoint: Endpoint) -> Answer:
+        target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+        return await ask(request, self.protocol, endpoint, target)
+
+    async def _endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
+        """The endpoint to ask, for a call with its slot taken."""
+        if request.operation not in CALLS:
+            return self._least_busy(0, tried) or self.endpoints[0]
+        if request.parameters.get("sequence_id"):
+            return self._of_sequence(request, tried)
+        endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None:
             return await self._wait((request.model, request.principal or _host(request.peer)))
         endpoint.take()
         return endpoint
 
+    def _of_sequence(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
+        """The requests of one sequence go to one endpoint, which holds its state (Triton's stateful models)."""
+        key = request.model, request.parameters["sequence_id"]
+        endpoint = self._sequences.pop(key, None)
+        if endpoint is None or endpoint in tried:
+            endpoint = self._least_busy(self.max_in_flight, tried)
+        if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
+            text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
+            raise refusal(Reason.OVERLOADED, text)
+        if not request.parameters.get("sequence_end"):
+            self._sequences[key] = endpoint
+            if len(self._sequences) > MOST_SEQUENCES:
+                self._sequences.popitem(last=False)
+        endpoint.take()
+        return endpoint
+
     def _least_busy(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        best: Endpoint | None = None
-        for endpoint in self.endpoints:
-            if endpoint in tried or (limit and endpoint.in_flight >= limit):
-                continue
-            if best is None or endpoint.in_flight < best.in_flight:
-                best = endpoint
-        return best
+        """The one with the fewest calls; those that could not be reached a moment ago come last."""
+        free = [each for each in self.endpoints if each not in tried and (not limit or each.in_flight < limit)]
+        if len(free) < 2:
+            return free[0] if free else None
+        return min(free, key=lambda endpoint: (endpoint.avoided, endpoint.in_flight))
 
     async def _wait(self, key: tuple[str, str]) -> Endpoint:
         waiter = self.queue.join(key)
@@ -111,8 +155,11 @@ class Backend:
             raise
 
     def _pass_on(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to whoever's turn it is."""
-        if endpoint.in_flight >= self.max_in_flight:
+        """Give a free slot of `endpoint` to whoever's turn it is. One that cannot be reached has a free slot always:
+        it would fail all that wait, one by one, while another only is busy and will give its slot back."""
+        if self._is_full(endpoint):
+            return False
+        if endpoint.avoided and any(not each.avoided and self._is_full(each) for each in self.endpoints):
             return False
         waiter = self.queue.next()
         if waiter is None:
@@ -121,13 +168,13 @@ class Backend:
         waiter.set_result(endpoint)
         return True
 
+    def _is_full(self, endpoint: Endpoint) -> bool:
+        return endpoint.in_flight >= self.max_in_flight
+
     def _recovered(self) -> None:
+        self._targets.forget()
         for watcher in self._on_recovery:
             watcher()
-
-
-def _at(target: Target, address: str) -> Target:
-    return replace(target, address=address)
 
 
 def _host(peer: str) -> str:

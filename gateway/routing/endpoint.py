@@ -1,22 +1,48 @@
 """One address of a backend, and what the gateway knows of it."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from time import monotonic
 
+from gateway.core.errors import Status, TransportError
 from gateway.core.transport import Connector
+from gateway.core.types import Message
+
+SECONDS_AVOIDED = 1.0
+"""How long an address that could not be reached comes after those that can."""
 
 
 class Endpoint:
-    """The calls in flight at one address. Backends that name the same address share it, and its slots with it."""
+    """The calls in flight at one address. Backends that name the same address share it, and its slots with it.
 
-    __slots__ = ("_on_free", "_on_recovery", "address", "connector", "in_flight", "reachable")
+    Itself a Connector, that notes whether the address answers.
+    """
 
-    def __init__(self, address: str, connector: Connector) -> None:
+    __slots__ = (
+        "_avoided_until",
+        "_clock",
+        "_on_free",
+        "_on_recovery",
+        "address",
+        "connector",
+        "in_flight",
+        "reachable",
+    )
+
+    def __init__(self, address: str, connector: Connector, clock: Callable[[], float] = monotonic) -> None:
         self.address = address
         self.connector = connector
         self.in_flight = 0
         self.reachable = True
+        self._clock = clock
+        self._avoided_until = 0.0
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
+
+    @property
+    def avoided(self) -> bool:
+        """Whether the address could not be reached a moment ago."""
+        return not self.reachable and self._clock() < self._avoided_until
 
     def watch(self, on_free: Callable[["Endpoint"], bool], on_recovery: Callable[[], None]) -> None:
         """`on_free` is called when a slot is given back, and tells whether it took it; `on_recovery` when the address
@@ -37,13 +63,47 @@ class Endpoint:
             if watcher(self):
                 return
 
-    def answered(self) -> None:
-        """The address is there."""
+    async def exchange(self, message: Message) -> Message:
+        """The Connector's exchange.
+
+        Raises:
+            TransportError: the Connector's.
+        """
+        try:
+            reply = await self.connector.exchange(message)
+        except TransportError as error:
+            self._failed(error)
+            raise
+        self._answered()
+        return reply
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """The Connector's stream.
+
+        Raises:
+            TransportError: the Connector's.
+        """
+        try:
+            async with aclosing(self.connector.stream(message)) as replies:
+                async for reply in replies:
+                    self._answered()
+                    yield reply
+        except TransportError as error:
+            self._failed(error)
+            raise
+
+    async def close(self) -> None:
+        """Close the Connector."""
+        await self.connector.close()
+
+    def _answered(self) -> None:
         if not self.reachable:
             self.reachable = True
             for watcher in self._on_recovery:
                 watcher()
 
-    def failed(self) -> None:
-        """The address could not be reached, or broke off."""
-        self.reachable = False
+    def _failed(self, error: TransportError) -> None:
+        """The address could not be reached, or broke off; an answer that is too large is one, too."""
+        if error.status is Status.UNAVAILABLE or not error.sent:
+            self.reachable = False
+            self._avoided_until = self._clock() + SECONDS_AVOIDED

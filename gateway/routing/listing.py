@@ -1,8 +1,7 @@
 """The models that a client can ask for: those that routes name, then those that backends list."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from gateway.core.errors import GatewayError
@@ -10,20 +9,24 @@ from gateway.core.operations import DERIVATIVES, Operation, split_companion
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler
 from gateway.core.types import ModelEntry, Request
-from gateway.core.values import value
+from gateway.core.values import replace, value
 from gateway.routing.router import Conditions
 
 SECONDS_KEPT = 60.0
 SECONDS_WAITED = 2.0
-"""A listing never waits longer for a backend: it shows what was last known."""
+"""A listing never waits longer for backends: it shows what was last known."""
+
+ASKED_AT_ONCE = 16
+"""Models whose claims are asked for at the same time."""
 
 
 class BackendModels:
     """A backend's own list of models, remembered for a minute, and beyond that while the backend is down."""
 
-    def __init__(self, backend: Handler, clock: Callable[[], float]) -> None:
+    def __init__(self, backend: Handler, clock: Callable[[], float], wait: float = SECONDS_WAITED) -> None:
         self._backend = backend
         self._clock = clock
+        self._wait = wait
         self._known: tuple[ModelEntry, ...] = ()
         self._fresh_until = 0.0
         self._fetching: asyncio.Task[None] | None = None
@@ -33,7 +36,7 @@ class BackendModels:
         if self._clock() >= self._fresh_until:
             if self._fetching is None:
                 self._fetching = spawn(self._fetch())
-            await asyncio.wait({self._fetching}, timeout=SECONDS_WAITED)
+            await asyncio.wait({self._fetching}, timeout=self._wait)
         return self._known
 
     async def _fetch(self) -> None:
@@ -64,8 +67,11 @@ class Listing:
     """A Handler for `models`: exact routes in route order, then globs from the backends' lists. It never fails because
     a backend is down."""
 
-    def __init__(self, routes: Sequence[Listed], without_companions: frozenset[str]) -> None:
+    def __init__(
+        self, routes: Sequence[Listed], without_companions: frozenset[str], wait: float = SECONDS_WAITED
+    ) -> None:
         self._routes = tuple(routes)
+        self._wait = wait
         self._without_companions = without_companions
 
     async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
@@ -76,17 +82,23 @@ class Listing:
             for route in routes
             if route.conditions.exact
         ]
-        globs = [
-            (route, entry)
-            for route in routes
-            if not route.conditions.exact and route.rewritten is None
-            for entry in await route.models.get()
-            if not route.conditions.model or fnmatchcase(entry.name, route.conditions.model)
-        ]
-        ordered = list(_unique([*exact, *globs]))
+        ordered = list(_unique([*exact, *await _expanded(routes)]))
         if request.protocol in self._without_companions:
             return _without_companions([entry for _, entry in ordered])
-        return tuple([each for route, entry in ordered for each in (entry, *await _companions(route, entry))])
+        return await _with_companions(ordered, self._wait)
+
+
+async def _expanded(routes: Sequence[Listed]) -> list[tuple[Listed, ModelEntry]]:
+    """What the backends behind globs list. All are asked at once, so that several slow ones cost one wait."""
+    globs = [route for route in routes if not route.conditions.exact and route.rewritten is None]
+    backends = list(dict.fromkeys(route.models for route in globs))
+    lists = dict(zip(backends, await asyncio.gather(*(models.get() for models in backends)), strict=True))
+    return [
+        (route, entry)
+        for route in globs
+        for entry in lists[route.models]
+        if not route.conditions.model or fnmatchcase(entry.name, route.conditions.model)
+    ]
 
 
 def _reaches(route: Listed, request: Request) -> bool:
@@ -99,11 +111,23 @@ def _reaches(route: Listed, request: Request) -> bool:
 
 
 def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed, ModelEntry]]:
+    """Each model once, and none that another backend has under a name whose requests an earlier route takes."""
     seen: set[tuple[str, str]] = set()
+    takers: dict[str, Listed] = {}
     for route, entry in pairs:
-        if (entry.name, entry.version) not in seen:
-            seen.add((entry.name, entry.version))
-            yield route, entry
+        if (entry.name, entry.version) in seen or not _is_own(route, entry.name, takers):
+            continue
+        seen.add((entry.name, entry.version))
+        if not (route.conditions.version or route.conditions.per_request):
+            takers.setdefault(entry.name, route)
+        yield route, entry
+
+
+def _is_own(route: Listed, name: str, takers: Mapping[str, Listed]) -> bool:
+    taker = takers.get(name)
+    if taker is None and not route.conditions.exact and (split := split_companion(name)) is not None:
+        taker = takers.get(split[0])
+    return taker is None or taker.models is route.models
 
 
 def _without_companions(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, ...]:
@@ -112,12 +136,21 @@ def _without_companions(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, ...]
     return tuple(names[name] for name in shown if (split := split_companion(name)) is None or split[0] not in names)
 
 
-async def _companions(route: Listed, entry: ModelEntry) -> list[ModelEntry]:
-    if route.claims is None:
-        return []
-    try:
-        async with asyncio.timeout(SECONDS_WAITED):
-            claimed = await route.claims(route.rewritten or entry.name)
-    except (GatewayError, TimeoutError):
-        return []
-    return [replace(entry, name=f"{entry.name}.{operation.value}") for operation in DERIVATIVES if operation in claimed]
+async def _with_companions(ordered: Sequence[tuple[Listed, ModelEntry]], wait: float) -> tuple[ModelEntry, ...]:
+    """Each model with the derivatives that it claims, so far as the backends tell in time."""
+    deadline = asyncio.get_running_loop().time() + wait
+    places = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def companions(route: Listed, entry: ModelEntry) -> list[ModelEntry]:
+        if route.claims is None:
+            return []
+        try:
+            async with asyncio.timeout_at(deadline), places:
+                claimed = await route.claims(route.rewritten or entry.name)
+        except (GatewayError, TimeoutError):
+            return []
+        return [replace(entry, name=f"{entry.name}.{each.value}") for each in DERIVATIVES if each in claimed]
+
+    found = await asyncio.gather(*(companions(route, entry) for route, entry in ordered))
+    entries = [each for (_, entry), own in zip(ordered, found, strict=True) for each in (entry, *own)]
+    return tuple({(entry.name, entry.version): entry for entry in entries}.values())

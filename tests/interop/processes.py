@@ -178,8 +178,9 @@ class UmbridgeServer:
         return self.process.stop()
 
 
-def start_umbridge(folder: Path) -> UmbridgeServer:
-    python, port = require("umbridge") / "bin" / "python", free_port()
+def start_umbridge(folder: Path, port: int = 0) -> UmbridgeServer:
+    """`port` is for a server that comes back where another one was; else a free one is taken."""
+    python, port = require("umbridge") / "bin" / "python", port or free_port()
     process = Process([str(python), str(HERE / "servers" / "umbridge_models.py"), str(port)], folder)
     url = f"http://127.0.0.1:{port}"
     process.wait_until(lambda: answers(f"{url}/Info"), seconds=30)

@@ -18,13 +18,18 @@ from gateway.core.types import (
     Translate,
 )
 from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.flavors import BINARY_EXTENSION
 from gateway.protocols.v2.index import asked_for
 from gateway.protocols.v2.members import Entry, read_list, read_name, read_text, read_texts
 from gateway.protocols.v2.parameters import take_flag
 from gateway.protocols.v2.raw_tensors import read_datatype, read_dimensions
 
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters")
+EXTENSIONS = (BINARY_EXTENSION, "model_configuration", "parameters")
 """Triton's names of the extensions that are served. Clients act on them: perf_analyzer asks for `statistics`."""
+
+GATEWAY_INFER = "gateway_infer"
+"""A parameter of model metadata (MLServer's has `parameters`, too), false where only the model's companions can be
+inferred: a UM-Bridge model may claim its gradient alone, and gateways in a row are to lose nothing."""
 
 
 def _reply(document: object, status: int = 200) -> Message:
@@ -53,15 +58,16 @@ def encode_server_metadata(answer: Answer, request: Request, translate: Translat
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
     """The specification's $metadata_model_response; what nobody knows is an empty list."""
     assert isinstance(answer, Signature)
-    return _reply(
-        {
-            "name": request.model or answer.name,
-            "versions": answer.versions,
-            "platform": answer.platform,
-            "inputs": [_write_spec(each) for each in answer.inputs],
-            "outputs": [_write_spec(each) for each in answer.outputs],
-        }
-    )
+    document: Entry = {
+        "name": request.model or answer.name,
+        "versions": answer.versions,
+        "platform": answer.platform,
+        "inputs": [_write_spec(each) for each in answer.inputs],
+        "outputs": [_write_spec(each) for each in answer.outputs],
+    }
+    if Operation.INFER not in answer.operations:
+        document["parameters"] = {GATEWAY_INFER: False}
+    return _reply(document)
 
 
 def _write_spec(spec: TensorSpec) -> Entry:
@@ -117,10 +123,17 @@ def decode_metadata(reply: Message, limits: Limits) -> Signature:
     return Signature(
         _read_specs(document, "input"),
         _read_specs(document, "output"),
+        _read_operations(document.get("parameters")),
         name=read_text(document, "name"),
         versions=read_texts(document, "versions"),
         platform=read_text(document, "platform"),
     )
+
+
+def _read_operations(parameters: object) -> frozenset[Operation]:
+    if isinstance(parameters, dict) and parameters.get(GATEWAY_INFER) is False:
+        return frozenset()
+    return frozenset({Operation.INFER})
 
 
 def _read_specs(document: Entry, role: str) -> tuple[TensorSpec, ...]:
@@ -146,6 +159,11 @@ def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
     if document.keys() != {"models"}:
         raise DecodeError("the repository index must be one array")
     return tuple(_read_entry(entry, position) for position, entry in enumerate(read_list(document, "models")))
+
+
+def decode_model_names(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
+    """The models of KServe's `{"models": [names]}`. Raises DecodeError for anything else."""
+    return tuple(map(ModelEntry, read_texts(_read(reply, limits), "models")))
 
 
 def _read_entry(entry: Entry, position: int) -> ModelEntry:

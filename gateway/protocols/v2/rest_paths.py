@@ -13,9 +13,10 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
     """`/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for a version Triton cannot have.
+        GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for a version that the server's
+            flavor cannot have.
     """
-    check_version(request, target)
+    check_version(request.version, target)
     return _model_path(request.model, request.version) + suffix
 
 

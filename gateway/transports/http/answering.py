@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Exchange
 from gateway.core.types import Message
+from gateway.core.values import replace
 from gateway.transports.http import compression, writing
 
 

@@ -96,19 +96,22 @@ class ChunkedBody:
             if end < 0:
                 self._hold(data[at:])
                 return len(data)
-            self._check_line(end - at)
-            self._read(self, data[at:end])
+            line = data[at:end]
+            self._check_line(line, len(line))
+            self._read(self, line)
             at = end + len(_EOL)
         return at
 
     def _hold(self, begun: bytes) -> None:
         """Keep the beginning of a line, unless it already cannot become one."""
-        if b"\n" in begun or (self._read is ChunkedBody._read_end and begun != b"\r"):
-            raise DecodeError("the chunked body has a line that does not end in CRLF")
-        self._check_line(len(begun) - 1)
+        self._check_line(begun.removesuffix(b"\r"), len(begun) - 1)
         self._line = begun
 
-    def _check_line(self, size: int) -> None:
+    def _check_line(self, line: bytes, size: int) -> None:
+        if line and self._read is ChunkedBody._read_end:
+            raise DecodeError("a chunk is longer than its size")
+        if b"\n" in line:
+            raise DecodeError("the chunked body has a line that does not end in CRLF")
         if size + self._trailers > self._line_limit:
             text = f"a chunk's size line, or the trailers, are larger than limits.headers, {self._line_limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
@@ -123,8 +126,6 @@ class ChunkedBody:
             raise refusal(Reason.TOO_LARGE, f"the body is larger than limits.message, {self._limit} bytes")
 
     def _read_end(self, line: bytes) -> None:
-        if line:
-            raise DecodeError("a chunk is longer than its size")
         self._read = ChunkedBody._read_size
 
     def _read_trailer(self, line: bytes) -> None:

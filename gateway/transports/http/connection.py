@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import replace
 from enum import Enum
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
@@ -12,14 +11,16 @@ from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.core.transport import Exchange, Refuse
 from gateway.core.types import Buffer, Headers, Message
-from gateway.core.values import value
+from gateway.core.values import replace, value
 from gateway.transports.http import writing
 from gateway.transports.http.admission import Admission, allow_header, check_length, worth_receiving
 from gateway.transports.http.alarm import Alarm
 from gateway.transports.http.answering import answer, finish
 from gateway.transports.http.bodies import ChunkedBody, SizedBody
 from gateway.transports.http.compression import MIN_DEFLATED
-from gateway.transports.http.requests import Head, HeadReader, UnknownExpectationError
+from gateway.transports.http.known_heads import KnownHeads
+from gateway.transports.http.reading import HeadReader
+from gateway.transports.http.requests import Head, UnknownExpectationError
 from gateway.transports.http.timeouts import Timeouts
 
 # What a client may send ahead while its request is answered; more stays in the kernel, which holds the client back.
@@ -46,6 +47,7 @@ class Site:
     """What all connections of one listener share."""
 
     table: PathTable
+    heads: KnownHeads
     limits: Limits
     timeouts: Timeouts
     exchange: Exchange
@@ -61,6 +63,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._expire)
         self._reader = HeadReader(site.limits.headers)
+        self._head: Head | None = None
+        self._admission: Admission | None = None
         self._ahead = bytearray()
         self._task: asyncio.Task[None] | None = None
         self._gone: asyncio.Future[None] | None = None
@@ -139,9 +143,17 @@ class Connection(asyncio.Protocol):
     def _receive_head(self, data: bytes, at: int) -> int:
         reader = self._reader
         begun = reader.size
+        known = None if begun else self._site.heads.find(data, at)
+        if known is not None:
+            self._head, self._admission, size = known
+            self._begin(self._head, self._admission)
+            return at + size
         at = reader.feed(data, at)
         if reader.complete:
-            self._begin()
+            self._head = Head(reader)
+            self._head.check()
+            self._admission = Admission(self._head, self._site.table)
+            self._begin(self._head, self._admission)
         elif reader.size and not begun:
             self._alarm.set(self._site.timeouts.head)
         return at
@@ -171,17 +183,14 @@ class Connection(asyncio.Protocol):
     def _await_request(self) -> None:
         self._phase = _Phase.HEAD
         self._keep_alive = False
-        self._head: Head | None = None
-        self._admission: Admission | None = None
+        self._head = None
+        self._admission = None
         self._reader.start()
         self._alarm.set(self._site.timeouts.idle)
 
-    def _begin(self) -> None:
+    def _begin(self, head: Head, admission: Admission) -> None:
         """The head is there: refuse the request, answer it, or wait for its body."""
         site = self._site
-        head = self._head = Head(self._reader)
-        head.check()
-        admission = self._admission = Admission(head, site.table)
         check_length(head, site.limits.message)
         if admission.refused is not None and not worth_receiving(head):
             raise admission.refused

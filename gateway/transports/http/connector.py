@@ -5,11 +5,11 @@ import os
 import re
 import socket
 import ssl as tls
-from dataclasses import replace
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message
+from gateway.core.values import replace
 from gateway.transports.http import compression
 from gateway.transports.http.address import parse_address
 from gateway.transports.http.endpoint_connection import SCRATCH_BYTES, Connection

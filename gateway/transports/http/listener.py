@@ -2,12 +2,16 @@
 
 import asyncio
 import socket
+from asyncio.trsock import TransportSocket
 from collections.abc import Sequence
 
+from gateway.core.address import Address
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Refuse
+from gateway.core.values import replace
 from gateway.transports.http.connection import Connection, Site
+from gateway.transports.http.known_heads import KnownHeads
 from gateway.transports.http.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 # Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn.
@@ -33,16 +37,24 @@ class HttpListener:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._connections: set[Connection] = set()
-        self._site = Site(PathTable(protocols), settings.limits, timeouts, exchange, refuse, self._connections)
+        table = PathTable(protocols)
+        heads = KnownHeads(table, settings.limits.headers)
+        self._site = Site(table, heads, settings.limits, timeouts, exchange, refuse, self._connections)
         self._server: asyncio.Server | None = None
 
-    async def start(self, sock: socket.socket) -> None:
-        """Accept connections on `sock`, which is bound."""
-        _keep_probing(sock)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self._site), sock=sock, backlog=_BACKLOG)
-        host, port = sock.getsockname()[:2]
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    async def start(self, address: Address) -> None:
+        """Bind, and accept connections.
+
+        Raises:
+            OSError: the address is taken, not allowed, or none of this machine.
+        """
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self._site), address.host, address.port, backlog=_BACKLOG, start_serving=False
+        )
+        for sock in self._server.sockets:
+            _keep_probing(sock)
+        self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
+        await self._server.start_serving()
 
     async def drain(self, seconds: float) -> None:
         """Accept no more and close what is idle; let what is in flight finish for at most `seconds`, then break off."""
@@ -57,7 +69,7 @@ class HttpListener:
             await asyncio.wait(closed)
 
 
-def _keep_probing(sock: socket.socket) -> None:
+def _keep_probing(sock: socket.socket | TransportSocket) -> None:
     """Accepted sockets inherit these from the one that listens."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, number in _KEEPALIVE:

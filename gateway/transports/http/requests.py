@@ -1,21 +1,14 @@
-"""The head of an HTTP/1 request: httptools reads it, and what httptools lets through is refused here.
-
-httptools (llhttp, strict) refuses bare LF, folded lines, a space before the colon, control characters, two or malformed
-Content-Lengths, and Content-Length beside Transfer-Encoding. It lets through no Host or two, `Transfer-Encoding: gzip,
-chunked`, HTTP/0.9 and HTTP/2.0, fragments, and every form of target.
-"""
+"""What the head of an HTTP/1 request says, and the refusal of what httptools lets through: no Host or two,
+`Transfer-Encoding: gzip, chunked`, HTTP/0.9 and HTTP/2.0, fragments, and every form of target."""
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-import httptools
-
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
 from gateway.core.types import Headers
 from gateway.transports.http.compression import CODINGS
-
-_END = b"\r\n\r\n"
+from gateway.transports.http.reading import HeadReader, version_refused
 
 # RFC 9110 section 7.2: Host is uri-host [":" port]; anything else MUST be answered 400.
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(?::[0-9]*)?")
@@ -46,94 +39,6 @@ class UnknownExpectationError(GatewayError):
         super().__init__(reason.status, reason, f"Expect: {expected!r} is not known; only 100-continue is")
 
 
-class HeadReader:
-    """Receives one head after the other, each in any number of pieces of at most `limit` bytes together."""
-
-    __slots__ = ("_limit", "_parser", "_tail", "complete", "headers", "size", "target")
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self.start()
-
-    def start(self) -> None:
-        """Make ready for the next head."""
-        # A new parser costs no more than feeding the body to the old one, and carries nothing over.
-        self._parser = httptools.HttpRequestParser(self)
-        self._tail = b""
-        self.size = 0
-        self.target = b""
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.complete = False
-
-    def stop(self) -> None:
-        """Let go of the parser, which holds the reader: connections then need no garbage collector."""
-        del self._parser
-
-    def feed(self, data: bytes, at: int) -> int:
-        """Read on from `at`; the position in `data` up to which bytes belong to this head.
-
-        Raises:
-            GatewayError: not HTTP/1, or larger than the limit.
-        """
-        if not self.size:
-            at = _skip_empty_lines(data, at)
-        end = self._end(data, at)
-        room = at + self._limit - self.size
-        stop = min(end or len(data), room)
-        self._parse(data[at:stop])
-        self.size += stop - at
-        if end and stop == end and not self.complete:
-            raise invalid_input("the request head is malformed")
-        if stop == room and not self.complete:
-            text = f"the request line and headers are larger than limits.headers, {self._limit} bytes"
-            raise refusal(Reason.HEADERS_TOO_LARGE, text)
-        return stop
-
-    @property
-    def method(self) -> str:
-        """The request's method, once complete."""
-        method: bytes = self._parser.get_method()
-        return method.decode()
-
-    @property
-    def version(self) -> str:
-        """`1.1`, `1.0`, or what must be refused."""
-        version: str = self._parser.get_http_version()
-        return version
-
-    def on_url(self, piece: bytes) -> None:
-        """httptools: the target, or a piece of it."""
-        self.target += piece
-
-    def on_header(self, name: bytes, text: bytes) -> None:
-        """httptools: one header, without the blanks before its value."""
-        self.headers.append((name.lower(), text.rstrip()))
-
-    def on_headers_complete(self) -> None:
-        """httptools: the empty line behind the headers."""
-        self.complete = True
-
-    def _end(self, data: bytes, at: int) -> int:
-        """Where the head ends in `data`, 0 if it does not."""
-        seam = self._tail + data[at : at + 3] if self._tail else b""
-        found = seam.find(_END)
-        if found >= 0:
-            return at + found + len(_END) - len(self._tail)
-        found = data.find(_END, at)
-        if found >= 0:
-            return found + len(_END)
-        self._tail = (self._tail + data[max(at, len(data) - 3) :])[-3:]
-        return 0
-
-    def _parse(self, piece: bytes) -> None:
-        try:
-            self._parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
-            pass  # `Upgrade` and CONNECT: RFC 9110 section 7.8 lets a server ignore the wish
-        except httptools.HttpParserError as error:
-            raise _refused_by_parser(str(error)) from error
-
-
 class Head:
     """What a request's head says. `length` is the body's in bytes, None if it is chunked."""
 
@@ -157,7 +62,7 @@ class Head:
         version = self.version
         self.path, self.query = read_target(self._target)
         if version not in _VERSIONS:
-            raise _version_refused()
+            raise version_refused()
         self.fields = fields = _fields(self.headers.raw)
         _check_host(fields, version)
         self.length = _body_length(fields, version)
@@ -226,20 +131,6 @@ def _after_authority(text: str) -> str:
     return path if path.startswith("/") else "/" + path
 
 
-def _skip_empty_lines(data: bytes, at: int) -> int:
-    """RFC 9112 section 2.2: empty lines before the request line are to be ignored; some clients end a body with one."""
-    while at < len(data) and data[at] in b"\r\n":
-        at += 1
-    return at
-
-
-def _refused_by_parser(why: str) -> GatewayError:
-    # httptools has no classes for these; the texts are llhttp's. The preface of HTTP/2 is the second.
-    if why in ("Invalid HTTP version", "Pause on PRI/Upgrade"):
-        return _version_refused()
-    return invalid_input(f"the request is malformed HTTP: {why}")
-
-
 def _fields(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
     fields = dict(headers)
     return fields if len(fields) == len(headers) else _joined(headers)
@@ -253,10 +144,6 @@ def _joined(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
         # RFC 9110 section 5.3: several lines of one field are one list
         fields[name] = fields[name] + b", " + text if name in fields else text
     return fields
-
-
-def _version_refused() -> GatewayError:
-    return refusal(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are spoken here")
 
 
 def _check_host(fields: Fields, version: str) -> None:

@@ -1,11 +1,11 @@
 """Replies as bytes."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from http import HTTPStatus
 
 from gateway.core.types import Buffer, Headers, Message
+from gateway.core.values import replace
 from gateway.transports.http.compression import deflate
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -10,6 +10,7 @@ where the client raised. Steps, all but the first and the last naming their `mod
     {"op": "gradient", "out_wrt", "in_wrt", "input", "sens", "config"}
     {"op": "apply_jacobian", "out_wrt", "in_wrt", "input", "vec", "config"}
     {"op": "apply_hessian", "out_wrt", "in_wrt1", "in_wrt2", "input", "sens", "vec", "config"}
+    {"op": "parallel", "clients": [[step, ..], ..]}     each list of steps by a client of its own, all at once
     {"op": "raw", "method": "POST", "path": "/Evaluate", "body": "text", "headers": {}}
 
 `raw` gives {"status", "headers", "body"}. A model's first step constructs it (GET /Info, POST /ModelInfo), with
@@ -19,6 +20,7 @@ where the client raised. Steps, all but the first and the last naming their `mod
 import contextlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import requests
 import umbridge
@@ -91,6 +93,15 @@ def raw(client, step):
     return {"status": reply.status_code, "headers": dict(reply.headers), "body": reply.text}
 
 
+def parallel(client, step):
+    def run_all(steps):
+        own = Client(client.url)
+        return [own.run(each) for each in steps]
+
+    with ThreadPoolExecutor(len(step["clients"])) as threads:
+        return list(threads.map(run_all, step["clients"]))
+
+
 OPERATIONS = {
     "models": models,
     "info": info,
@@ -99,6 +110,7 @@ OPERATIONS = {
     "gradient": gradient,
     "apply_jacobian": apply_jacobian,
     "apply_hessian": apply_hessian,
+    "parallel": parallel,
     "raw": raw,
 }
 

@@ -17,6 +17,11 @@ METADATA = (
     b'{"name":"m","versions":["1","2"],"platform":"python","inputs":[{"name":"x","datatype":"FP64","shape":[-1,2]}],'
     b'"outputs":[{"name":"y","datatype":"BYTES","shape":[1]}]}'
 )
+DERIVATIVES_ONLY = Signature(operations=frozenset(), name="m")
+"""Of a UM-Bridge model that claims no Evaluate, as another gateway tells it."""
+DERIVATIVES_ONLY_METADATA = (
+    b'{"name":"m","versions":[],"platform":"","inputs":[],"outputs":[],"parameters":{"gateway_infer":false}}'
+)
 MODELS = (ModelEntry("a", "1", "READY"), ModelEntry("b", "", "UNAVAILABLE", "no weights"), ModelEntry("c"))
 INDEX = (
     b'[{"name":"a","version":"1","state":"READY"},{"name":"b","state":"UNAVAILABLE","reason":"no weights"},'
@@ -34,6 +39,7 @@ INDEX = (
         (Operation.MODEL_READY, True, 200, b'{"name":"m","ready":true}'),
         (Operation.MODEL_READY, False, 400, b'{"name":"m","ready":false}'),
         (Operation.METADATA, SIGNATURE, 200, METADATA),
+        (Operation.METADATA, DERIVATIVES_ONLY, 200, DERIVATIVES_ONLY_METADATA),
         (
             Operation.METADATA,
             Signature(),
@@ -83,6 +89,7 @@ def test_refuses_another_index_request(body: bytes) -> None:
     ("operation", "body", "answer"),
     [
         (Operation.METADATA, METADATA, SIGNATURE),
+        (Operation.METADATA, DERIVATIVES_ONLY_METADATA, DERIVATIVES_ONLY),
         # KServe 0.21 and MLServer 1.7.1
         (
             Operation.METADATA,

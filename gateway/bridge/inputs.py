@@ -1,0 +1,108 @@
+"""A client's inputs as the backend takes them. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from gateway.bridge import datatypes, indices, names, shapes
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signatures import is_unknown
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.operations import INDEX_TENSORS
+from gateway.core.protocol import Traits
+from gateway.core.types import Signature, Tensor, TensorSpec
+from gateway.core.types import tensor as make_tensor
+from gateway.core.values import replace, value
+
+
+@value
+class Fitted:
+    """Inputs ready for the backend. `rows` is the size of the batch, None without one; `lone`: the client sent points
+    without a batch dimension and wants none back. One input with a batch dimension makes the answer a batch."""
+
+    inputs: tuple[Tensor, ...]
+    rows: int | None
+    lone: bool
+
+
+def fit_inputs(inputs: Sequence[Tensor], signature: Signature, settings: RouteSettings, client: Traits) -> Fitted:
+    """Inputs by name, datatype and shape as `signature` says, in its order.
+
+    Raises:
+        DecodeError: whatever does not fit, naming the tensor, what it is and what is expected.
+    """
+    if is_unknown(signature):
+        return Fitted(tuple(map(_doubled if client.points else _typed, names.as_given(inputs, settings))), None, False)
+    wanted = names.inputs_of(signature, settings)
+    given = names.by_name(indices.declared(inputs, signature), wanted, settings)
+    fit_shape = shapes.fit_point if client.points else shapes.fit_input
+    fitted: dict[str, Tensor] = {}
+    batched: list[tuple[str, int, bool]] = []
+    for name, spec in wanted:
+        if spec.name in INDEX_TENSORS:
+            continue
+        tensor, what = given[name], f"input {name!r}"
+        shape = fit_shape(tensor.shape, spec.shape, what)
+        data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
+        fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, tensor.content_type, tensor.parameters)
+        if shapes.is_batch(spec.shape):
+            batched.append((name, shape[0], len(shape) > len(tensor.shape)))
+    rows = _rows(batched)
+    lone = client.points or (bool(batched) and all(added for *_, added in batched))
+    return Fitted(_complete(fitted, given, signature, settings, rows), rows, lone)
+
+
+def _rows(batched: Sequence[tuple[str, int, bool]]) -> int | None:
+    """The number of rows that all batched inputs share; None if none is batched."""
+    if not batched:
+        return None
+    first, rows, _ = batched[0]
+    for name, others, _ in batched:
+        if others != rows:
+            text = f"input {name!r} has {others} rows and input {first!r} has {rows}"
+            raise DecodeError(f"{text}; all inputs must have the same batch dimension")
+    return rows
+
+
+def _complete(
+    fitted: Mapping[str, Tensor],
+    given: Mapping[str, Tensor],
+    signature: Signature,
+    settings: RouteSettings,
+    rows: int | None,
+) -> tuple[Tensor, ...]:
+    """In the signature's order, with the route's constants and every index tensor that the model declares."""
+    if len(fitted) == len(signature.inputs):
+        return tuple(fitted.values())
+    constants = {tensor.name: tensor for tensor in settings.constants}
+    return tuple(
+        indices.fit(given.get(spec.name), spec, rows)
+        if spec.name in INDEX_TENSORS
+        else fitted.get(spec.name) or _constant(constants[spec.name], spec, settings, rows)
+        for spec in signature.inputs
+    )
+
+
+def _constant(tensor: Tensor, spec: TensorSpec, settings: RouteSettings, rows: int | None) -> Tensor:
+    """The route's input, the same for every row."""
+    what = f"the route's constant {tensor.name!r}"
+    shape = shapes.fit_input(tensor.shape, spec.shape, what)
+    data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
+    fitted = Tensor(spec.name, spec.datatype, shape, data)
+    if not shapes.is_batch(spec.shape) or rows in (None, shape[0]) or shape[0] != 1:
+        return fitted
+    assert rows is not None
+    return make_tensor(spec.name, np.repeat(fitted.array, rows, axis=0), spec.datatype)
+
+
+def _typed(tensor: Tensor) -> Tensor:
+    return replace(tensor, untyped=False) if tensor.untyped else tensor
+
+
+def _doubled(tensor: Tensor) -> Tensor:
+    """A point's numbers where nothing tells their datatype: doubles, also if every literal was an integer."""
+    if not tensor.untyped:
+        return tensor
+    data = datatypes.fit(tensor, Datatype.FP64, f"input {tensor.name!r}", "refuse")
+    return replace(tensor, datatype=Datatype.FP64, data=data, untyped=False)

@@ -1,0 +1,110 @@
+"""What clients are told of a route's models."""
+
+from gateway.bridge import names, shapes
+from gateway.bridge.addressing import Addressing
+from gateway.bridge.declared import Declared
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signatures import Key, of_derivative
+from gateway.bridge.upstream import Upstream
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import not_found, unsupported
+from gateway.core.operations import Operation
+from gateway.core.protocol import Traits
+from gateway.core.types import Request, Signature, TensorSpec
+from gateway.core.values import replace
+
+OPERATIONS_PART = "ModelInfo"
+"""The Request's `part` that asks a one-point model for its operations; any other asks for sizes."""
+
+
+class Metadata:
+    """Answers about one route's models, in the client's names. `opaque`: tensors pass as they are, so what the backend
+    tells does as well."""
+
+    def __init__(
+        self,
+        settings: RouteSettings,
+        client: Traits,
+        upstream: Upstream,
+        addressing: Addressing,
+        declared: Declared,
+        opaque: bool,
+    ) -> None:
+        self._settings = settings
+        self._of_derivatives = replace(settings, select=())
+        self._client = client
+        self._upstream = upstream
+        self._addressing = addressing
+        self._declared = declared
+        self._opaque = opaque
+
+    async def signature(self, request: Request) -> Signature:
+        """What the model takes, gives and can do."""
+        key = self._addressing.key(request)
+        if self._opaque:
+            return replace(await self._upstream.metadata(self._addressing.asked(request, key)), name=request.model)
+        if not self._client.points:
+            return self._described(request.model, await self._declared.described(key), self._settings)
+        if request.part == OPERATIONS_PART:
+            return Signature(operations=await self._declared.operations(key), name=request.model)
+        return self._sizes(request.model, await self._declared.model(key))
+
+    async def companion(self, request: Request, operation: Operation) -> Signature:
+        """The same of a derivative of the model that `request` names.
+
+        Raises:
+            GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it does not claim the derivative.
+        """
+        key = self._addressing.key(request)
+        name = f"{request.model}.{operation.value}"
+        if not self._upstream.traits.derivatives:
+            companion = self._addressing.companion(key, operation)
+            signature = await self._upstream.metadata(self._addressing.asked(request, companion))
+            return (
+                replace(signature, name=name)
+                if self._opaque
+                else self._described(name, signature, self._of_derivatives)
+            )
+        base = await self._declared.described(key)
+        if operation not in base.operations:
+            raise unsupported(f"model {request.model!r} does not claim {operation.value}")
+        return self._described(name, of_derivative(base, operation), self._of_derivatives)
+
+    async def ready(self, request: Request) -> bool:
+        """Whether the backend says that the model is ready."""
+        return await self._ready(request, self._addressing.key(request))
+
+    async def companion_ready(self, request: Request, operation: Operation) -> bool:
+        """The same of a derivative; of a model that does not claim it, no."""
+        key = self._addressing.key(request)
+        if not self._upstream.traits.derivatives:
+            return await self._ready(request, self._addressing.companion(key, operation))
+        return operation in (await self._declared.described(key)).operations and await self._ready(request, key)
+
+    async def config(self, request: Request) -> dict[str, object]:
+        """perf_analyzer ends if `config` is not answered with 200; an empty one is enough for it."""
+        if not await self.ready(request):
+            raise not_found(f"model {request.model!r} is not ready")
+        return {}
+
+    async def _ready(self, request: Request, key: Key) -> bool:
+        asked = self._addressing.asked(replace(request, operation=Operation.MODEL_READY), key)
+        return bool(await self._upstream.handler(asked))
+
+    def _described(self, name: str, signature: Signature, settings: RouteSettings) -> Signature:
+        return replace(
+            signature,
+            name=name,
+            inputs=names.as_client(names.inputs_of(signature, settings)),
+            outputs=names.as_client(names.outputs_of(signature, settings)),
+            platform=signature.platform or self._upstream.traits.platform,
+        )
+
+    def _sizes(self, name: str, signature: Signature) -> Signature:
+        described = self._described(name, signature, self._settings)
+        return replace(described, inputs=_points(described.inputs), outputs=_points(described.outputs))
+
+
+def _points(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """Each tensor as the vector that stands for it; a size that the signature leaves open is -1."""
+    return tuple(TensorSpec(spec.name, Datatype.FP64, (shapes.point_size(spec.shape),)) for spec in specs)

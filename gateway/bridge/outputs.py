@@ -1,0 +1,85 @@
+"""A backend's outputs as the client reads them. Pure."""
+
+from collections.abc import Sequence
+from math import prod
+
+from gateway.bridge import datatypes, names, shapes
+from gateway.bridge.inputs import Fitted
+from gateway.bridge.settings import RouteSettings
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.protocol import Traits
+from gateway.core.types import RequestedOutput, Signature, Tensor, TensorSpec
+
+
+def fit_outputs(
+    outputs: Sequence[Tensor],
+    asked: Sequence[RequestedOutput],
+    signature: Signature,
+    fitted: Fitted,
+    settings: RouteSettings,
+    client: Traits,
+) -> list[Tensor]:
+    """A backend's outputs, named and typed by `signature`, in the shape that the client expects for what it sent.
+    `asked` are the outputs that the backend was asked for; none: all.
+
+    Raises:
+        DecodeError: the backend's outputs are not what it declared.
+    """
+    if not signature.outputs:
+        order = [output.name for output in asked]
+        return [_unfitted(tensor, client) for tensor in names.by_position(outputs, order, "output")]
+    return [_fit(tensor, spec, fitted, settings, client) for tensor, spec in paired(outputs, asked, signature)]
+
+
+def paired(
+    outputs: Sequence[Tensor], asked: Sequence[RequestedOutput], signature: Signature
+) -> list[tuple[Tensor, TensorSpec]]:
+    """Each output with its specification: by name, or by position where it has none.
+
+    Raises:
+        DecodeError: outputs that were not declared, or another number of them than asked for.
+    """
+    specs = {spec.name: spec for spec in signature.outputs}
+    order = [output.name for output in asked] or list(specs)
+    if len(outputs) != len(order):
+        text = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
+        raise DecodeError(f"{text}, expected {len(order)}: {', '.join(map(repr, order))}")
+    pairs = []
+    for tensor, place in zip(outputs, order, strict=True):
+        name = tensor.name or place
+        if name not in specs:
+            raise names.unknown_output(name, list(specs))
+        pairs.append((tensor, specs[name]))
+    return pairs
+
+
+def _fit(tensor: Tensor, spec: TensorSpec, fitted: Fitted, settings: RouteSettings, client: Traits) -> Tensor:
+    what = f"output {spec.name!r}"
+    shape = tensor.shape
+    if not shapes.matches(shape, spec.shape):
+        raise DecodeError(f"{what} has shape {list(shape)}, expected {list(spec.shape)}")
+    if shapes.is_batch(spec.shape):
+        if fitted.rows is not None and shape[0] != fitted.rows:
+            raise DecodeError(f"{what} has {shape[0]} rows for the {fitted.rows} that were sent")
+        shape = shapes.without_batch(shape, what) if fitted.lone else shape
+    if client.points and len(shape) != 1:
+        shape = (prod(shape),)
+    data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
+    return Tensor(spec.name, spec.datatype, shape, data, tensor.content_type, tensor.parameters)
+
+
+def _unfitted(tensor: Tensor, client: Traits) -> Tensor:
+    shape = (tensor.elements,) if client.points else tensor.shape
+    return Tensor(tensor.name, tensor.datatype, shape, tensor.data, tensor.content_type, tensor.parameters)
+
+
+def carried(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple[Tensor, ...]:
+    """Tensors in datatypes that a protocol's wire has.
+
+    Raises:
+        DecodeError: a datatype that has no exact form there.
+    """
+    if len(traits.datatypes) == len(Datatype):
+        return tuple(tensors)
+    return tuple(datatypes.carry(tensor, traits.datatypes, f"tensor {tensor.name!r}", protocol) for tensor in tensors)

@@ -1,0 +1,45 @@
+"""Several responses as one, for clients that want one."""
+
+from collections.abc import AsyncIterator
+
+from gateway.bridge.shapes import concatenate
+from gateway.core.errors import DecodeError, Reason, invalid_output, refusal
+from gateway.core.types import Response, Tensor
+from gateway.core.values import replace
+
+
+async def last(responses: AsyncIterator[Response], backend: str) -> Response:
+    """The last response.
+
+    Raises:
+        GatewayError: there is none.
+    """
+    found: Response | None = None
+    async for response in responses:
+        found = response
+    if found is None:
+        raise invalid_output(f"backend {backend!r}: the stream ended without a response")
+    return found
+
+
+async def collect(responses: AsyncIterator[Response], backend: str, limit: int) -> Response:
+    """One response whose outputs are those of all, each concatenated on axis 0.
+
+    Raises:
+        GatewayError: there is none, more than `limit` bytes, or responses that differ in more than that axis.
+    """
+    found: list[Response] = []
+    size = 0
+    async for response in responses:
+        found.append(response)
+        size += sum(len(tensor.data) for tensor in response.outputs)
+        if size > limit:
+            text = f"backend {backend!r}: the stream's responses exceed {limit} bytes (limits.message of the backend)"
+            raise refusal(Reason.TOO_LARGE, text)
+    if not found:
+        raise invalid_output(f"backend {backend!r}: the stream ended without a response")
+    try:
+        columns: zip[tuple[Tensor, ...]] = zip(*(response.outputs for response in found), strict=True)
+        return replace(found[-1], outputs=tuple(map(concatenate, columns)), parameters={})
+    except (DecodeError, ValueError) as error:
+        raise invalid_output(f"backend {backend!r}: responses cannot be concatenated: {error}") from error

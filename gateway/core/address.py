@@ -1,0 +1,47 @@
+"""Where something listens."""
+
+from ipaddress import ip_address
+
+from gateway.core.values import value
+
+_ALL_ADDRESSES = ("0.0.0.0", "::")
+
+
+@value
+class Address:
+    """Host and port (0: one that the system chooses), or the path of a unix socket. `scheme` is as written."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    scheme: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"unix://{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}" if self.scheme else f"{host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.path or self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def clashes(self, other: "Address") -> bool:
+        """Whether both cannot be bound at once."""
+        if self.path or other.path:
+            return self.path == other.path
+        if self.port != other.port or self.port == 0:
+            return False
+        ours, theirs = _canonical(self.host), _canonical(other.host)
+        same_family = (":" in ours) == (":" in theirs)
+        return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(_ALL_ADDRESSES))
+
+
+def _canonical(host: str) -> str:
+    return "127.0.0.1" if host == "localhost" else host

@@ -1,0 +1,66 @@
+"""`answer` and `ask` for streams: requests in order, and the responses of each in order.
+
+The consumer pulls one message, writes it, waits until the peer took it, and pulls the next: that is the back-pressure.
+Every iterator is closed as soon as its consumer stops, so that a client that goes away stops the backend.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
+from gateway.core.exchange import as_gateway_error, named, prepared, presentable
+from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.transport import Connector, Select
+from gateway.core.types import Message, Request, Response
+
+
+async def answer_stream(
+    messages: AsyncIterator[Message], protocol: Protocol, listener: ListenerSettings, select: Select
+) -> AsyncGenerator[Message, None]:
+    """The replies to a client's messages, one request after the other. An error ends its own request only."""
+    async for message in messages:
+        async with aclosing(_answer_one(message, protocol, listener, select)) as replies:
+            async for reply in replies:
+                yield reply
+
+
+async def _answer_one(
+    message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
+) -> AsyncGenerator[Message, None]:
+    request: Request | None = None
+    try:
+        request = protocol.decode_request(message, listener)
+        destination = select(request)
+        if destination.stream is None:
+            raise unsupported(f"{request.operation.value} is not supported here")
+        async with aclosing(destination.stream(request)) as responses:
+            async for response in responses:
+                yield protocol.encode_response(response, request, destination.translate)
+        end = protocol.encode_end(request) if protocol.encode_end else None
+        if end is not None:
+            yield end
+    except Exception as error:
+        yield protocol.encode_error(as_gateway_error(error), request, message)
+
+
+async def ask_stream(
+    request: Request, protocol: Protocol, connector: Connector, target: Target
+) -> AsyncGenerator[Response, None]:
+    """A backend's responses to one request, on a stream of its own that is closed for writing at once.
+
+    Raises:
+        GatewayError: as `ask`; also after some responses.
+    """
+    message = prepared(request, protocol, target)
+    try:
+        async with aclosing(connector.stream(message)) as replies:
+            async for reply in replies:
+                answer = protocol.decode_response(reply, request, target)
+                assert isinstance(answer, Response)
+                yield answer
+    except TransportError as error:
+        raise named(error, target) from error
+    except DecodeError as error:
+        raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
+    except GatewayError as error:
+        raise presentable(error, target) from error

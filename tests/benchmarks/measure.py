@@ -1,0 +1,134 @@
+"""One row measured: gateway, adapter and server take turns under the same load, so that what else the machine does
+meets all of them alike; of the rounds, the medians."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from statistics import median, quantiles
+
+from tests.benchmarks.load import Load, Result
+from tests.benchmarks.rows import Row
+from tests.benchmarks.servers import Server, Servers
+from tests.benchmarks.wire import Form, vector
+from tests.peers.build import ROOT
+
+WARM_UP = 20
+"""Requests before the first round, which make connections, fill caches, and let interpreters specialise their code."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Microseconds: of CPU per request, all threads of the process, user and system; and of latency."""
+
+    cpu: float
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    row: Row
+    gateway: Cost
+    adapter: Cost
+    direct: Cost
+    """The load straight on the server, in the server's protocol; its CPU is the server's own."""
+    ratio: Cost
+    """Gateway by adapter, the medians of the rounds' ratios."""
+
+
+class WrongReplyError(Exception):
+    """What is measured does not do its work."""
+
+
+class Generator:
+    """The load generator's process."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+
+    def send(self, load: Load) -> Result:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(json.dumps(asdict(load)) + "\n")
+        self._child.stdin.flush()
+        line = self._child.stdout.readline()
+        if not line:
+            raise WrongReplyError(f"the load on {load.address} failed; what the generator wrote says why")
+        return Result(**json.loads(line))
+
+
+@contextmanager
+def generator() -> Iterator[Generator]:
+    """The load generator, started; it ends with the context."""
+    command = [sys.executable, "-m", "tests.benchmarks.load"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        yield Generator(child)
+        child.communicate()
+
+
+def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measured:
+    """Measure one row.
+
+    Raises:
+        WrongReplyError: a reply is not the vector that was sent.
+    """
+    way = row.way
+    turns = (
+        _Turn(row, way.client, servers.gateway),
+        _Turn(row, way.client, servers.adapters[way]),
+        _Turn(row, way.server, servers.backends[way]),
+    )
+    for turn in turns:
+        turn.warm_up(load)
+    gateway, adapter, direct = zip(*([turn.take(load) for turn in turns] for _ in range(rounds)), strict=True)
+    ratios = [_ratio(ours, theirs) for ours, theirs in zip(gateway, adapter, strict=True)]
+    return Measured(row, _median(gateway), _median(adapter), _median(direct), _median(ratios))
+
+
+class _Turn:
+    """One of those that take turns: its load, and the clock of its process."""
+
+    def __init__(self, row: Row, form: Form, server: Server) -> None:
+        self._form = form
+        self._numbers = vector(row.doubles)
+        request = form.request(server.address, self._numbers).decode()
+        self._load = Load(server.address, request, row.requests, row.in_flight, row.keep_alive)
+        self._clock = _cpu_clock(server.pid)
+
+    def warm_up(self, load: Generator) -> None:
+        few = Load(**asdict(self._load) | {"requests": min(WARM_UP, self._load.requests)})
+        body = load.send(few).body
+        if self._form.read(json.loads(body)) != self._numbers:
+            raise WrongReplyError(f"{self._load.address} answers {body[:200]}, expected the vector that was sent")
+
+    def take(self, load: Generator) -> Cost:
+        before = time.clock_gettime(self._clock)
+        latencies = load.send(self._load).microseconds
+        spent = time.clock_gettime(self._clock) - before
+        return Cost(1e6 * spent / self._load.requests, median(latencies), quantiles(latencies, n=100)[-1])
+
+
+def _cpu_clock(pid: int) -> int:
+    """The clock of a process's CPU time, threads that have ended included; /proc/PID/stat ticks every 10 ms only."""
+    clock = ctypes.c_int()
+    if error := ctypes.CDLL(None).clock_getcpuclockid(ctypes.c_int(pid), ctypes.byref(clock)):
+        raise OSError(error, os.strerror(error))
+    return clock.value
+
+
+def _ratio(ours: Cost, theirs: Cost) -> Cost:
+    return Cost(ours.cpu / theirs.cpu, ours.p50 / theirs.p50, ours.p99 / theirs.p99)
+
+
+def _median(costs: Sequence[Cost]) -> Cost:
+    return Cost(
+        median(each.cpu for each in costs), median(each.p50 for each in costs), median(each.p99 for each in costs)
+    )

@@ -1,0 +1,49 @@
+"""What is measured: one row per way, size and load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.benchmarks.wire import UMBRIDGE, V2_REST, Form
+
+
+@dataclass(frozen=True)
+class Way:
+    """From the clients of one protocol to a server of another, and the adapter that people write for it."""
+
+    name: str
+    client: Form
+    server: Form
+    adapter: str
+
+
+UMBRIDGE_TO_V2 = Way("UM-Bridge -> V2 REST", UMBRIDGE, V2_REST, "umbridge.Model + tritonclient.http")
+V2_TO_UMBRIDGE = Way("V2 REST -> UM-Bridge", V2_REST, UMBRIDGE, "FastAPI + pydantic + httpx")
+
+
+@dataclass(frozen=True)
+class Row:
+    way: Way
+    doubles: int
+    in_flight: int
+    requests: int
+    """In each round, to each of gateway, adapter and server."""
+    keep_alive: bool = True
+
+    @property
+    def name(self) -> str:
+        connections = "" if self.keep_alive else ", a new connection per call"
+        return f"{self.way.name}, {self.doubles:,} doubles, {self.in_flight} in flight{connections}"
+
+
+ROWS = (
+    # As `umbridge`'s own client calls: `requests.post`, without a session.
+    Row(UMBRIDGE_TO_V2, 10, 1, 400, keep_alive=False),
+    Row(UMBRIDGE_TO_V2, 10, 16, 400, keep_alive=False),
+    Row(UMBRIDGE_TO_V2, 10, 1, 400),
+    Row(UMBRIDGE_TO_V2, 10, 16, 400),
+    Row(UMBRIDGE_TO_V2, 1_000, 1, 100),
+    Row(UMBRIDGE_TO_V2, 100_000, 1, 5),
+    Row(V2_TO_UMBRIDGE, 10, 1, 400),
+    Row(V2_TO_UMBRIDGE, 10, 16, 400),
+)

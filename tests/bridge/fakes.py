@@ -1,0 +1,129 @@
+"""Two toy protocols, one on each side of what the bridge joins, and a backend that records what it is asked."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signatures import Signatures
+from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core.errors import not_found
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, Traits
+from gateway.core.types import Answer, Request, Response, Signature, Tensor, TensorSpec, tensor
+
+FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
+
+
+def _not_on_a_wire(*_: object) -> NoReturn:
+    raise NotImplementedError
+
+
+def _protocol(name: str, traits: Traits) -> Protocol:
+    codec = _not_on_a_wire
+    return Protocol(name, "none", (), codec, codec, codec, codec, codec, traits)
+
+
+TENSORS = _protocol("tensors", Traits(versions=str.isdigit, platform="toy"))
+"""Named and typed tensors with a batch dimension, as V2 has them."""
+
+POINTS = _protocol(
+    "points",
+    Traits(
+        datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, positional=True, points=True, derivatives=True,
+        platform="points",
+    ),
+)  # fmt: skip
+"""Vectors of numbers without names and datatypes, one point per call, as UM-Bridge has them."""
+
+
+class Backend:
+    """A Handler that keeps what it was asked: metadata from a table, everything else by `compute`."""
+
+    def __init__(
+        self,
+        signatures: Mapping[str, Signature | Exception],
+        compute: Callable[[Request], Response | Awaitable[Response]] = lambda request: Response(request.inputs),
+    ) -> None:
+        self.signatures = dict(signatures)
+        self.compute = compute
+        self.asked: list[Request] = []
+        self.ready = True
+
+    @property
+    def calls(self) -> list[Request]:
+        """What it was asked to compute."""
+        return [request for request in self.asked if request.operation not in (Operation.METADATA, _READY)]
+
+    @property
+    def questions(self) -> list[str]:
+        """The models whose metadata was asked."""
+        return [request.model for request in self.asked if request.operation is Operation.METADATA]
+
+    async def __call__(self, request: Request) -> Answer:
+        self.asked.append(request)
+        if request.operation is _READY:
+            return self.ready
+        if request.operation is Operation.METADATA:
+            found = self.signatures.get(request.model, not_found(f"unknown model {request.model}"))
+            if isinstance(found, Exception):
+                raise found
+            return found
+        answer = self.compute(request)
+        return answer if isinstance(answer, Response) else await answer
+
+
+_READY = Operation.MODEL_READY
+
+
+def bridge(
+    client: Protocol, server: Protocol, backend: Backend, settings: RouteSettings | None = None, window: int = 2
+) -> Bridge:
+    """A Bridge from `client` to `backend`, which speaks `server`."""
+    signatures = Signatures(backend, server.traits, lambda: 0.0)
+    upstream = Upstream("lab", server.name, server.traits, backend, signatures, window)
+    return Bridge(settings or RouteSettings(), client, upstream)
+
+
+def spec(name: str, *shape: int, datatype: Datatype = FP64) -> TensorSpec:
+    return TensorSpec(name, datatype, shape)
+
+
+def signature(
+    *inputs: TensorSpec, gives: tuple[TensorSpec, ...], offers: frozenset[Operation] | None = None
+) -> Signature:
+    return Signature(inputs, gives, offers or frozenset({Operation.INFER}))
+
+
+def point(*numbers: float, name: str = "") -> Tensor:
+    """A vector as the points' wire has it: without a name, and INT64 if every literal was an integer."""
+    whole = all(isinstance(number, int) for number in numbers)
+    values = tensor(name, np.array(numbers, np.int64 if whole else np.float64))
+    return Tensor(name, values.datatype, values.shape, values.data, untyped=True)
+
+
+def named(name: str, values: Any, datatype: Datatype = FP64) -> Tensor:
+    return tensor(name, np.array(values, datatype.dtype), datatype)
+
+
+def infer(*inputs: Tensor, **fields: Any) -> Request:
+    return Request(**{"operation": Operation.INFER, "model": "m", **fields}, inputs=inputs)
+
+
+async def call(handler: Callable[[Request], Awaitable[Answer]], request: Request) -> Response:
+    answer = await handler(request)
+    assert isinstance(answer, Response)
+    return answer
+
+
+async def describe(handler: Callable[[Request], Awaitable[Answer]], model: str = "m", part: str = "") -> Signature:
+    answer = await handler(Request(Operation.METADATA, model, part=part))
+    assert isinstance(answer, Signature)
+    return answer
+
+
+def shown(tensors: tuple[Tensor, ...]) -> list[tuple[str, str, Any]]:
+    """Name, datatype and nested values of each."""
+    return [(each.name, each.datatype.value, each.array.tolist()) for each in tensors]

@@ -1,0 +1,500 @@
+"""Literal YAML to the exact problems, with their lines and columns."""
+
+import pytest
+
+from gateway.config import ConfigError, loads
+from gateway.config.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from tests.config.toys import BACKEND, CATALOG, ENVIRON, LISTENER, ROUTE, SOUND, TRANSLATE
+
+
+def problems(text: str) -> list[str]:
+    try:
+        loads(text, "g.yaml", CATALOG, ENVIRON)
+    except ConfigError as error:
+        return [line.removeprefix("g.yaml:") for line in str(error).split("\n")]
+    return []
+
+
+def test_the_sound_configuration_has_no_problems() -> None:
+    assert problems(SOUND) == []
+
+
+# (where it is about, YAML, its problems without the file)
+PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
+    # the text
+    ("empty", "", ["1:1: the key 'listeners' is missing"]),
+    ("only a comment", "# nothing\n", ["1:1: the key 'listeners' is missing"]),
+    ("a scalar", "listeners", ["1:1: expected a map, got 'listeners'"]),
+    ("a list", "- a\n", ["1:1: expected a map, got a list"]),
+    ("syntax", "a: [1,\n b: }\n", ["2:5: not YAML: while parsing a flow node, did not find expected node content"]),
+    (
+        "a tab",
+        "a:\n\tb: 1\n",
+        ["2:1: not YAML: while scanning for the next token, found character that cannot start any token"],
+    ),
+    ("control character", "a: 1\nb: \x01\n", ["2:4: not YAML: control characters are not allowed"]),
+    ("lone surrogate", "a: 1\nb: \ud800\n", ["2:4: not YAML: a lone surrogate"]),
+    ("two documents", SOUND + "---\na: 1\n", ["4:1: a second document begins here; expected one only"]),
+    ("unknown alias", "a: *b\n", ["1:4: the alias *b has no anchor before it"]),
+    ("alias of itself", "a: &b [*b]\n", ["1:8: the alias *b has no anchor before it"]),
+    ("too long", "#" * MAX_BYTES + "\n", [f"1:1: the configuration is larger than {MAX_BYTES} bytes"]),
+    ("too deep", "[" * 5000, [f"1:{MAX_DEPTH + 1}: nested deeper than {MAX_DEPTH} levels"]),
+    (
+        "billion laughs",
+        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+        + "".join(f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 10)}]\n" for n in range(9)),
+        [f"5:5: more than {MAX_NODES} values, aliases expanded"],
+    ),
+    (
+        "deep aliases",
+        "a: &a " + "[" * 40 + "]" * 40 + "\nb: " + "[" * 40 + "*a" + "]" * 40 + "\n",
+        [f"2:19: nested deeper than {MAX_DEPTH} levels, aliases expanded"],
+    ),
+    # keys
+    (
+        "duplicate key",
+        SOUND + "admin: {bind: '[::1]:1'}\nadmin: {bind: '[::1]:2'}\n",
+        ["5:1: the key 'admin' stands twice, first at line 4, column 1"],
+    ),
+    ("number as key", SOUND + "12: 1\n", ["4:1: a key must be text, got 12; quote it if it is meant"]),
+    ("null as key", SOUND + "~: 1\n", ["4:1: a key must be text, got ~; quote it if it is meant"]),
+    ("list as key", SOUND + "? [a]\n: 1\n", ["4:3: a key must be text"]),
+    (
+        "merge key",
+        SOUND + "x: &x {}\nhealth: {<<: *x, bind: '[::1]:1'}\n",
+        [
+            "4:1: 'x' is not a key here; expected admin, backends, health, listeners, reference or routes",
+            "5:10: merge keys are not supported; write the keys out, or use an alias for the whole map",
+        ],
+    ),
+    (
+        "tag",
+        SOUND + "health: !!map {bind: !x '[::1]:1'}\n",
+        [
+            "4:9: the tag 'tag:yaml.org,2002:map' is not supported; write the value without it",
+            "4:22: the tag '!x' is not supported; write the value without it",
+        ],
+    ),
+    ("misspelt section", SOUND + "lisenters: []\n", ["4:1: 'lisenters' is not a key here; did you mean 'listeners'?"]),
+    (
+        "misspelt key",
+        ROUTE + "match: {}, rewirte: {}}]\n",
+        ["3:40: 'rewirte' is not a key here; did you mean 'rewrite'?"],
+    ),
+    (
+        "key of a later feature",
+        BACKEND + "safe: true}}\n",
+        [
+            "2:73: 'safe' is not a key here; expected endpoints, flavor, forward_headers, limits, max_in_flight, "
+            "policies or protocol"
+        ],
+    ),
+    (
+        "key in a nested map",
+        SOUND + "health: {bind: '[::1]:1', port: 3}\n",
+        ["4:27: 'port' is not a key here; expected bind"],
+    ),
+    ("missing key", SOUND + "health: {}\n", ["4:9: the key 'bind' is missing"]),
+    ("missing in an item", "listeners:\n  - name: a\n    protocols: [umbridge]\n", ["2:5: the key 'bind' is missing"]),
+    # values
+    ("text for a map", SOUND + "health: 127.0.0.1:1\n", ["4:9: expected a map, got '127.0.0.1:1'"]),
+    ("map for a list", "listeners: {name: a}\n", ["1:12: expected a list, got a map"]),
+    ("nothing for a list", "listeners:\n", ["1:11: expected a list, got nothing"]),
+    ("empty list", "listeners: []\n", ["1:12: must not be empty"]),
+    ("number for text", ROUTE + "match: {version: 1}}]\n", ["3:46: expected text, got 1; quote it"]),
+    ("flag for text", ROUTE + "match: {model: true}}]\n", ["3:44: expected text, got true; quote it"]),
+    ("empty text", ROUTE + "match: {model: ''}}]\n", ["3:44: must not be empty"]),
+    ("text for a number", BACKEND + "max_in_flight: '3'}}\n", ["2:88: expected a whole number, got '3'"]),
+    ("fraction for a number", BACKEND + "max_in_flight: 1.5}}\n", ["2:88: expected a whole number, got 1.5"]),
+    ("flag for a number", BACKEND + "max_in_flight: true}}\n", ["2:88: expected a whole number, got true"]),
+    ("zero", BACKEND + "limits: {message: 0}}}\n", ["2:91: must be at least 1, got 0"]),
+    (
+        "flavor where there are none",
+        BACKEND + "flavor: triton}}\n",
+        ["2:73: umbridge is spoken alike by all servers; leave flavor out"],
+    ),
+    (
+        "unknown flavor",
+        BACKEND.replace("umbridge, endpoints", "v2-rest, endpoints") + "flavor: trition}}\n",
+        ["2:80: no flavor of v2-rest is called 'trition'; did you mean 'triton'?"],
+    ),
+    (
+        "unnamed backend",
+        LISTENER + "backends: {'': {protocol: umbridge, endpoints: [a:1]}}\n",
+        ["2:12: must not be empty"],
+    ),
+    (
+        "one of several words",
+        TRANSLATE + "cast: rond}}]\n",
+        ["3:58: expected refuse, round or saturate, got 'rond'; did you mean 'round'?"],
+    ),
+    ("no word at all", TRANSLATE + "bytes: 3}}]\n", ["3:59: expected text or base64, got 3"]),
+    (
+        "long text",
+        TRANSLATE + f"bytes: {'x' * 500}}}}}]\n",
+        [f"3:59: expected text or base64, got '{'x' * 60}...'"],
+    ),
+    # addresses
+    (
+        "no address",
+        SOUND + "health: {bind: localhost}\n",
+        ["4:16: expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080, got 'localhost'"],
+    ),
+    (
+        "admin off loopback",
+        SOUND + "admin: {bind: '0.0.0.0:9090'}\n",
+        [
+            "4:15: there are no keys yet, so the status API stays on loopback; expected 127.0.0.1:PORT, got "
+            "'0.0.0.0:9090'"
+        ],
+    ),
+    (
+        "taken address",
+        SOUND + "health: {bind: '0.0.0.0:8080'}\n",
+        ["4:16: '0.0.0.0:8080' is taken by listeners[0].bind"],
+    ),
+    (
+        "tcp:// for HTTP",
+        SOUND + "health: {bind: 'tcp://[::1]:1'}\n",
+        ["4:16: tcp:// is for protocols over TCP; expected HOST:PORT, got 'tcp://[::1]:1'"],
+    ),
+    (
+        "a unix socket for HTTP",
+        "listeners: [{name: a, bind: 'unix:///a', protocols: [umbridge]}]\n",
+        ["1:29: unix:// is for protocols over TCP; expected HOST:PORT, got 'unix:///a'"],
+    ),
+    (
+        "endpoint",
+        LISTENER + "backends: {s: {protocol: umbridge, endpoints: ['a:1', 'triton', 'a:1']}}\n",
+        ["2:65: 'a:1' is listed twice"],
+    ),
+    (
+        "endpoint that is none",
+        LISTENER + "backends: {s: {protocol: umbridge, endpoints: ['a:1', triton]}}\n",
+        ["2:55: bad address 'triton': it has no port; expected host:port (http)"],
+    ),
+    # names
+    (
+        "unknown protocol",
+        "listeners: [{name: a, bind: '[::1]:1', protocols: [v2-rst]}]\n",
+        ["1:52: no protocol is called 'v2-rst'; did you mean 'v2-rest'?"],
+    ),
+    (
+        "unknown protocols elsewhere",
+        LISTENER
+        + "reference: [{protocol: a, bind: '[::1]:1', models: [double]}]\n"
+        + "routes: [{match: {protocol: b}, backend: s}]\n",
+        [
+            "2:24: no protocol is called 'a'; expected nameless, packets, points, umbridge or v2-rest",
+            "3:29: no protocol is called 'b'; expected nameless, packets, points, umbridge or v2-rest",
+            "3:42: no backend is called 's'; there are none",
+        ],
+    ),
+    (
+        "unknown backend",
+        SOUND.replace("backend: science", "backend: sceince"),
+        ["3:39: no backend is called 'sceince'; did you mean 'science'?"],
+    ),
+    (
+        "unknown listener",
+        ROUTE + "match: {listener: grpc}}]\n",
+        ["3:47: no listener is called 'grpc'; expected http"],
+    ),
+    (
+        "two listeners of a name",
+        "listeners:\n- {name: a, bind: '[::1]:1', protocols: [umbridge]}\n"
+        "- {name: a, bind: '[::1]:2', protocols: [umbridge]}\n",
+        ["3:10: listeners[0] is called 'a' too"],
+    ),
+    (
+        "unknown model",
+        LISTENER + "reference: [{protocol: umbridge, bind: '[::1]:1', models: [posterio, 'a.b:c', 'a b:c']}]\n",
+        [
+            "2:60: no bundled model is called 'posterio'; did you mean 'posterior'?",
+            "2:79: expected module:attribute, got 'a b:c'",
+        ],
+    ),
+    (
+        "unknown policy",
+        BACKEND + "policies: [{tiemout: {seconds: 1}}]}}\n",
+        ["2:85: no policy is called 'tiemout'; did you mean 'timeout'?"],
+    ),
+    (
+        "policy of a later feature",
+        BACKEND + "policies: [{retry: {attempts: 3}}]}}\n",
+        ["2:85: no policy is called 'retry'; expected timeout"],
+    ),
+    (
+        "policies written otherwise",
+        BACKEND + "policies: [timeout, {}, {timeout: {seconds: 1}, retry: 1}]}}\n",
+        [f"2:{column}: expected a map of one key, such as {{timeout: {{seconds: 2}}}}" for column in (84, 93, 97)],
+    ),
+    (
+        "a policy's settings",
+        BACKEND
+        + "policies: [{timeout: {seconds: 0}}, {timeout: {secnds: 1}}, {timeout: }, {timeout: {seconds: '1'}}]}}\n",
+        [
+            "2:104: must be above 0, got 0",
+            "2:119: the key 'seconds' is missing",
+            "2:120: 'secnds' is not a key here; did you mean 'seconds'?",
+            "2:143: the key 'seconds' is missing",
+            "2:166: expected a number, got '1'",
+        ],
+    ),
+    (
+        "endless timeout",
+        BACKEND + "policies: [{timeout: {seconds: .inf}}]}}\n",
+        ["2:104: expected a finite number, got inf"],
+    ),
+    # listeners
+    (
+        "several transports",
+        "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, packets]}]\n",
+        [
+            "1:51: protocols of one address share a transport, got umbridge over http, packets over tcp; use a "
+            "listener each"
+        ],
+    ),
+    (
+        "path tie",
+        "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, points]}]\n",
+        ["1:51: umbridge and points both serve POST /Evaluate; give one of them a prefix"],
+    ),
+    (
+        "prefix that is no path",
+        LISTENER.replace("protocols:", "prefix: {umbridge: um/}, protocols:"),
+        [
+            "1:69: expected a path such as /science: no slash at its end, none of { } ? # %, got 'um/'",
+        ],
+    ),
+    (
+        "prefix of another protocol",
+        LISTENER.replace("protocols:", "prefix: {v2-rest: /v2}, protocols:"),
+        ["1:59: the listener does not speak 'v2-rest'; expected umbridge"],
+    ),
+    # routes
+    (
+        "server operation",
+        ROUTE + "match: {operation: models}}]\n",
+        [
+            "3:48: expected infer, stream, model-ready, metadata, config, gradient, apply_jacobian or apply_hessian, "
+            "got 'models'"
+        ],
+    ),
+    (
+        "path with a star in its middle",
+        ROUTE + "match: {path: '/a/*/b'}}]\n",
+        [
+            "3:43: expected a path such as /v2/models/m/infer or, with one * at its end, /v2/*, got '/a/*/b'",
+        ],
+    ),
+    (
+        "protocol that nothing speaks",
+        ROUTE + "match: {protocol: v2-rest}}]\n",
+        ["3:47: no listener speaks 'v2-rest', so nothing takes this route"],
+    ),
+    (
+        "protocol that the listener does not speak",
+        ROUTE + "match: {protocol: v2-rest, listener: http}}]\n",
+        ["3:47: listener 'http' does not speak 'v2-rest', so nothing takes this route"],
+    ),
+    (
+        "route that needs a rewrite",
+        SOUND.replace("[umbridge]", "[umbridge, nameless]").replace("{model: m}", "{}"),
+        [
+            "3:31: 'science' needs a model name, which requests over nameless at listener 'http' have not; add "
+            "rewrite: {model: NAME} here, or model: NAME to the listener"
+        ],
+    ),
+    (
+        "same match",
+        SOUND.replace(
+            "{match: {model: m}",
+            "{match: {protocol: umbridge, model: m}, backend: science}, {match: {model: m, protocol: umbridge}",
+        ),
+        ["3:77: routes[0] has the same match and comes first, so nothing takes this route"],
+    ),
+    (
+        "version that its wire has not",
+        ROUTE + "match: {}, rewrite: {version: '1'}}]\n",
+        ["3:59: umbridge has no versions; expected \"\", which drops the client's, got '1'"],
+    ),
+    (
+        "version that cannot be",
+        ROUTE.replace("protocol: umbridge", "protocol: v2-rest") + "match: {}, rewrite: {version: one}}]\n",
+        ["3:59: 'one' cannot be a version of a model behind v2-rest"],
+    ),
+    # headers
+    (
+        "headers that are never forwarded",
+        BACKEND + "forward_headers: [X-Id, Host, 'a b', x-id]}}\n",
+        [
+            "2:97: 'Host' belongs to each connection by itself and is never forwarded",
+            "2:103: 'a b' is not a header's name",
+        ],
+    ),
+    ("header listed twice", BACKEND + "forward_headers: [X-Id, x-id]}}\n", ["2:97: 'x-id' is listed twice"]),
+    # tensors
+    (
+        "unknown datatype",
+        ROUTE + "match: {}, signature: {inputs: [{name: x, datatype: FP46, shape: [1]}]}}]\n",
+        [
+            "3:81: expected BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BF16 or "
+            "BYTES, got 'FP46'; did you mean 'FP64'?"
+        ],
+    ),
+    (
+        "dimension",
+        ROUTE + "match: {}, signature: {inputs: [{name: x, datatype: FP64, shape: [-2, 1.0]}]}}]\n",
+        ["3:95: must be at least -1, got -2", "3:99: expected a whole number, got 1.0"],
+    ),
+    (
+        "rank",
+        ROUTE + f"match: {{}}, signature: {{inputs: [{{name: x, datatype: FP64, shape: {[1] * 33}}}]}}}}]\n",
+        ["3:94: has more than 32 elements"],
+    ),
+    (
+        "two inputs of a name",
+        ROUTE + "match: {}, signature: {inputs: [{name: x, datatype: FP64, shape: []}, "
+        "{name: x, datatype: FP64, shape: []}]}}]\n",
+        ["3:106: 'x' is the name of a tensor before it"],
+    ),
+    (
+        "unknown derivative",
+        TRANSLATE + "operations: {gradeint: g}}}]\n",
+        ["3:65: expected gradient, apply_jacobian or apply_hessian, got 'gradeint'; did you mean 'gradient'?"],
+    ),
+    (
+        "renamed twice",
+        TRANSLATE + "rename: {inputs: [{client: a, backend: b}, {client: c, backend: b}]}}}]\n",
+        ["3:116: 'b' is renamed twice"],
+    ),
+    ("selected twice", TRANSLATE + "select: [a, b, a]}}]\n", ["3:67: 'a' is listed twice"]),
+    (
+        "constants",
+        TRANSLATE
+        + "constants: [\n"
+        + "{name: a, datatype: FP64, shape: [2], data: [1, 2, 3]},\n"
+        + "{name: b, datatype: INT8, shape: [1], data: [128]},\n"
+        + "{name: c, datatype: INT8, shape: [1], data: [0.5]},\n"
+        + "{name: d, datatype: FP32, shape: [1], data: [no]},\n"
+        + "{name: e, datatype: BOOL, shape: [1], data: [1]},\n"
+        + "{name: f, datatype: BYTES, shape: [1], data: [1]},\n"
+        + "{name: g, datatype: INT8, shape: [2, 1], data: [[1, 2]]},\n"
+        + "{name: h, datatype: INT8, shape: [-1], data: []},\n"
+        + "{name: i, datatype: UINT64, shape: [2], data: [-1, 18446744073709551615]},\n"
+        + "]}}]\n",
+        [
+            "4:45: 3 elements, but shape [2] holds 2",
+            "5:45: the constant: element 0, 128, is out of the range of INT8",
+            "6:45: the constant: element 0, 0.5, is not integral, so no INT8",
+            "7:45: expected numbers for FP32",
+            "8:45: expected true and false for BOOL",
+            "9:46: expected texts for BYTES; quote what looks like a number",
+            "10:48: the lists are not nested as the shape is",
+            "11:35: must be at least 0, got -1",
+            "12:47: an integer is out of the range of INT64 and UINT64",
+        ],
+    ),
+    # references
+    (
+        "variable that is not set",
+        SOUND.replace("127.0.0.1:8080", "${NONE}"),
+        ["1:32: the environment variable NONE is not set; ${NONE:-default} gives it a default"],
+    ),
+    (
+        "a variable that is not set echoes nowhere",
+        BACKEND + "max_in_flight: '${NONE}'}}\n",
+        ["2:88: the environment variable NONE is not set; ${NONE:-default} gives it a default"],
+    ),
+    (
+        "a number put together",
+        BACKEND + "max_in_flight: '1${COUNT}'}}\n",
+        ["2:88: expected a whole number, got '1${COUNT}'"],
+    ),
+    (
+        "secrets are not shown",
+        BACKEND + "max_in_flight: '${SECRET}', limits: {message: 'x${SECRET}'}}, "
+        "b: {protocol: '${SECRET}', endpoints: ['${SECRET}']}}\n",
+        [
+            "2:88: expected a whole number, got '${SECRET}'",
+            "2:119: expected a whole number, got 'x${SECRET}'",
+            "2:149: no protocol is called '${SECRET}'; expected nameless, packets, points, umbridge or v2-rest",
+        ],
+    ),
+    (
+        "secret in an endpoint",
+        LISTENER + "backends: {b: {protocol: umbridge, endpoints: ['${SECRET}']}}\n",
+        ["2:48: bad address '${SECRET}': it has no port; expected host:port (http)"],
+    ),
+)
+
+
+@pytest.mark.parametrize(("text", "expected"), [row[1:] for row in PROBLEMS], ids=[row[0] for row in PROBLEMS])
+def test_every_problem_is_told_with_its_place(text: str, expected: list[str]) -> None:
+    assert problems(text) == expected
+
+
+def test_one_fault_hides_no_other() -> None:
+    assert problems("""\
+lsteners: []
+listeners:
+  - {name: http, bind: "127.0.0.1:8080", protocols: [v2-rst], model: 3}
+  - {name: http, bind: "127.0.0.1:8080", protocols: [umbridge], limits: {mesage: 1}}
+admin: {bind: "0.0.0.0:1"}
+backends:
+  science: {protocol: umbrigde, endpoints: [nowhere], policies: [{timeout: {}}]}
+  other: {protocol: umbridge, endpoints: [nowhere]}
+routes:
+  - {match: {model: 1, listener: htp}, backend: sceince, rewirte: {}}
+""") == [
+        "1:1: 'lsteners' is not a key here; did you mean 'listeners'?",
+        "3:54: no protocol is called 'v2-rst'; did you mean 'v2-rest'?",
+        "3:70: expected text, got 3; quote it",
+        "4:12: listeners[0] is called 'http' too",
+        "4:24: '127.0.0.1:8080' is taken by listeners[0].bind",
+        "4:74: 'mesage' is not a key here; did you mean 'message'?",
+        "5:15: there are no keys yet, so the status API stays on loopback; expected 127.0.0.1:PORT, got '0.0.0.0:1'",
+        "7:23: no protocol is called 'umbrigde'; did you mean 'umbridge'?",
+        "7:76: the key 'seconds' is missing",
+        "8:43: bad address 'nowhere': it has no port; expected host:port (http)",
+        "10:21: expected text, got 1; quote it",
+        "10:34: no listener is called 'htp'; did you mean 'http'?",
+        "10:49: no backend is called 'sceince'; did you mean 'science'?",
+        "10:58: 'rewirte' is not a key here; did you mean 'rewrite'?",
+    ]
+
+
+def test_columns_count_characters() -> None:
+    assert problems(SOUND + 'health: {"é€😀": 1, bind: "[::1]:1"}\n') == [
+        "4:10: 'é€😀' is not a key here; expected bind"
+    ]
+    assert problems(SOUND + 'health: {bind: "é€😀", x: 1}\n') == [
+        "4:16: expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080, got 'é€😀'",
+        "4:23: 'x' is not a key here; expected bind",
+    ]
+
+
+# (protocols of the listener, its further keys, match, further keys of the route)
+NAMELESS_BUT_FINE = (
+    ("nameless", "", "{model: m}", ""),
+    ("nameless", ", model: m", "{}", ""),
+    ("nameless", "", "{}", ", rewrite: {model: m}"),
+    ("nameless, umbridge", "", "{protocol: umbridge}", ""),
+)
+
+
+@pytest.mark.parametrize(("protocols", "listener", "match", "route"), NAMELESS_BUT_FINE)
+def test_routes_that_need_no_rewrite_are_accepted(protocols: str, listener: str, match: str, route: str) -> None:
+    text = SOUND.replace("[umbridge]", f"[{protocols}]{listener}").replace("{model: m}", match)
+    assert problems(text.replace("backend: science", f"backend: science{route}")) == []
+
+
+def test_a_backend_without_names_needs_no_rewrite() -> None:
+    text = SOUND.replace("[umbridge]", "[nameless]").replace("{model: m}", "{}")
+    assert problems(text.replace("protocol: umbridge", "protocol: nameless")) == []
+
+
+def test_a_prefix_unties_two_protocols() -> None:
+    text = "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, points], prefix: {points: /p}}]\n"
+    assert problems(text) == []

@@ -1,0 +1,110 @@
+"""The JSON Schema, and `docs/configuration.md`, which is held to it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import registry
+from gateway.config import Catalog, loads, schema
+from gateway.config.schema import below, dereferenced, keys_at
+from tests.config.toys import CATALOG
+
+SCHEMA = schema(CATALOG)
+DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
+BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
+
+
+@pytest.mark.parametrize(
+    ("location", "keys"),
+    [
+        ((), ["listeners", "admin", "health", "reference", "backends", "routes"]),
+        (("admin",), ["bind"]),
+        (("listeners", 7, "limits"), ["message", "headers", "json_values", "config"]),
+        (("backends", "any", "policies", 0), ["timeout"]),
+        (("routes", 0, "policies", 0, "timeout"), ["seconds"]),
+        (("routes", 0, "signature", "inputs", 0), ["name", "datatype", "shape"]),
+        (("routes", 0, "translate", "rename", "outputs", 0), ["client", "backend"]),
+        (("listeners", 0, "name"), []),
+        (("nothing", 0, "there"), []),
+    ],
+)
+def test_the_keys_of_every_map_are_known(location: tuple[str | int, ...], keys: list[str]) -> None:
+    assert keys_at(SCHEMA, location) == keys
+
+
+def test_the_protocols_that_there_are_are_in_it() -> None:
+    names = sorted(CATALOG.protocols)
+    assert below(SCHEMA, ("listeners", 0, "protocols", 0))["enum"] == names
+    assert below(SCHEMA, ("backends", "x", "protocol"))["enum"] == names
+    assert below(SCHEMA, ("routes", 0, "match", "protocol"))["enum"] == names
+
+
+def test_every_key_is_described_and_nothing_is_left_over() -> None:
+    text = json.dumps(SCHEMA)
+    assert [key for key, _, part in keys(SCHEMA) if not part.get("description")] == []
+    assert [name for name in SCHEMA["$defs"] if f'"#/$defs/{name}"' not in text] == []
+
+
+def test_the_documentation_has_every_key() -> None:
+    """After a change of the keys, put what this test expects between the document's two marks."""
+    real = schema(Catalog({}, registry.policies()))  # names of protocols are not its matter
+    text = DOCUMENT.read_text()
+    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table(real)
+
+
+def table(schema: dict[str, Any]) -> str:
+    rows = [
+        f"| `{key}` | {default(required, part)} | {values(schema, part)} | {' '.join(part['description'].split())} |\n"
+        for key, required, part in keys(schema)
+    ]
+    return "| key | default | value | meaning |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def keys(
+    schema: dict[str, Any], part: dict[str, Any] | None = None, above: str = ""
+) -> Iterator[tuple[str, bool, Any]]:
+    """Every key with its dotted name, whether it must be there, and its part of the schema."""
+    part = schema if part is None else part
+    for name, inner in part.get("properties", {}).items():
+        dotted = f"{above}.{name}".removeprefix(".")
+        yield dotted, name in part.get("required", ()), inner
+        yield from keys(schema, *contents(schema, inner, dotted))
+
+
+def contents(schema: dict[str, Any], part: dict[str, Any], dotted: str) -> tuple[dict[str, Any], str]:
+    part = dereferenced(schema, part)
+    if part.get("type") == "array":
+        return contents(schema, part["items"], f"{dotted}[]")
+    if isinstance(part.get("additionalProperties"), dict):
+        return contents(schema, part["additionalProperties"], f"{dotted}.*")
+    return part, dotted
+
+
+def default(required: bool, part: dict[str, Any]) -> str:
+    if required:
+        return "*required*"
+    if part.get("default") in (None, ""):
+        return ""
+    return f"`{json.dumps(part['default'])}`".replace('"', "")
+
+
+WORDS = {"string": "text", "integer": "whole number", "number": "number", "object": "map", "array": "list"}
+
+
+def values(schema: dict[str, Any], part: dict[str, Any]) -> str:
+    part = dereferenced(schema, part)
+    if part.get("enum"):
+        return ", ".join(f"`{option}`" for option in part["enum"])
+    word = WORDS.get(part.get("type", ""), "any")
+    if word == "list":
+        return f"list of {values(schema, part['items'])}"
+    return word
+
+
+def test_the_documented_example_is_sound() -> None:
+    """Only its keys and names are of interest: the toys stand in for the protocols."""
+    example = DOCUMENT.read_text().split("```yaml\n")[1].split("```")[0]
+    assert loads(example, "example", CATALOG).backends["science"].endpoints == ("http://127.0.0.1:4242",)

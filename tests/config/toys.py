@@ -1,0 +1,93 @@
+"""A catalog of toy protocols, so that these tests do not change with the real ones; and pieces of configurations."""
+
+from typing import NoReturn
+
+from gateway.config import Catalog
+from gateway.core.protocol import Flavors, Protocol, Traits
+from gateway.policies import timeout
+
+
+def _never(*arguments: object) -> NoReturn:
+    raise AssertionError("loading a configuration calls no codec")
+
+
+def toy(name: str, transport: str = "http", patterns: tuple[str, ...] = (), traits: Traits | None = None) -> Protocol:
+    return Protocol(name, transport, patterns, _never, _never, _never, _never, _never, traits=traits or Traits())
+
+
+FLAVORS = Flavors(("triton", "plain"), lambda info: "plain")
+
+PROTOCOLS = (
+    toy("v2-rest", patterns=("POST /v2/models/{model}/infer",), traits=Traits(versions=str.isdigit, flavors=FLAVORS)),
+    toy("umbridge", patterns=("POST /Evaluate", "GET /Info")),
+    toy("points", patterns=("POST /Evaluate",)),
+    toy("nameless", patterns=("POST /nameless",), traits=Traits(named_models=False)),
+    toy("packets", "tcp", traits=Traits(named_models=False)),
+)
+
+
+def parse_endpoint(transport: str, endpoint: str) -> None:
+    if "://" not in endpoint and not endpoint.rpartition(":")[2].isdigit():
+        raise ValueError(f"bad address {endpoint!r}: it has no port; expected host:port ({transport})")
+
+
+CATALOG = Catalog(
+    {protocol.name: protocol for protocol in PROTOCOLS}, {"timeout": timeout}, ("double", "posterior"), parse_endpoint
+)
+
+ENVIRON = {"PORT": "8080", "SECRET": "s3cret", "DIGITS": "12345", "COUNT": "3", "FLAG": "true"}
+
+# Sound by itself, in three lines; tests add to it.
+SOUND = """\
+listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [umbridge]}]
+backends: {science: {protocol: umbridge, endpoints: ["127.0.0.1:4242"]}}
+routes: [{match: {model: m}, backend: science}]
+"""
+
+# The beginnings of one, up to where a test goes on.
+LISTENER = SOUND.split("\n", 1)[0] + "\n"
+BACKEND = LISTENER + "backends: {science: {protocol: umbridge, endpoints: ['127.0.0.1:4242'], "
+ROUTE = SOUND.rsplit("\n", 2)[0] + "\nroutes: [{backend: science, "
+TRANSLATE = ROUTE + "match: {}, translate: {"
+
+WHOLE = """\
+listeners:
+  - {name: http, bind: "127.0.0.1:8080", protocols: [v2-rest, umbridge], prefix: {umbridge: /science}}
+  - {name: vision, bind: "tcp://127.0.0.1:9100", protocols: [packets], model: classifier, limits: {message: 1024}}
+admin: {bind: "127.0.0.1:9090"}
+health: {bind: "0.0.0.0:9091"}
+reference:
+  - {protocol: umbridge, bind: "127.0.0.1:4242", models: [posterior, double, "my.models:half"]}
+backends:
+  triton:
+    protocol: v2-rest
+    endpoints: ["triton-0:8001", "triton-1:8001"]
+    policies:
+      - timeout: {seconds: 2}
+    forward_headers: [X-Request-Id]
+  science:
+    protocol: umbridge
+    endpoints: ["http://127.0.0.1:4242"]
+    max_in_flight: 1
+routes:
+  - match: {protocol: umbridge, model: posterior, operation: gradient, header: {X-Tenant: a}}
+    backend: triton
+    rewrite: {model: posterior_v3, version: ""}
+    signature:
+      inputs: [{name: theta, datatype: FP64, shape: [-1, 2]}]
+      outputs: [{name: logdensity, datatype: FP64, shape: [-1, 1]}]
+    translate:
+      cast: round
+      nan: null
+      bytes: base64
+      operations: {gradient: posterior_grad}
+      max_rows: 16
+      rename: {inputs: [{client: A, backend: y}], outputs: [{client: B, backend: n}]}
+      constants: [{name: scale, datatype: FP16, shape: [1, 2], data: [1, 2.5]}]
+      select: [B]
+      order: [y, scale]
+      drop: [no]
+    policies: [{timeout: {seconds: 0.5}}]
+  - {match: {listener: vision}, backend: triton}
+  - {match: {model: "*"}, backend: science}
+"""

@@ -1,0 +1,68 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.bytes_elements import count, pack, unpack
+from gateway.core.errors import DecodeError
+
+
+@pytest.mark.parametrize(
+    ("elements", "raw"),
+    [
+        ([], b""),
+        ([b""], b"\x00\x00\x00\x00"),
+        ([b"ab", b"", b"c\x00"], b"\x02\x00\x00\x00ab\x00\x00\x00\x00\x02\x00\x00\x00c\x00"),
+    ],
+)
+def test_raw_form(elements: list[bytes], raw: bytes) -> None:
+    assert pack(elements) == raw
+    assert unpack(raw) == elements
+    assert count(raw) == len(elements)
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        [b"12345"] * 1000,
+        [b""] * 2000,
+        [b"12345"] * 1000 + [b"1234", b"123456"],  # the size is right for elements of one length, the lengths are not
+        [b"x" * 5000],
+        [bytes([at % 256]) * (at % 7) for at in range(3000)],
+    ],
+)
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_large(elements: list[bytes], kind: type) -> None:
+    raw = kind(pack(elements))
+    assert unpack(raw) == elements
+    assert all(type(element) is bytes for element in unpack(raw))
+    assert count(raw) == len(elements)
+
+
+@pytest.mark.parametrize(
+    ("raw", "element"),
+    [
+        (b"\x00", 0),
+        (b"\x01\x00\x00\x00", 0),
+        (b"\x01\x00\x00\x00a\x02\x00\x00", 1),
+        (b"\x01\x00\x00\x00a\x02\x00\x00\x00b", 1),
+        (b"\xff\xff\xff\xffa", 0),
+        (pack([b"12345"] * 1000) + b"\x05\x00\x00\x001234", 1000),
+        (pack([b"12345"] * 1000)[:-9] + b"\x06\x00\x00\x0012345", 999),
+    ],
+)
+def test_elements_past_the_end(raw: bytes, element: int) -> None:
+    for read in (unpack, count):
+        with pytest.raises(DecodeError, match=f"element {element} reaches past the end"):
+            read(raw)
+
+
+@given(st.binary(max_size=40))
+def test_count_and_unpack_agree(raw: bytes) -> None:
+    try:
+        elements = unpack(raw)
+    except DecodeError as error:
+        with pytest.raises(DecodeError, match=str(error)):
+            count(raw)
+    else:
+        assert count(raw) == len(elements)
+        assert pack(elements) == raw

@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+
+from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind
+
+
+@pytest.mark.parametrize("datatype", Datatype)
+def test_names_sizes_and_byte_order(datatype: Datatype) -> None:
+    assert DATATYPES[str(datatype)] is datatype
+    if datatype is not Datatype.BYTES:
+        assert datatype.dtype.itemsize == datatype.size
+        assert datatype.dtype.newbyteorder("<") == datatype.dtype
+
+
+def test_numbers_are_neither_booleans_nor_bytes() -> None:
+    assert set(Datatype) - {Datatype.BOOL, Datatype.BYTES} == NUMBERS
+
+
+# Written by hand: the narrow datatype and every other that holds all of its values.
+EXPECTED = {
+    "BOOL": "",
+    "BYTES": "",
+    "UINT8": "UINT16 UINT32 UINT64 INT16 INT32 INT64 FP16 BF16 FP32 FP64",
+    "UINT16": "UINT32 UINT64 INT32 INT64 FP32 FP64",
+    "UINT32": "UINT64 INT64 FP64",
+    "UINT64": "",
+    "INT8": "INT16 INT32 INT64 FP16 BF16 FP32 FP64",
+    "INT16": "INT32 INT64 FP32 FP64",
+    "INT32": "INT64 FP64",
+    "INT64": "",
+    "FP16": "FP32 FP64",
+    "BF16": "FP32 FP64",
+    "FP32": "FP64",
+    "FP64": "",
+}
+
+
+@pytest.mark.parametrize("narrow", Datatype)
+def test_widenings(narrow: Datatype) -> None:
+    assert {str(wide) for wide in WIDENINGS[narrow]} == {str(narrow), *EXPECTED[narrow].split()}
+
+
+@pytest.mark.parametrize("narrow", sorted(NUMBERS))
+def test_widening_is_exact(narrow: Datatype) -> None:
+    limits = np.iinfo(narrow.dtype) if narrow.kind is not Kind.FLOAT else None
+    values = [0, 1, int(limits.min), int(limits.max)] if limits else [0.0, -0.0, 1.5, -2.0, np.inf, -np.inf]
+    array = np.array(values, narrow.dtype)
+    for wide in WIDENINGS[narrow]:
+        np.testing.assert_array_equal(array.astype(wide.dtype).astype(narrow.dtype), array)

@@ -1,0 +1,216 @@
+"""Bytes to answers: `answer` faces clients, `ask` faces backends."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import (
+    GatewayError,
+    Reason,
+    Status,
+    TransportError,
+    not_found,
+    refusal,
+    without_traceback,
+)
+from gateway.core.exchange import answer, ask
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings, Target
+from gateway.core.transport import Destination
+from gateway.core.types import Answer, Headers, Message, Request, Response
+from tests.routing.fakes import TOY, Wire, settle
+
+LISTENER = ListenerSettings("http")
+
+
+def message(body: bytes = b"infer", deadline: float | None = None) -> Message:
+    return Message(parts=(body,), deadline=deadline)
+
+
+def to(handler: Callable[[Request], Any]) -> Callable[[Request], Destination]:
+    return lambda request: Destination(handler)
+
+
+async def told(handler: Callable[[Request], Any], sent: Message) -> bytes:
+    reply = answer(sent, TOY, LISTENER, to(handler))
+    assert inspect.isawaitable(reply)
+    return bytes((await reply).body)
+
+
+async def fine(request: Request) -> Answer:
+    return True
+
+
+def raising(error: Exception) -> Callable[[Request], Any]:
+    async def handler(request: Request) -> Answer:
+        raise error
+
+    return handler
+
+
+def test_a_local_answer_needs_no_loop() -> None:
+    reply = answer(message(b"live"), TOY, LISTENER, lambda request: Destination(local=lambda request: True))
+    assert isinstance(reply, Message)
+    assert (reply.status, reply.body) == (200, b"True")
+
+
+async def test_a_handlers_answer_is_encoded() -> None:
+    assert await told(fine, message()) == b"True"
+
+
+def test_what_the_client_got_wrong_is_invalid_input_at_once() -> None:
+    reply = answer(message(b"junk"), TOY, LISTENER, to(fine))
+    assert isinstance(reply, Message)
+    assert (reply.status, reply.body) == (400, b"invalid-input: junk is no request")
+
+
+def test_no_route_is_told_at_once() -> None:
+    def select(request: Request) -> Destination:
+        raise not_found("no route")
+
+    reply = answer(message(), TOY, LISTENER, select)
+    assert isinstance(reply, Message)
+    assert reply.body == b"model-not-found: no route"
+
+
+@pytest.mark.parametrize("where", ["decode", "select", "local", "handler"])
+async def test_an_unexpected_error_is_logged_once_and_not_told(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    secret = KeyError("secret")
+
+    def fail(*_: object) -> Any:
+        raise secret
+
+    select = {
+        "decode": to(fine), "select": fail, "local": lambda request: Destination(local=fail),
+        "handler": to(raising(secret)),
+    }[where]  # fmt: skip
+    reply = answer(message(b"no-such-operation" if where == "decode" else b"infer"), TOY, LISTENER, select)
+    body = (reply if isinstance(reply, Message) else await reply).body
+    assert body == b"internal: the gateway failed on this request; its log says why"
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ValueError if where == "decode" else KeyError)
+
+
+async def test_a_gateway_error_is_told_as_it_is_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert await told(raising(refusal(Reason.OVERLOADED, "later")), message()) == b"overloaded: later"
+    assert caplog.records == []
+
+
+async def test_a_deadline_that_passes_stops_the_handler() -> None:
+    stopped = []
+
+    async def slow(request: Request) -> Answer:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            stopped.append(True)
+            raise
+        return True
+
+    passed = asyncio.get_running_loop().time()
+    assert await told(slow, message(deadline=passed)) == b"timeout: the deadline that the client set has passed"
+    assert stopped == [True]
+
+
+async def test_within_its_deadline_a_handler_answers() -> None:
+    later = asyncio.get_running_loop().time() + 60
+    assert await told(fine, message(deadline=later)) == b"True"
+
+
+async def test_a_timeout_of_the_handlers_own_is_not_the_clients_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    later = asyncio.get_running_loop().time() + 60
+    assert (await told(raising(TimeoutError()), message(deadline=later))).startswith(b"internal: ")
+    assert len(caplog.records) == 1
+
+
+# Facing backends
+
+TARGET = Target("lab", "host:1")
+
+
+async def asked(
+    reply: bytes = b"", status: int = 200, target: Target = TARGET, headers: Headers | None = None
+) -> tuple[Answer, Message]:
+    wire = Wire()
+    request = Request(Operation.INFER, "m", headers=headers or Headers())
+    task = asyncio.ensure_future(ask(request, TOY, wire, target))
+    await settle()
+    wire.answer(reply, status)
+    return await task, wire.sent[0]
+
+
+async def test_a_backends_answer_is_decoded() -> None:
+    found, sent = await asked(b"seven")
+    assert found == Response(id="seven")
+    assert sent.path == "host:1/m"
+
+
+async def test_a_backend_that_cannot_be_reached_is_named_with_its_address() -> None:
+    wire = Wire()
+    wire.refuses = True
+    with pytest.raises(TransportError) as failed:
+        await ask(Request(Operation.INFER, "m"), TOY, wire, TARGET)
+    assert failed.value.message == "backend 'lab' at host:1: connection refused"
+    assert (failed.value.status, failed.value.sent) == (Status.UNAVAILABLE, False)
+
+
+async def test_a_reply_that_is_not_the_protocol_is_the_backends_fault() -> None:
+    with pytest.raises(GatewayError) as failed:
+        await asked(status=302)
+    assert failed.value.reason is Reason.INVALID_OUTPUT
+    assert failed.value.message == "backend 'lab' at host:1: status 302"
+
+
+async def test_a_backends_error_is_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(GatewayError) as failed:
+        await asked(b"x must be positive", 400)
+    assert (failed.value.reason, failed.value.message) == (Reason.INVALID_INPUT, "x must be positive")
+    assert caplog.records == []
+
+
+async def test_a_backends_traceback_goes_to_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
+    text = 'failed: Traceback (most recent call last):\n  File "/srv/model.py", line 3, in f\nValueError: too steep\n'
+    with pytest.raises(GatewayError) as failed:
+        await asked(text.encode(), 400)
+    assert failed.value.message == "failed: ValueError: too steep"
+    (record,) = caplog.records
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, f"backend 'lab' at host:1: {text}")
+
+
+async def test_an_error_that_is_nothing_but_a_traceback_still_says_something() -> None:
+    with pytest.raises(GatewayError, match="the backend told nothing but a traceback"):
+        await asked(b'Traceback:\n  File "/a.py", line 1', 400)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain\ntext", "plain\ntext"),
+        ("", ""),
+        ("Traceback (most recent call last):\n  File \"/a.py\", line 1\nKeyError: 'x'", "KeyError: 'x'"),
+        ('  File "/a.py", line 1, in f\n    raise E\nE: why\n', "E: why"),
+        ('it broke: File "/a.py", line 1', "it broke:"),
+        ('Traceback:\n  File "/a.py", line 1', ""),
+        # Triton's python backend
+        ("in ensemble 'e', message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n",
+         "in ensemble 'e', message: ValueError: why"),
+        ("Traceback (most recent call last):\nValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n",
+         "ValueError: why"),
+        ("Meet me\n\nAt: noon", "Meet me\n\nAt: noon"),
+    ],
+)  # fmt: skip
+def test_of_a_traceback_only_the_last_line_is_left(text: str, shown: str) -> None:
+    assert without_traceback(text) == shown
+
+
+async def test_only_the_headers_that_are_listed_go_to_the_backend() -> None:
+    headers = Headers([(b"x-team", b"red"), (b"authorization", b"secret"), (b"x-team", b"blue")])
+    _, sent = await asked(headers=headers)
+    assert list(sent.headers) == [("x", "1")]
+    _, sent = await asked(target=Target("lab", "host:1", forward_headers=("x-team", "x-none")), headers=headers)
+    assert list(sent.headers) == [("x", "1"), ("x-team", "red"), ("x-team", "blue")]

@@ -1,0 +1,31 @@
+"""Values are changed by copying."""
+
+import pytest
+
+from gateway.core.values import replace, value
+
+
+@value
+class Point:
+    x: int
+    y: int = 0
+
+
+@value
+class Single:
+    x: int
+
+
+def test_a_replaced_value_is_another_one() -> None:
+    old = Point(1, 2)
+    assert replace(old, y=3) == Point(1, 3)
+    assert old == Point(1, 2)
+
+
+def test_a_value_of_one_field() -> None:
+    assert replace(Single(1), x=2) == Single(2)
+
+
+def test_an_unknown_field_is_an_error() -> None:
+    with pytest.raises(AttributeError):
+        replace(Point(1), z=3)  # type: ignore[call-arg]

@@ -1,0 +1,119 @@
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+from pydantic import ValidationError
+
+from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.operations import Operation
+from gateway.core.types import Answer, Request, Response
+from gateway.policies.timeout import Settings, wrap, wrap_stream
+
+ANSWER = Response(id="answer")
+
+
+async def test_an_answer_in_time_passes() -> None:
+    async def prompt(request: Request) -> Answer:
+        return ANSWER
+
+    assert await wrap(prompt, Settings(seconds=60))(Request(Operation.INFER)) is ANSWER
+
+
+async def test_a_late_answer_is_given_up_and_its_handler_cancelled() -> None:
+    given_up: list[str] = []
+
+    async def never(request: Request) -> Answer:
+        try:
+            return await asyncio.Future[Answer]()
+        except asyncio.CancelledError:
+            given_up.append(request.model)
+            raise
+
+    with pytest.raises(GatewayError) as refused:
+        await wrap(never, Settings(seconds=0.01))(Request(Operation.INFER, "m"))
+    assert (refused.value.status, refused.value.reason) == (Status.DEADLINE_EXCEEDED, Reason.TIMEOUT)
+    assert refused.value.message == "no answer within 0.01 s, the limit that the policy timeout sets (timeout.seconds)"
+    assert given_up == ["m"]
+
+
+async def test_the_handlers_own_timeout_is_not_taken_for_this_one() -> None:
+    async def own(request: Request) -> Answer:
+        raise TimeoutError("of something else")
+
+    with pytest.raises(TimeoutError, match="of something else"):
+        await wrap(own, Settings(seconds=60))(Request(Operation.INFER))
+
+
+async def test_a_clients_cancel_stays_a_cancel() -> None:
+    started = asyncio.Event()
+
+    async def never(request: Request) -> Answer:
+        started.set()
+        return await asyncio.Future[Answer]()
+
+    async def call() -> Answer:
+        return await wrap(never, Settings(seconds=60))(Request(Operation.INFER))
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(call())
+        await started.wait()
+        task.cancel()
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize(("own", "lowered"), [(None, True), (3600.0, True), (-3600.0, False)])
+async def test_the_next_hop_gets_the_earlier_deadline(own: float | None, lowered: bool) -> None:
+    now = asyncio.get_running_loop().time()
+    given = None if own is None else now + own
+
+    async def deadline(request: Request) -> Answer:
+        assert request.deadline is not None
+        return {"deadline": request.deadline}
+
+    answer = await wrap(deadline, Settings(seconds=60))(Request(Operation.INFER, deadline=given))
+    assert isinstance(answer, dict)
+    assert (now + 60 <= answer["deadline"] < now + 120) if lowered else answer["deadline"] == given
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "1", True, float("inf"), float("nan"), None])
+def test_settings_that_bound_nothing_are_refused(seconds: object) -> None:
+    with pytest.raises(ValidationError):
+        Settings.model_validate({"seconds": seconds})
+
+
+async def test_responses_of_a_stream_that_come_in_time_pass() -> None:
+    async def prompt(request: Request) -> AsyncGenerator[Response, None]:
+        yield ANSWER
+        yield ANSWER
+
+    responses = wrap_stream(prompt, Settings(seconds=60))(Request(Operation.STREAM))
+    assert [response async for response in responses] == [ANSWER, ANSWER]
+
+
+async def test_a_stream_that_keeps_its_consumer_waiting_is_given_up() -> None:
+    closed: list[bool] = []
+
+    async def stalls(request: Request) -> AsyncGenerator[Response, None]:
+        try:
+            yield ANSWER
+            await asyncio.Future[None]()
+        finally:
+            closed.append(True)
+
+    responses = wrap_stream(stalls, Settings(seconds=0.01))(Request(Operation.STREAM))
+    assert await anext(responses) is ANSWER
+    with pytest.raises(GatewayError, match=r"no response within 0\.01 s") as refused:
+        await anext(responses)
+    assert refused.value.status is Status.DEADLINE_EXCEEDED
+    assert closed
+
+
+async def test_the_streams_own_timeout_is_not_taken_for_this_one() -> None:
+    async def own(request: Request) -> AsyncGenerator[Response, None]:
+        yield ANSWER
+        raise TimeoutError("of something else")
+
+    responses = wrap_stream(own, Settings(seconds=60))(Request(Operation.STREAM))
+    await anext(responses)
+    with pytest.raises(TimeoutError, match="of something else"):
+        await anext(responses)

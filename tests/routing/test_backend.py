@@ -1,0 +1,401 @@
+"""Endpoints, slots, and the queue in front of them."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, Target
+from gateway.core.types import Answer, Message, Request
+from gateway.routing.backend import MAX_WAITING, Backend
+from gateway.routing.endpoint import SECONDS_AVOIDED, Endpoint
+from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Lab:
+    """A Backend of wires."""
+
+    def __init__(self, wires: int = 1, limit: int = 1, protocol: Protocol = TOY) -> None:
+        self.clock = Clock()
+        self.wires = [Wire() for _ in range(wires)]
+        self.endpoints = [Endpoint(f"host:{at}", wire, self.clock) for at, wire in enumerate(self.wires)]
+        self.backend = Backend(Target("lab"), protocol, self.endpoints, limit)
+
+    def ask(self, model: str = "m", peer: str = "", operation: Operation = Operation.INFER) -> "asyncio.Task[Answer]":
+        return asyncio.ensure_future(self.backend(Request(operation, model, peer=peer)))
+
+    async def asked(self, model: str = "m", peer: str = "") -> "asyncio.Task[Answer]":
+        task = self.ask(model, peer)
+        await settle()
+        return task
+
+    @property
+    def in_flight(self) -> list[int]:
+        return [endpoint.in_flight for endpoint in self.endpoints]
+
+    def paths(self, wire: int = 0) -> list[str]:
+        return [message.path.partition("/")[2] for message in self.wires[wire].sent]
+
+
+@pytest.fixture(autouse=True)
+def _no_forgotten_errors() -> Iterator[None]:
+    """asyncio tells of exceptions that nobody looked at in its log."""
+    forgotten: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: forgotten.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("asyncio").addHandler(handler)
+    yield
+    logging.getLogger("asyncio").removeHandler(handler)
+    assert forgotten == []
+
+
+async def test_calls_go_where_the_fewest_are() -> None:
+    lab = Lab(wires=3, limit=0)
+    tasks = [await lab.asked() for _ in range(4)]
+    assert lab.in_flight == [2, 1, 1]
+    lab.wires[1].answer()
+    await settle()
+    tasks.append(await lab.asked())
+    assert lab.in_flight == [2, 1, 1]
+    for wire in lab.wires:
+        while wire.open:
+            wire.answer()
+    await asyncio.gather(*tasks)
+    assert lab.in_flight == [0, 0, 0]
+
+
+async def test_at_most_the_limit_runs_on_each_endpoint() -> None:
+    lab = Lab(wires=2, limit=2)
+    assert lab.backend.capacity == 4
+    tasks = [await lab.asked() for _ in range(6)]
+    assert (lab.in_flight, len(lab.backend.queue)) == ([2, 2], 2)
+    lab.wires[1].answer(b"first")
+    await settle()
+    assert (lab.in_flight, len(lab.backend.queue)) == ([2, 2], 1)
+    while any(wire.open for wire in lab.wires):
+        for wire in lab.wires:
+            if wire.open:
+                wire.answer()
+        await settle()
+    await asyncio.gather(*tasks)
+    assert (lab.in_flight, len(lab.backend.queue)) == ([0, 0], 0)
+
+
+async def served(lab: Lab) -> list[str]:
+    """The models in the order in which they are served."""
+    while lab.wires[0].open:
+        lab.wires[0].answer()
+        await settle()
+    return lab.paths()
+
+
+async def test_one_line_for_each_model_and_client_each_in_its_turn() -> None:
+    lab = Lab()
+    for model, peer in [("now", ""), *[("busy", "1:1")] * 3, ("busy", "2:1"), ("idle", "1:1"), ("idle", "1:2")]:
+        await lab.asked(model, peer)
+    assert await served(lab) == ["now", "busy", "busy", "idle", "busy", "idle", "busy"]
+
+
+async def test_a_client_is_its_host_since_every_call_comes_from_another_port() -> None:
+    lab = Lab()
+    for peer in ("9:9", "a:1", "a:2", "b:1"):
+        await lab.asked(f"m{peer}", peer)
+    await lab.asked("mb:1", "b:2")
+    assert (await served(lab))[1:] == ["ma:1", "ma:2", "mb:1", "mb:1"]
+
+
+async def test_a_thousand_may_wait_and_no_more() -> None:
+    lab = Lab()
+    tasks = [lab.ask() for _ in range(MAX_WAITING + 1)]
+    await settle()
+    assert len(lab.backend.queue) == MAX_WAITING
+    with pytest.raises(GatewayError) as refused:
+        await lab.ask()
+    assert (refused.value.status, refused.value.reason) == (Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED)
+    assert "backend 'lab': 1000 calls are waiting already" in refused.value.message
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (len(lab.backend.queue), lab.in_flight) == (0, [0])
+
+
+async def test_who_leaves_the_queue_is_not_served() -> None:
+    lab = Lab()
+    first, second, third = [await lab.asked(model) for model in ("a", "b", "c")]
+    second.cancel()
+    await settle()
+    assert len(lab.backend.queue) == 1
+    assert await served(lab) == ["a", "c"]
+    await asyncio.gather(first, third)
+
+
+async def test_who_leaves_in_the_moment_that_a_slot_comes_hands_it_on() -> None:
+    lab = Lab()
+    first, second, third = [await lab.asked(model) for model in ("a", "b", "c")]
+    lab.endpoints[0].give_back()
+    second.cancel()  # the slot is second's already, but its task has not run since
+    await settle()
+    assert lab.paths() == ["a", "c"]
+    lab.endpoints[0].take()
+    for _ in range(2):
+        lab.wires[0].answer()
+    await asyncio.gather(first, third)
+    assert lab.in_flight == [0]
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("protocol", [TOY, TO_THE_END])
+async def test_a_slot_is_free_again_however_the_call_ends(protocol: Protocol, status: int) -> None:
+    lab = Lab(protocol=protocol)
+    tasks = [await lab.asked(), await lab.asked()]
+    lab.wires[0].answer(status=status)
+    await settle()
+    assert len(lab.wires[0].sent) == 2
+    lab.wires[0].break_off(sent=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert lab.in_flight == [0]
+    with pytest.raises(GatewayError, match="no word for it"):
+        await lab.ask("unspeakable")
+    assert lab.in_flight == [0]
+
+
+async def test_a_cancelled_call_frees_its_slot() -> None:
+    lab = Lab()
+    first, second = await lab.asked("a"), await lab.asked("b")
+    first.cancel()
+    await settle()
+    assert lab.paths() == ["a", "b"]
+    lab.wires[0].answer()
+    await second
+
+
+async def test_a_call_that_its_server_computes_to_the_end_keeps_its_slot() -> None:
+    lab = Lab(protocol=TO_THE_END)
+    first, second = await lab.asked("a"), await lab.asked("b")
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await settle()
+    assert (lab.paths(), lab.in_flight) == (["a"], [1])
+    lab.wires[0].answer()
+    await settle()
+    assert lab.paths() == ["a", "b"]
+    second.cancel()
+    await settle()
+    lab.wires[0].break_off(sent=True)
+    await settle()
+    assert lab.in_flight == [0]
+
+
+async def test_the_late_failure_of_a_call_that_nobody_waits_for_is_one_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "gateway")
+    lab = Lab(protocol=TO_THE_END)
+    task = await lab.asked()
+    task.cancel()
+    await settle()
+    lab.wires[0].break_off(sent=True)
+    await settle()
+    (record,) = caplog.records
+    assert record.getMessage() == "a call that nobody waits for failed: backend 'lab' at host:0: reset"
+    assert record.exc_info is None
+
+
+async def test_two_backends_at_one_address_share_its_slots_in_turns() -> None:
+    lab = Lab()
+    other = Backend(Target("other"), TOY, lab.endpoints, 1)
+    tasks = [await lab.asked("mine") for _ in range(4)]
+    tasks += [asyncio.ensure_future(other(Request(Operation.INFER, "theirs"))) for _ in range(2)]
+    await settle()
+    assert (lab.paths(), len(lab.backend.queue), len(other.queue)) == (["mine"], 3, 2)
+    assert await served(lab) == ["mine", "mine", "theirs", "mine", "theirs", "mine"]
+    await asyncio.gather(*tasks)
+    assert lab.in_flight == [0]
+
+
+async def test_metadata_takes_no_slot_and_waits_for_none() -> None:
+    lab = Lab()
+    call = await lab.asked("a")
+    tell = lab.ask("a", operation=Operation.METADATA)
+    await settle()
+    assert (len(lab.wires[0].sent), lab.in_flight) == (2, [1])
+    lab.wires[0].answer()
+    await call
+    assert lab.in_flight == [0]
+    after = await lab.asked("b")
+    assert lab.paths() == ["a", "a", "b"]
+    lab.wires[0].answer()
+    lab.wires[0].answer()
+    await asyncio.gather(tell, after)
+
+
+# Endpoints that cannot be reached
+
+
+async def test_another_endpoint_is_asked_if_nothing_was_sent() -> None:
+    lab = Lab(wires=2)
+    lab.wires[0].refuses = True
+    task = await lab.asked()
+    lab.wires[1].answer(b"here")
+    await task
+    assert [endpoint.reachable for endpoint in lab.endpoints] == [False, True]
+    assert lab.in_flight == [0, 0]
+
+
+async def test_no_other_endpoint_is_asked_if_the_first_may_have_seen_it() -> None:
+    lab = Lab(wires=2)
+    task = await lab.asked()
+    lab.wires[0].break_off(sent=True)
+    with pytest.raises(GatewayError, match="backend 'lab' at host:0: reset"):
+        await task
+    assert lab.wires[1].sent == []
+
+
+@pytest.mark.parametrize("operation", [Operation.INFER, Operation.METADATA])
+async def test_where_none_can_be_reached_the_last_one_says_so(operation: Operation) -> None:
+    lab = Lab(wires=2)
+    for wire in lab.wires:
+        wire.refuses = True
+    with pytest.raises(GatewayError, match="backend 'lab' at host:1: connection refused"):
+        await lab.ask(operation=operation)
+    assert lab.in_flight == [0, 0]
+
+
+async def test_an_endpoint_that_could_not_be_reached_is_avoided_for_a_second() -> None:
+    lab = Lab(wires=2, limit=0)
+    lab.wires[0].refuses, lab.wires[1].answers_at_once = True, True
+    await lab.ask("a")
+    lab.wires[0].refuses, lab.wires[0].answers_at_once = False, True
+    await lab.ask("b")
+    assert (lab.paths(0), lab.paths(1)) == ([], ["a", "b"])
+    lab.clock.now = SECONDS_AVOIDED
+    await lab.ask("c")
+    assert (lab.paths(0), lab.endpoints[0].reachable) == (["c"], True)
+
+
+async def test_a_dead_endpoint_does_not_fail_those_who_wait_for_a_busy_one() -> None:
+    lab = Lab(wires=2)
+    lab.wires[0].refuses = True
+    tasks = [await lab.asked(model) for model in ("a", "b", "c")]
+    assert (lab.paths(1), len(lab.backend.queue)) == (["a"], 2)
+    for _ in tasks:
+        lab.wires[1].answer()
+        await settle()
+    await asyncio.gather(*tasks)
+    assert lab.paths(1) == ["a", "b", "c"]
+
+
+async def test_nobody_waits_for_ever_when_all_endpoints_die() -> None:
+    lab = Lab(wires=2)
+    lab.wires[0].refuses = True
+    tasks = [await lab.asked(model) for model in ("a", "b", "c")]
+    lab.clock.now = SECONDS_AVOIDED * 2
+    lab.wires[1].refuses = True
+    lab.wires[1].break_off(sent=True)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(outcome, GatewayError) for outcome in outcomes)
+    assert (lab.in_flight, len(lab.backend.queue)) == ([0, 0], 0)
+
+
+async def test_recovery_is_told_once_by_an_answer_of_any_kind() -> None:
+    lab = Lab()
+    told: list[str] = []
+    lab.backend.on_recovery(lambda: told.append("back"))
+    lab.wires[0].refuses = True
+    for _ in range(2):
+        with pytest.raises(GatewayError):
+            await lab.ask()
+    lab.wires[0].refuses = False
+    assert told == []
+    for _ in range(2):
+        task = await lab.asked()
+        lab.wires[0].answer(b"Traceback", status=400)
+        with pytest.raises(GatewayError):
+            await task
+    assert told == ["back"]
+
+
+async def test_a_stream_tells_as_well_whether_the_address_answers() -> None:
+    lab = Lab()
+    (endpoint,), (wire,) = lab.endpoints, lab.wires
+    wire.refuses = True
+    with pytest.raises(TransportError):
+        await anext(endpoint.stream(Message()))
+    assert not endpoint.reachable
+    wire.refuses, wire.answers_at_once = False, True
+    assert [reply.status async for reply in endpoint.stream(Message())] == [200]
+    assert endpoint.reachable
+
+
+# Streams
+
+
+async def test_a_stream_holds_its_slot_until_it_is_closed() -> None:
+    lab = Lab()
+    lab.wires[0].answers_at_once = True
+    responses = lab.backend.stream(Request(Operation.INFER, "m"))
+    await anext(responses)
+    assert lab.in_flight == [1]
+    waiting = await lab.asked()
+    assert not waiting.done()
+    await responses.aclose()
+    await waiting
+    assert lab.in_flight == [0]
+
+
+async def test_a_stream_goes_to_another_endpoint_if_nothing_was_sent() -> None:
+    lab = Lab(wires=2)
+    lab.wires[0].refuses = lab.wires[1].answers_at_once = True
+    assert len([response async for response in lab.backend.stream(Request(Operation.INFER, "m"))]) == 1
+    assert lab.in_flight == [0, 0]
+
+
+async def test_a_stream_that_reaches_nobody_says_so() -> None:
+    lab = Lab(wires=2)
+    lab.wires[0].refuses = lab.wires[1].refuses = True
+    with pytest.raises(TransportError, match="backend 'lab' at host:1: connection refused"):
+        await anext(lab.backend.stream(Request(Operation.INFER, "m")))
+    assert lab.in_flight == [0, 0]
+
+
+# Sequences
+
+
+def in_sequence(number: int | str, **parameters: bool) -> Request:
+    return Request(Operation.INFER, "m", parameters={"sequence_id": number, **parameters})
+
+
+async def test_a_sequence_stays_with_its_endpoint_until_it_ends() -> None:
+    lab = Lab(wires=2, limit=0)
+    for wire in lab.wires:
+        wire.answers_at_once = True
+    busy = lab.endpoints[0]
+    await lab.backend(in_sequence(7))
+    busy.take()  # the other one would be chosen now
+    await lab.backend(in_sequence(7))
+    await lab.backend(in_sequence("other"))
+    assert [len(wire.sent) for wire in lab.wires] == [2, 1]
+    await lab.backend(in_sequence(7, sequence_end=True))
+    await lab.backend(in_sequence(7))
+    assert [len(wire.sent) for wire in lab.wires] == [3, 2]
+
+
+async def test_a_sequence_whose_endpoint_is_busy_is_not_sent_elsewhere() -> None:
+    lab = Lab(wires=2, limit=1)
+    lab.wires[0].answers_at_once = True
+    await lab.backend(in_sequence(7))
+    lab.endpoints[0].take()
+    with pytest.raises(GatewayError, match="the endpoint of sequence 7 is busy"):
+        await lab.backend(in_sequence(7))
+    assert lab.wires[1].sent == []

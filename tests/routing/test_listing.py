@@ -1,0 +1,176 @@
+"""The models that a client can ask for."""
+
+import asyncio
+from collections.abc import Sequence
+
+from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.operations import Operation
+from gateway.core.types import Answer, ModelEntry, Request
+from gateway.routing.listing import SECONDS_KEPT, SECONDS_WAITED, BackendModels, Listed, Listing
+from gateway.routing.router import Conditions
+from tests.routing.fakes import settle
+
+DOWN = GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "down")
+BOTH = frozenset({"tensors", "points"})
+
+
+class Lab:
+    """A backend's list, and the clock."""
+
+    def __init__(self, *names: str, wait: float = SECONDS_WAITED) -> None:
+        self.names: Sequence[str] = names
+        self.down = False
+        self.asked = 0
+        self.now = 0.0
+        self.answers: asyncio.Future[None] | None = None
+        self.models = BackendModels(self._answer, lambda: self.now, wait)
+
+    async def _answer(self, request: Request) -> Answer:
+        self.asked += 1
+        if self.answers is not None:
+            await self.answers
+        if self.down:
+            raise DOWN
+        return tuple(ModelEntry(name, state="READY") for name in self.names)
+
+    def listed(self, model: str = "", rewritten: str | None = None, **conditions: str) -> Listed:
+        return Listed(Conditions(model=model, **conditions), BOTH, self.models, rewritten)  # type: ignore[arg-type]
+
+
+async def names(routes: Sequence[Listed], protocol: str = "tensors", listener: str = "http") -> list[str]:
+    request = Request(Operation.MODELS, protocol=protocol, listener=listener)
+    return [entry.name for entry in await Listing(routes, frozenset({"points"}))(request)]
+
+
+async def test_exact_routes_come_first_then_what_backends_list() -> None:
+    one, two = Lab("b", "x1", "x2"), Lab("x2", "y")
+    routes = [one.listed("x*"), one.listed("b"), two.listed("*"), two.listed("c")]
+    assert await names(routes) == ["b", "c", "x1", "x2", "y"]
+
+
+async def test_models_that_another_backend_has_under_a_taken_name_are_not_listed() -> None:
+    one, two = Lab("a", "b"), Lab("a", "a.gradient", "b.gradient", "c", "c.gradient")
+    assert await names([one.listed("a"), two.listed("*")]) == ["a", "b.gradient", "c", "c.gradient"]
+    assert await names([one.listed("*"), two.listed("*")]) == ["a", "b", "c", "c.gradient"]
+    # the router, too, goes by the whole name first
+    assert await names([one.listed("a"), two.listed("a.gradient"), two.listed("*")]) == [
+        *("a", "a.gradient", "b.gradient", "c", "c.gradient")
+    ]
+
+
+async def test_a_name_taken_in_part_leaves_the_rest_to_other_routes() -> None:
+    one, two = Lab(), Lab("a", "a.gradient")
+    by_header = Listed(Conditions(model="a", headers=(("x", "1"),)), BOTH, one.models)
+    assert await names([one.listed("a", version="1"), two.listed("*")]) == ["a", "a", "a.gradient"]
+    assert await names([by_header, two.listed("*")]) == ["a", "a.gradient"]
+
+
+async def test_a_route_without_a_model_lists_all_and_one_that_renames_lists_nothing() -> None:
+    lab = Lab("a", "b")
+    assert await names([lab.listed()]) == ["a", "b"]
+    assert await names([lab.listed("*", rewritten="z"), lab.listed("q", rewritten="z")]) == ["q"]
+
+
+async def test_only_what_the_client_can_reach_is_listed() -> None:
+    lab = Lab("a")
+    other = Listed(Conditions(model="m"), frozenset({"points"}), lab.models)
+    routes = [other, lab.listed("here", listener="http"), lab.listed("there", listener="lab")]
+    assert await names(routes) == ["here"]
+    assert await names(routes, "points", "lab") == ["m", "there"]
+
+
+async def test_a_backends_list_is_kept_for_a_minute_and_longer_while_it_is_down() -> None:
+    lab = Lab("a")
+    routes = [lab.listed("*")]
+    assert await names(routes) == ["a"]
+    lab.names = ("b",)
+    lab.now = SECONDS_KEPT - 0.1
+    assert (await names(routes), lab.asked) == (["a"], 1)
+    lab.now = SECONDS_KEPT
+    lab.down = True
+    assert (await names(routes), lab.asked) == (["a"], 2)
+    lab.down = False
+    assert (await names(routes), lab.asked) == (["b"], 3)
+
+
+async def test_a_backend_that_is_down_fails_nothing() -> None:
+    down, up = Lab("a"), Lab("b")
+    down.down = True
+    assert await names([down.listed("*"), up.listed("*"), down.listed("exact")]) == ["exact", "b"]
+
+
+async def test_routes_and_clients_ask_a_backend_once() -> None:
+    lab = Lab("a", "b")
+    lab.answers = asyncio.get_running_loop().create_future()
+    tasks = [asyncio.ensure_future(names([lab.listed("a*"), lab.listed("b*")])) for _ in range(2)]
+    await settle()
+    lab.answers.set_result(None)
+    assert await asyncio.gather(*tasks) == [["a", "b"]] * 2
+    assert lab.asked == 1
+
+
+async def test_a_slow_backend_is_waited_for_a_while_and_shown_the_next_time() -> None:
+    slow, quick = Lab("slow", wait=0), Lab("quick")
+    slow.answers = asyncio.get_running_loop().create_future()
+    await quick.models.get()
+    routes = [slow.listed("*"), quick.listed("*")]
+    await settle()
+    assert await names(routes) == ["quick"]
+    slow.answers.set_result(None)
+    await settle()
+    assert await names(routes) == ["slow", "quick"]
+
+
+# Companions
+
+
+def claiming(lab: Lab, model: str, *operations: Operation, error: Exception | None = None) -> Listed:
+    async def claims(name: str) -> frozenset[Operation]:
+        if error is not None:
+            raise error
+        return frozenset(operations)
+
+    return Listed(Conditions(model=model), BOTH, lab.models, None, claims)
+
+
+async def test_tensor_clients_see_the_companions_that_a_model_claims() -> None:
+    route = claiming(Lab("a", "b"), "*", Operation.INFER, Operation.APPLY_JACOBIAN, Operation.GRADIENT)
+    assert await names([route]) == ["a", "a.gradient", "a.apply_jacobian", "b", "b.gradient", "b.apply_jacobian"]
+    assert await names([route], "points") == ["a", "b"]
+
+
+async def test_a_companion_that_a_route_names_is_listed_once() -> None:
+    lab = Lab()
+    assert await names([lab.listed("a.gradient"), claiming(lab, "a", Operation.GRADIENT)]) == ["a.gradient", "a"]
+
+
+async def test_clients_that_know_derivatives_do_not_see_the_companions_that_a_backend_lists() -> None:
+    lab = Lab("a.gradient", "a", "lonely.gradient")
+    assert await names([lab.listed("*")], "points") == ["a", "lonely.gradient"]
+    assert await names([lab.listed("*")]) == ["a.gradient", "a", "lonely.gradient"]
+
+
+async def test_a_model_whose_claims_nobody_tells_is_listed_alone() -> None:
+    assert await names([claiming(Lab(), "a", error=DOWN)]) == ["a"]
+
+
+async def test_claims_that_take_too_long_are_not_waited_for() -> None:
+    async def claims(name: str) -> frozenset[Operation]:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    routes = [Listed(Conditions(model=str(number)), BOTH, Lab().models, None, claims) for number in range(40)]
+    request = Request(Operation.MODELS, protocol="tensors")
+    assert len(await Listing(routes, frozenset(), wait=0)(request)) == 40
+
+
+async def test_claims_are_asked_under_the_backends_name() -> None:
+    asked = []
+
+    async def claims(name: str) -> frozenset[Operation]:
+        asked.append(name)
+        return frozenset({Operation.GRADIENT})
+
+    route = Listed(Conditions(model="mine"), BOTH, Lab().models, "theirs", claims)
+    assert await names([route]) == ["mine", "mine.gradient"]
+    assert asked == ["theirs"]
