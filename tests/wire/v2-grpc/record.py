@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Records what the real `tritonclient.grpc` and a real server say to each other.
 
-    python record_grpc.py triton|mlserver|kserve ADDRESS
+    python record.py triton|mlserver|kserve ADDRESS
 
 A relay on loopback stands between the two and writes SERVER.json beside this file: by name, the method, the request
 messages and the reply messages in hexadecimal, and the status. Runs where tritonclient[grpc] 2.73.0 is; no type is
