@@ -1,7 +1,8 @@
 """Writes what is derived from the schemas: `make generate`.
 
-The `.proto` files of `protos/NAME/` become `gateway/protocols/NAME/descriptors.binpb`, a FileDescriptorSet, from which
-the codec makes its messages at import. No `*_pb2` modules: those of one protobuf version do not import on an older one.
+The `.proto` files below `protos/NAME/` become a FileDescriptorSet, `descriptors.binpb`, in the folder that uses them,
+from which it makes its messages at import. No `*_pb2` modules: those of one protobuf version do not import on an older
+one.
 """
 
 from pathlib import Path
@@ -10,12 +11,15 @@ from tempfile import TemporaryDirectory
 from grpc_tools import protoc
 
 SCHEMAS = Path(__file__).parent
-PROTOCOLS = SCHEMAS.parent / "gateway" / "protocols"
+GATEWAY = SCHEMAS.parent / "gateway"
+ELSEWHERE = {"grpc": GATEWAY / "transports" / "grpc"}
+"""The folders of schemas that are no protocol's."""
 
 
 def descriptors(name: str) -> bytes:
-    """The FileDescriptorSet of `protos/NAME/*.proto`, imports included. Raises ValueError where protoc refuses them."""
-    files = sorted(f"{name}/{path.name}" for path in (SCHEMAS / name).glob("*.proto"))
+    """The FileDescriptorSet of the files below `protos/NAME`, imports included. Raises ValueError where protoc refuses
+    them."""
+    files = sorted(path.relative_to(SCHEMAS).as_posix() for path in (SCHEMAS / name).rglob("*.proto"))
     with TemporaryDirectory() as folder:
         target = Path(folder) / "descriptors.binpb"
         options = ["protoc", f"--proto_path={SCHEMAS}", "--include_imports", f"--descriptor_set_out={target}"]
@@ -26,8 +30,12 @@ def descriptors(name: str) -> bytes:
 
 def generated() -> dict[Path, bytes]:
     """Every derived file and what belongs in it."""
-    names = sorted({path.parent.name for path in SCHEMAS.glob("*/*.proto")})
-    return {PROTOCOLS / name / "descriptors.binpb": descriptors(name) for name in names}
+    names = sorted({path.relative_to(SCHEMAS).parts[0] for path in SCHEMAS.rglob("*.proto")})
+    return {_folder(name) / "descriptors.binpb": descriptors(name) for name in names}
+
+
+def _folder(name: str) -> Path:
+    return ELSEWHERE.get(name, GATEWAY / "protocols" / name)
 
 
 if __name__ == "__main__":
