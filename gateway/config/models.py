@@ -104,6 +104,8 @@ class BackendConfig(Keys):
     """Its addresses: `HOST:PORT`, or a URL where the protocol has one. The one with the least in flight is taken."""
     policies: Policies = ()
     """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
+    trust_metadata: bool = False
+    """Requests are fitted to what its metadata says, over protocols whose real servers tell wrong types (graphpipe)."""
     max_in_flight: Size | None = None
     """Calls at once per endpoint. The default is the protocol's: 1 for umbridge, any number for v2-rest."""
     limits: LimitsKey = Field(default_factory=Limits)
