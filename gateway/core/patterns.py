@@ -168,9 +168,7 @@ def rows(
     own = tuple((_with_root(protocol) if model else protocol, prefix) for protocol, prefix in protocols)
     table, is_only = PathTable(own), len(own) == 1
     paths = dict.fromkeys(
-        (name, path)
-        for name, path in routed
-        if (name or is_only if path.endswith("*") else _is_free(path, table))
+        (name, path) for name, path in routed if (name or is_only if path.endswith("*") else _is_free(path, table))
     )
     return own + tuple(
         (replace(protocol, patterns=patterns), "")

@@ -11,7 +11,7 @@ from gateway.protocols.graphpipe import layouts, schema
 from gateway.protocols.graphpipe.configs import write_config
 from gateway.protocols.graphpipe.tensors import OCTETS, Form, interleaved, payloads, write_tensors
 from gateway.protocols.graphpipe.texts import encode, encode_names
-from gateway.protocols.graphpipe.writer import Writer
+from gateway.protocols.graphpipe.writer import Structures, Writer
 
 
 def encode_request(request: Request, target: Target) -> Message:
@@ -27,7 +27,7 @@ def encode_request(request: Request, target: Target) -> Message:
         forms, data = payloads(request.inputs, "input")
         names = encode_names([tensor.name for tensor in request.inputs], "input")
         outputs = encode_names([output.name for output in request.outputs], "output")
-        parts = interleaved(_structure(config, names, tuple(forms), outputs), data)
+        parts = interleaved(_STRUCTURES.get(config, names, forms, outputs), data)
     elif request.operation in (Operation.METADATA, Operation.MODEL_READY):
         parts = (METADATA,)
     else:
@@ -62,6 +62,9 @@ def _structure(
     write_tensors(writer, table + place[schema.InferRequest.INPUT_TENSORS], forms)
     writer.strings(table + place[schema.InferRequest.OUTPUT_NAMES], outputs)
     return writer.gaps()
+
+
+_STRUCTURES = Structures(_structure)
 
 
 def _metadata_request() -> bytes:

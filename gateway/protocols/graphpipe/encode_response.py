@@ -4,7 +4,7 @@ from gateway.core.operations import Operation
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Translate
 from gateway.protocols.graphpipe import layouts, metadata, schema
 from gateway.protocols.graphpipe.tensors import OCTETS, Form, interleaved, payloads, write_tensors
-from gateway.protocols.graphpipe.writer import Writer
+from gateway.protocols.graphpipe.writer import Structures, Writer
 
 _JSON = Headers(((b"content-type", b"application/json"),))
 
@@ -19,7 +19,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         return _describe(answer, request)
     assert isinstance(answer, Response)
     forms, data = payloads(answer.outputs, "output")
-    return Message(headers=OCTETS, parts=interleaved(_structure(tuple(forms)), data), status=200)
+    return Message(headers=OCTETS, parts=interleaved(_STRUCTURES.get(forms), data), status=200)
 
 
 def _describe(answer: Answer, request: Request) -> Message:
@@ -35,3 +35,6 @@ def _structure(forms: tuple[Form, ...]) -> tuple[bytes, ...]:
     root = writer.table(layouts.RESULTS)
     write_tensors(writer, root + layouts.RESULTS.place[schema.InferResponse.OUTPUT_TENSORS], forms)
     return writer.gaps()
+
+
+_STRUCTURES = Structures(_structure)

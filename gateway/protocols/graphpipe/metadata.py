@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.types import MAX_RANK, Buffer, Signature, TensorSpec
+from gateway.core.types import Buffer, Signature, TensorSpec
 from gateway.protocols.graphpipe import layouts, schema
 from gateway.protocols.graphpipe.reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.tensors import read_type
@@ -40,7 +40,7 @@ def _read_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
     for at, each in enumerate(table.tables(slot)):
         name = decode(each.string(_TENSOR.NAME), f"the name of {role} {at}") or f"{role}{at}"
         what = f"{role} {name!r}"
-        shape = each.longs(_TENSOR.SHAPE, MAX_RANK)
+        shape = each.shape(_TENSOR.SHAPE)
         if min(shape, default=0) < -1:
             raise DecodeError(f"{what}: shape {list(shape)} has a dimension below -1")
         yield TensorSpec(name, read_type(each.byte(_TENSOR.TYPE), what), shape)

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from struct import Struct, error
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer
+from gateway.core.types import MAX_RANK, Buffer, Shape
 
 _U16 = Struct("<H").unpack_from
 _U16_PAIR = Struct("<HH").unpack_from
 _I32 = Struct("<i").unpack_from
 _U32 = Struct("<I").unpack_from
 _I64 = Struct("<q").unpack_from
+_I64_TUPLES = [Struct(f"<{count}q").unpack_from for count in range(MAX_RANK + 1)]
 
 _SHARED = 2
 """How often over the whole message may be visited."""
@@ -39,12 +40,18 @@ class Flatbuffer:
         return Table(self, self.follow(0))
 
     def follow(self, at: int) -> int:
-        """Where the offset at `at` points to, which may be anywhere."""
-        return at + self._u32(at)
+        """Where the offset at `at` points to, which may be anywhere behind it."""
+        try:
+            return at + int(_U32(self.view, at)[0])
+        except error as end:
+            raise self._past_the_end(at) from end
 
     def vector(self, at: int, width: int) -> tuple[int, int]:
         """Where the elements of the vector at `at` begin, and how many of `width` bytes there are."""
-        count = self._u32(at)
+        try:
+            (count,) = _U32(self.view, at)
+        except error as end:
+            raise self._past_the_end(at) from end
         self.visit(at, 4 + count * width)
         return at + 4, count
 
@@ -61,17 +68,13 @@ class Flatbuffer:
             DecodeError: they reach past the end, or there have been too many.
         """
         if at + size > self.size:
-            raise DecodeError(f"the flatbuffer has {self.size} bytes, but {size} are to lie at byte {at}")
+            raise self._past_the_end(at, size)
         self._left -= size
         if self._left < 0:
             raise DecodeError("the flatbuffer's offsets overlap: what they point to is larger than the message")
 
-    def _u32(self, at: int) -> int:
-        try:
-            number: int = _U32(self.view, at)[0]
-        except error as end:
-            raise DecodeError(f"the flatbuffer has {self.size} bytes, but an offset leads to byte {at}") from end
-        return number
+    def _past_the_end(self, at: int, size: int = 4) -> DecodeError:
+        return DecodeError(f"the flatbuffer has {self.size} bytes, but {size} are to lie at byte {at}")
 
 
 class Table:
@@ -81,18 +84,17 @@ class Table:
     the message.
     """
 
-    __slots__ = ("_at", "_buffer", "_size", "_vtable", "_vtable_size")
+    __slots__ = ("_at", "_buffer", "_size", "_view", "_vtable", "_vtable_size")
 
     def __init__(self, buffer: Flatbuffer, at: int) -> None:
         self._buffer = buffer
+        self._view = view = buffer.view
         self._at = at
-        try:
-            self._vtable = vtable = at - _I32(buffer.view, at)[0]
-            if not 0 <= vtable <= buffer.size - 4:
-                raise DecodeError(f"the flatbuffer's table at byte {at} has its vtable at byte {vtable}")
-            self._vtable_size, self._size = _U16_PAIR(buffer.view, vtable)
-        except error as end:
-            raise DecodeError(f"the flatbuffer has {buffer.size} bytes, but a table is to lie at byte {at}") from end
+        buffer.visit(at, 4)
+        self._vtable = vtable = at - _I32(view, at)[0]
+        if not 0 <= vtable <= buffer.size - 4:
+            raise DecodeError(f"the flatbuffer's table at byte {at} has its vtable at byte {vtable}")
+        self._vtable_size, self._size = _U16_PAIR(view, vtable)
         if self._vtable_size < 4 or self._size < 4 or vtable + self._vtable_size > buffer.size:
             raise DecodeError(f"the flatbuffer's table at byte {at} has a malformed vtable")
         buffer.visit(at, self._size)
@@ -100,12 +102,12 @@ class Table:
     def byte(self, slot: int) -> int:
         """A uint8."""
         at = self._field(slot, 1)
-        return self._buffer.view[at] if at else 0
+        return self._view[at] if at else 0
 
     def long(self, slot: int) -> int:
         """An int64."""
         at = self._field(slot, 8)
-        return int(_I64(self._buffer.view, at)[0]) if at else 0
+        return int(_I64(self._view, at)[0]) if at else 0
 
     def table(self, slot: int) -> "Table | None":
         """A table."""
@@ -117,17 +119,22 @@ class Table:
         at = self._pointed(slot)
         return self._buffer.string(at) if at else b""
 
+    def count(self, slot: int) -> int:
+        """How many elements a vector of offsets has."""
+        return self._vector(slot, 4)[1]
+
     def octets(self, slot: int) -> memoryview:
         """A vector of uint8: a view."""
         start, size = self._vector(slot, 1)
-        return self._buffer.view[start : start + size]
+        return self._view[start : start + size]
 
-    def longs(self, slot: int, most: int) -> tuple[int, ...]:
-        """A vector of at most `most` int64."""
+    def shape(self, slot: int) -> Shape:
+        """A vector of int64 that is a shape."""
         start, count = self._vector(slot, 8)
-        if count > most:
-            raise DecodeError(f"{count} dimensions, at most {most} are allowed")
-        return tuple(Struct(f"<{count}q").unpack_from(self._buffer.view, start))
+        if count > MAX_RANK:
+            raise DecodeError(f"a shape of {count} dimensions, at most {MAX_RANK} are allowed")
+        numbers: tuple[int, ...] = _I64_TUPLES[count](self._view, start)
+        return numbers
 
     def tables(self, slot: int) -> Iterator["Table"]:
         """A vector of tables."""
@@ -146,11 +153,10 @@ class Table:
         """A vector of strings in V2's raw form, and how many they are: flatbuffers too, write a string as its length
         in four bytes, and then its bytes."""
         start, count = self._vector(slot, 4)
-        buffer, view, raw = self._buffer, self._buffer.view, bytearray()
+        raw, view, follow, vector = bytearray(), self._view, self._buffer.follow, self._buffer.vector
         for at in range(start, start + 4 * count, 4):
-            to = buffer.follow(at)
-            _, size = buffer.vector(to, 1)
-            raw += view[to : to + 4 + size]
+            to = follow(at)
+            raw += view[to : to + 4 + vector(to, 1)[1]]
         return count, raw
 
     def _vector(self, slot: int, width: int) -> tuple[int, int]:
@@ -160,14 +166,16 @@ class Table:
     def _pointed(self, slot: int) -> int:
         """Where a field's offset points to; 0 if it is not there, or null."""
         at = self._field(slot, 4)
-        to = self._buffer.follow(at) if at else 0
+        if not at:
+            return 0
+        to = self._buffer.follow(at)
         return 0 if to == at else to
 
     def _field(self, slot: int, width: int) -> int:
         """Where a field lies; 0 if it is not there."""
         if slot + 2 > self._vtable_size:
             return 0
-        offset: int = _U16(self._buffer.view, self._vtable + slot)[0]
+        offset: int = _U16(self._view, self._vtable + slot)[0]
         if not offset:
             return 0
         if offset < 4 or offset + width > self._size:

@@ -1,6 +1,6 @@
 """GraphPipe's Tensor table to a Tensor and back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 from struct import pack
 from typing import TypeAlias
@@ -8,7 +8,7 @@ from typing import TypeAlias
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal, unsupported
-from gateway.core.types import MAX_RANK, Buffer, Headers, Parameters, Shape, Tensor
+from gateway.core.types import Buffer, Headers, Parameters, Shape, Tensor
 from gateway.protocols.graphpipe import layouts, schema
 from gateway.protocols.graphpipe.reader import Table
 from gateway.protocols.graphpipe.writer import Writer
@@ -42,27 +42,12 @@ def read_tensor(table: Table, name: str, what: str) -> Tensor:
     """
     datatype = read_type(table.byte(schema.Tensor.TYPE), what)
     shape = _read_shape(table, datatype, what)
-    elements, strings = prod(shape), table.elements(schema.Tensor.STRING_VAL)
-    data: Buffer = table.octets(schema.Tensor.DATA)
-    given, expected, other = (
-        (strings[0], elements, len(data))
-        if datatype is Datatype.BYTES
-        else (len(data), elements * datatype.size, strings[0])
-    )
-    if given != expected or other:
-        raise _unfit(datatype, shape, len(data), strings[0], what)
-    if datatype is Datatype.BYTES:
-        data = strings[1]
-    elif len(data) <= _COPIED:
-        data = bytes(data)
-    return Tensor(name, datatype, shape, data, "", _NO_PARAMETERS)
+    read = _read_strings if datatype is Datatype.BYTES else _read_numbers
+    return Tensor(name, datatype, shape, read(table, datatype, shape, what), "", _NO_PARAMETERS)
 
 
 def _read_shape(table: Table, datatype: Datatype, what: str) -> Shape:
-    try:
-        shape = table.longs(schema.Tensor.SHAPE, MAX_RANK)
-    except DecodeError as error:
-        raise DecodeError(f"{what}: {error}") from error
+    shape = table.shape(schema.Tensor.SHAPE)
     size = datatype.size or 1
     for dimension in shape:
         if dimension < 0:
@@ -73,14 +58,24 @@ def _read_shape(table: Table, datatype: Datatype, what: str) -> Shape:
     return shape
 
 
-def _unfit(datatype: Datatype, shape: Shape, size: int, strings: int, what: str) -> DecodeError:
-    wanted = "strings" if datatype is Datatype.BYTES else "bytes"
-    expected = prod(shape) * (datatype.size or 1)
-    text = f"{what}: {size} bytes of data and {strings} strings, but"
-    return DecodeError(f"{text} {datatype} of shape {list(shape)} takes {expected} {wanted} and nothing else")
+def _read_numbers(table: Table, datatype: Datatype, shape: Shape, what: str) -> Buffer:
+    data = table.octets(schema.Tensor.DATA)
+    expected = prod(shape) * datatype.size
+    if len(data) != expected or table.count(schema.Tensor.STRING_VAL):
+        text = f"{datatype} of shape {list(shape)} takes {expected}, and no strings"
+        raise DecodeError(f"{what}: {len(data)} bytes of data, but {text}")
+    return bytes(data) if expected <= _COPIED else data
 
 
-def payloads(tensors: Sequence[Tensor], what: str) -> tuple[list[Form], list[Buffer]]:
+def _read_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -> Buffer:
+    count, raw = table.elements(schema.Tensor.STRING_VAL)
+    if count != prod(shape) or len(table.octets(schema.Tensor.DATA)):
+        text = f"shape {list(shape)} takes {prod(shape)}, and no data"
+        raise DecodeError(f"{what}: {count} strings, but {text}")
+    return raw
+
+
+def payloads(tensors: Sequence[Tensor], what: str) -> tuple[tuple[Form, ...], list[Buffer]]:
     """What the message's structure says of tensors, and their data as it goes out.
 
     Raises:
@@ -96,12 +91,11 @@ def payloads(tensors: Sequence[Tensor], what: str) -> tuple[list[Form], list[Buf
         size = len(payload)
         forms.append((number, tensor.shape, tensor.elements if number == schema.STRING else size, size))
         data.append(payload)
-    return forms, data
+    return tuple(forms), data
 
 
-def write_tensors(writer: Writer, at: int, forms: Iterable[Form]) -> None:
+def write_tensors(writer: Writer, at: int, forms: Sequence[Form]) -> None:
     """The vector of tables for `forms`."""
-    forms = tuple(forms)
     for place, (number, shape, count, size) in zip(writer.links(at, len(forms)), forms, strict=True):
         layout, slot = _LAYOUTS[number == schema.STRING]
         table = writer.table(layout, place)

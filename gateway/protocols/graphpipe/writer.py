@@ -4,6 +4,7 @@ The structure comes first and the payloads (tensors' data) last, so that a messa
 then each tensor's own buffer, never joined.
 """
 
+from collections.abc import Callable
 from struct import Struct
 
 from gateway.core.errors import Reason, refusal
@@ -17,6 +18,32 @@ _ALIGNMENT = 64
 """Of payloads: what vector instructions like best. Every reader takes it."""
 _MOST = 2**31
 """An offset has 32 bits, and most readers take one for a sign."""
+
+
+_SMALL = 1024
+_REMEMBERED = 256
+
+
+class Structures:
+    """The structures that were written lately, if they are small: clients and servers send the same again and again,
+    but for the payloads. `write` makes one of what tells it apart from others."""
+
+    def __init__(self, write: Callable[..., tuple[bytes, ...]]) -> None:
+        self._write = write
+        self._known: dict[tuple[object, ...], tuple[bytes, ...]] = {}
+
+    def get(self, *traits: object) -> tuple[bytes, ...]:
+        """What `write` makes of `traits`, which must be hashable."""
+        known = self._known.get(traits)
+        return self._new(traits) if known is None else known
+
+    def _new(self, traits: tuple[object, ...]) -> tuple[bytes, ...]:
+        structure = self._write(*traits)
+        if sum(map(len, structure)) <= _SMALL:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[traits] = structure
+        return structure
 
 
 class Layout:
