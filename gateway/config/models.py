@@ -108,6 +108,9 @@ class BackendConfig(Keys):
     """Requests are fitted to what its metadata says, over protocols whose real servers tell wrong types (graphpipe)."""
     max_in_flight: Size | None = None
     """Calls at once per endpoint. The default is the protocol's: 1 for umbridge, any number for v2-rest."""
+    flavor: Name = ""
+    """What its servers are, where they do not speak the protocol alike: for v2-rest `triton`, `mlserver`, `kserve`,
+    `binary` (another one, with binary tensors) or `plain`. Absent: each is asked before its first call."""
     limits: LimitsKey = Field(default_factory=Limits)
     """What it may answer."""
     forward_headers: Annotated[

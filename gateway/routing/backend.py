@@ -12,9 +12,9 @@ from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, ParameterValue, Request, Response
-from gateway.core.values import replace
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import FairQueue
+from gateway.routing.targets import Targets
 
 CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
 """The operations that make a model work. Only they take a slot: a busy server still tells its sizes."""
@@ -37,7 +37,7 @@ class Backend:
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
         self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
-        self._targets = {endpoint: _at(target, endpoint.address) for endpoint in endpoints}
+        self._targets = Targets(target, protocol, endpoints)
         self._sequences: OrderedDict[tuple[str, ParameterValue], Endpoint] = OrderedDict()
         self._on_recovery: list[Callable[[], None]] = []
         for endpoint in endpoints:
@@ -80,7 +80,8 @@ class Backend:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
             try:
-                async with aclosing(ask_stream(request, self.protocol, endpoint, self._targets[endpoint])) as responses:
+                target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+                async with aclosing(ask_stream(request, self.protocol, endpoint, target)) as responses:
                     async for response in responses:
                         yield response
                 return
@@ -104,7 +105,8 @@ class Backend:
             endpoint.give_back()
 
     async def _tell(self, request: Request, endpoint: Endpoint) -> Answer:
-        return await ask(request, self.protocol, endpoint, self._targets[endpoint])
+        target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+        return await ask(request, self.protocol, endpoint, target)
 
     async def _endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
         """The endpoint to ask, for a call with its slot taken."""
@@ -170,12 +172,9 @@ class Backend:
         return endpoint.in_flight >= self.max_in_flight
 
     def _recovered(self) -> None:
+        self._targets.forget()
         for watcher in self._on_recovery:
             watcher()
-
-
-def _at(target: Target, address: str) -> Target:
-    return replace(target, address=address)
 
 
 def _host(peer: str) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import processes
+from tests.interop import processes, v2_servers
 from tests.interop.processes import Gateway, Triton, UmbridgeServer
+from tests.interop.v2_servers import V2Server
 
 HERE = Path(__file__).resolve().parent
 _TABLES = pytest.StashKey[list[tuple[str, str]]]()
@@ -37,6 +38,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
     server = processes.start_triton(tmp_path_factory.mktemp("triton"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def mlserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V2Server]:
+    server = v2_servers.start_mlserver(tmp_path_factory.mktemp("mlserver"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def kserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V2Server]:
+    server = v2_servers.start_kserve(tmp_path_factory.mktemp("kserve"))
     yield server
     server.stop()
 

@@ -26,6 +26,13 @@ def tritonclient(address: str, kind: str, *steps: Step, clients: int = 1) -> lis
     return results
 
 
+def tritonclient_grpc(address: str, kind: str, *steps: Step) -> list[Any]:
+    """The same over gRPC (see clients/triton_grpc_client.py)."""
+    results = run_client("tritonclient", "triton_grpc_client", address, kind, steps)
+    assert isinstance(results, list)
+    return results
+
+
 INPUTS: dict[str, list[list[float]]] = {
     "posterior": [[0.5, -1.5]],
     "double": [[1.0, 2.5, -3.0]],

@@ -27,7 +27,7 @@ listeners:
   - {{name: recorded, bind: "{recorded}", protocols: [v2-rest]}}
 backends:
   triton: {{protocol: v2-rest, endpoints: ["{triton}"]}}
-  recorder: {{protocol: v2-rest, endpoints: ["{recorder}"]}}
+  recorder: {{protocol: v2-rest, endpoints: ["{recorder}"], flavor: triton}}
 routes:
   - {{match: {{listener: recorded}}, backend: recorder}}
   - {{match: {{listener: front}}, backend: triton}}

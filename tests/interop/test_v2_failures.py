@@ -22,7 +22,7 @@ CONFIG = """
 listeners:
   - {{name: http, bind: "{address}", protocols: [v2-rest]}}
 backends:
-  stage: {{protocol: v2-rest, endpoints: ["{backend}"], limits: {{message: 4096, headers: 4096}}}}
+  stage: {{protocol: v2-rest, endpoints: ["{backend}"], flavor: binary, limits: {{message: 4096, headers: 4096}}}}
 routes:
   - match: {{model: signed}}
     backend: stage
