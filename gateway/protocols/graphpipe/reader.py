@@ -58,7 +58,7 @@ class Flatbuffer:
     def string(self, at: int) -> bytes:
         """The bytes of the string at `at`. The NUL behind them is not missed: Go's server writes none."""
         start, size = self.vector(at, 1)
-        self.visit(at, _OBJECT)
+        self._left -= _OBJECT
         return bytes(self.view[start : start + size])
 
     def visit(self, at: int, size: int) -> None:
