@@ -62,7 +62,7 @@ def i64(*numbers: int) -> bytes:
 
 def assemble(**labelled: list[Piece]) -> bytes:
     """The labelled pieces one after the other, as packed as they come; `root` is put in front."""
-    pieces = {"": [To("root")], **labelled}
+    pieces: dict[str, list[Piece]] = {"": [To("root")], **labelled}
     places: dict[str, int] = {}
     at = 0
     for label, items in pieces.items():
