@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Records what the converters of graphpipe 1.0.4 write: `python record.py`, where it is installed with flatbuffers 1.12.
+"""Records what the converters of graphpipe 1.0.4 write: `python record.py`, where it and flatbuffers 1.12 are.
 
 Each message goes to a file beside this one; what is in it stands in `tests/protocols/graphpipe/test_recorded.py`.
 """
