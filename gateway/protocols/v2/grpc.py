@@ -12,6 +12,7 @@ from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request, Translate
 from gateway.protocols.v2 import grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
+from gateway.protocols.v2.flavors import FLAVORS, MLSERVER
 from gateway.protocols.v2.grpc_errors import decode_error, denies_readiness, encode_error
 from gateway.protocols.v2.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.versions import check_version
@@ -137,7 +138,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
             return False
         raise decode_error(reply)
     # MLServer streams plain ModelInferResponses
-    if request.operation is Operation.STREAM and target.flavor != "mlserver":
+    if request.operation is Operation.STREAM and target.flavor != MLSERVER:
         return grpc_streams.decode_stream(reply, target)
     if request.operation in (Operation.INFER, Operation.STREAM):
         return grpc_responses.decode_infer(reply, target)
@@ -154,7 +155,7 @@ V2_GRPC = Protocol(
     encode_request=encode_request,
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
-    traits=Traits(versions=bool, platform="v2"),
+    traits=Traits(streams=True, versions=bool, platform="v2", flavors=FLAVORS),
     example=f"""grpcurl -plaintext -d '{{{{"name": "{{model}}"}}}}' {{address}} {schema.SERVICE}/ModelMetadata""",
     streams=frozenset({grpc_requests.STREAM}),
     encode_end=grpc_streams.encode_end,
