@@ -17,6 +17,7 @@ from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.config.models import Config, ReferenceConfig
+from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target
@@ -76,13 +77,20 @@ class Gateway:
             self.references.append(await serve_reference(reference, self._clock))
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
-            rows = [(self._protocols[name], each.prefix.get(name, "")) for name in each.protocols]
+            own = [(self._protocols[name], each.prefix.get(name, "")) for name in each.protocols]
+            rows = patterns.rows(own, each.model, self._routed_paths(each.name))
             with binding(f"listener {each.name!r}", each.bind):
                 self.listeners[each.name] = await listen(settings, rows, self._assembly.router.select, each.bind)
         if config.health:
             await self._administer("health", health.application(lambda: self.ready), config.health.bind)
         if config.admin:
             await self._administer("admin", status.application(self.status), config.admin.bind)
+
+    def _routed_paths(self, listener: str) -> Iterator[tuple[str, str]]:
+        """The paths that routes match at a listener, each with the protocol that the route wants."""
+        for match in (route.match for route in self.config.routes):
+            if match.path and match.listener in (None, listener):
+                yield match.protocol or "", match.path
 
     async def _administer(self, name: str, application: FastAPI, address: Address) -> None:
         server = AdminServer(application)
@@ -139,8 +147,11 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     models = [find(name) for name in config.models]
     check(models, protocol)
     router = reference_router(models, protocol, clock, INFO)
+    # A server of one model is asked for it without a name, where the protocol has none.
+    settings = ListenerSettings("reference", model=models[0].name if len(models) == 1 else "")
+    rows = patterns.rows([(protocol, "")], settings.model, ())
     with binding(f"reference {config.protocol!r}", config.bind):
-        return await listen(ListenerSettings("reference"), [(protocol, "")], router.select, config.bind)
+        return await listen(settings, rows, router.select, config.bind)
 
 
 async def listen(

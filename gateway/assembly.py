@@ -75,12 +75,13 @@ class Assembly:
     def _upstream(self, name: str, config: BackendConfig) -> Upstream:
         backend = self.backends[name]
         protocol = backend.protocol
+        traits = replace(protocol.traits, trusted_metadata=protocol.traits.trusted_metadata or config.trust_metadata)
         handler = wrapped(backend, config.policies, self._policies)
-        responses = wrapped_stream(backend.stream, config.policies, self._policies) if protocol.traits.streams else None
-        signatures = Signatures(handler, protocol.traits, self._clock)
+        responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.streams else None
+        signatures = Signatures(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
         window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
-        return Upstream(name, protocol.name, protocol.traits, handler, signatures, window, responses, config.limits)
+        return Upstream(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
     def _router(
         self, configs: Sequence[RouteConfig], served: Mapping[str, Sequence[str]], info: ServerInfo, ready: Ready

@@ -142,7 +142,8 @@ class Bridge:
     def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
         """What to ask the backend."""
         upstream = self._upstream
-        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, upstream.limits.message)
+        traits, limit = upstream.traits, upstream.limits.message
+        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
         wanted = names.requested(request.outputs, signature, settings)
         asked = replace(
             request,

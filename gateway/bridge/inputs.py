@@ -25,7 +25,12 @@ class Fitted:
 
 
 def fit_inputs(
-    inputs: Sequence[Tensor], signature: Signature, settings: RouteSettings, client: Traits, limit: int
+    inputs: Sequence[Tensor],
+    signature: Signature,
+    settings: RouteSettings,
+    client: Traits,
+    upstream: Traits,
+    limit: int,
 ) -> Fitted:
     """Inputs by name, datatype and shape as `signature` says, in its order. `limit` bounds the bytes of those that are
     the same in every row.
@@ -35,24 +40,27 @@ def fit_inputs(
         GatewayError: RESOURCE_EXHAUSTED, beyond `limit`.
     """
     if is_unknown(signature):
-        return Fitted(tuple(map(_doubled if client.points else _typed, names.as_given(inputs, settings))), None, False)
+        given = names.as_given(inputs, settings, unnamed=upstream.positional)
+        return Fitted(tuple(map(_doubled if client.points else _typed, given)), None, False)
     wanted = names.inputs_of(signature, settings)
-    given = names.by_name(indices.declared(inputs, signature), wanted, settings)
+    by_name = names.by_name(indices.declared(inputs, signature), wanted, settings)
     fit_shape = shapes.fit_point if client.points else shapes.fit_input
     fitted: dict[str, Tensor] = {}
     batched: list[tuple[str, int, bool]] = []
     for name, spec in wanted:
         if spec.name in INDEX_TENSORS:
             continue
-        tensor, what = given[name], f"input {name!r}"
+        tensor, what = by_name[name], f"input {name!r}"
         shape = fit_shape(tensor.shape, spec.shape, what)
+        if spec.datatype not in client.datatypes:
+            tensor = datatypes.restored(tensor, spec.datatype, what)
         data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
         fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, tensor.content_type, tensor.parameters)
         if shapes.is_batch(spec.shape):
             batched.append((name, shape[0], len(shape) > len(tensor.shape)))
     rows = _rows(batched)
     lone = client.points or (bool(batched) and all(added for *_, added in batched))
-    return Fitted(_complete(fitted, given, signature, settings, rows, limit), rows, lone)
+    return Fitted(_complete(fitted, by_name, signature, settings, rows, limit), rows, lone)
 
 
 def _rows(batched: Sequence[tuple[str, int, bool]]) -> int | None:

@@ -4,7 +4,7 @@ from gateway.bridge import names, shapes
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.declared import Declared
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Key, of_derivative
+from gateway.bridge.signatures import Key, is_unknown, of_derivative
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import not_found, unsupported
@@ -44,10 +44,17 @@ class Metadata:
         if self._opaque:
             return replace(await self._upstream.metadata(self._addressing.asked(request, key)), name=request.model)
         if not self._client.points:
-            return self._described(request.model, await self._declared.described(key), self._settings)
+            return self._described(request.model, await self._told(request, key), self._settings)
         if request.part == OPERATIONS_PART:
             return Signature(operations=await self._declared.operations(key), name=request.model)
         return self._as_seen(self._described(request.model, await self._declared.model(key), self._settings))
+
+    async def _told(self, request: Request, key: Key) -> Signature:
+        """What is known. Metadata that cannot be trusted is for those whose own cannot: its clients do without."""
+        known = await self._declared.described(key)
+        if not is_unknown(known) or self._client.trusted_metadata or self._upstream.traits.trusted_metadata:
+            return known
+        return await self._upstream.metadata(self._addressing.asked(request, key))
 
     async def companion(self, request: Request, operation: Operation) -> Signature:
         """The same of a derivative of the model that `request` names.
@@ -92,7 +99,7 @@ class Metadata:
     def _described(self, name: str, signature: Signature, settings: RouteSettings) -> Signature:
         return replace(
             signature,
-            name=name,
+            name=name or signature.name,
             inputs=names.as_client(names.inputs_of(signature, settings)),
             outputs=names.as_client(names.outputs_of(signature, settings)),
             platform=signature.platform or self._upstream.traits.platform,

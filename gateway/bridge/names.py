@@ -89,12 +89,13 @@ def _check(given: Mapping[str, Tensor], wanted: Wanted) -> None:
     raise DecodeError(f"{plural} missing; the model takes {_list(wanted)}")
 
 
-def as_given(inputs: Sequence[Tensor], settings: RouteSettings) -> list[Tensor]:
+def as_given(inputs: Sequence[Tensor], settings: RouteSettings, *, unnamed: bool = False) -> list[Tensor]:
     """Inputs for a backend whose signature nobody knows: with its names as far as the route tells them, else `input0`,
-    `input1`, ..., and with the route's constants; in the route's `order`."""
+    `input1`, ... (or none, if it takes `unnamed` ones), and with the route's constants; in the route's `order`."""
     backend = dict(settings.rename.inputs)
     kept = [_renamed(tensor, backend) for tensor in inputs if not tensor.name or tensor.name not in settings.drop]
-    named = [*by_position(kept, settings.order, "input"), *settings.constants]
+    named = [*(kept if unnamed and not settings.order else by_position(kept, settings.order, "input"))]
+    named += settings.constants
     if settings.order:
         place = {name: at for at, name in enumerate(settings.order)}
         named.sort(key=lambda tensor: place.get(tensor.name, len(place)))

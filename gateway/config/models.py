@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from gateway.config.address import Bind
-from gateway.config.fields import HeaderName, Keys, Name, Size, SomeNames, Written, distinct, refusal
+from gateway.config.fields import Flag, HeaderName, Keys, Name, Size, SomeNames, Written, distinct, refusal
 from gateway.config.policies import Policies
 from gateway.config.routes import RouteConfig
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
@@ -105,6 +105,8 @@ class BackendConfig(Keys):
     """Its addresses: `HOST:PORT`, or a URL where the protocol has one. The one with the least in flight is taken."""
     policies: Policies = ()
     """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
+    trust_metadata: Flag = False
+    """Requests are fitted to what its metadata says, over protocols whose real servers tell wrong types (graphpipe)."""
     max_in_flight: Size | None = None
     """Calls at once per endpoint. The default is the protocol's: 1 for umbridge, any number for v2-rest."""
     flavor: Name = ""

@@ -67,13 +67,13 @@ class Traits:
     untyped: bool = False
     """Numbers travel without a datatype."""
     positional: bool = False
-    """Tensors travel without names."""
+    """Tensors travel without names, or may."""
     points: bool = False
     """One call is one point: every tensor a vector, and no batch dimension."""
     derivatives: bool = False
     """Gradient and its like are operations of their own; elsewhere they are companion models."""
     named_models: bool = True
-    """A call needs a model name."""
+    """A backend needs a model's name, and every client gives one."""
     streams: bool = False
     """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None
@@ -136,6 +136,9 @@ class Protocol:
     encode_request: EncodeRequest
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
+    any_path: tuple[str, ...] = ()
+    """HTTP: the methods that it also serves at paths that are not its own: those that routes match, and `/` where the
+    listener has a `model`."""
     example: str = ""
     """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
     streams: frozenset[str] = frozenset()

@@ -86,7 +86,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "safe: true}}\n",
         [
             "2:73: 'safe' is not a key here; expected endpoints, flavor, forward_headers, limits, max_in_flight, "
-            "policies or protocol"
+            "policies, protocol or trust_metadata"
         ],
     ),
     (
@@ -185,8 +185,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         + "reference: [{protocol: a, bind: '[::1]:1', models: [double]}]\n"
         + "routes: [{match: {protocol: b}, backend: s}]\n",
         [
-            "2:24: no protocol is called 'a'; expected nameless, packets, points, umbridge or v2-rest",
-            "3:29: no protocol is called 'b'; expected nameless, packets, points, umbridge or v2-rest",
+            "2:24: no protocol is called 'a'; expected anywhere, nameless, packets, points, umbridge or v2-rest",
+            "3:29: no protocol is called 'b'; expected anywhere, nameless, packets, points, umbridge or v2-rest",
             "3:42: no backend is called 's'; there are none",
         ],
     ),
@@ -305,6 +305,31 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "3:31: 'science' needs a model name, which requests over nameless at listener 'http' have not; add "
             "rewrite: {model: NAME} here, or model: NAME to the listener"
         ],
+    ),
+    (
+        "route by a path that names no model",
+        SOUND.replace("[umbridge]", "[umbridge, anywhere]").replace("{model: m}", "{path: /free}"),
+        [
+            "3:42: 'science' needs a model name, which requests over anywhere at listener 'http' have not; add "
+            "rewrite: {model: NAME} here, or model: NAME to the listener"
+        ],
+    ),
+    (
+        "paths that two protocols would have",
+        SOUND.replace("[umbridge]", "[nameless, anywhere], prefix: {nameless: /any}").replace(
+            "match: {model: m}", "match: {protocol: anywhere, path: /any/nameless}, rewrite: {model: m}"
+        ),
+        [],
+    ),
+    (
+        "trust where there is no need",
+        BACKEND + "trust_metadata: true}}\nroutes: [{match: {model: m}, backend: science}]\n",
+        ["2:73: the metadata of umbridge is trusted anyway"],
+    ),
+    (
+        "trust that is no flag",
+        BACKEND.replace("umbridge, end", "anywhere, end") + "trust_metadata: yes}}\n",
+        ["2:89: expected true or false, got 'yes'"],
     ),
     (
         "same match",
@@ -431,7 +456,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         [
             "2:88: expected a whole number, got '${SECRET}'",
             "2:119: expected a whole number, got 'x${SECRET}'",
-            "2:149: no protocol is called '${SECRET}'; expected nameless, packets, points, umbridge or v2-rest",
+            "2:149: no protocol is called '${SECRET}'; expected anywhere, nameless, packets, points, umbridge or "
+            "v2-rest",
         ],
     ),
     (
