@@ -114,7 +114,7 @@ class PathTable:
         return self._owners.get(first_segment, self._first)
 
     def _add(self, protocol: Protocol, prefix: str, pattern: str) -> tuple[Tie, ...]:
-        method, _, path = pattern.partition(" ")
+        method, _, path = pattern.rpartition(" ")  # gRPC's have no method
         if prefix.strip("/"):
             path = f"/{prefix.strip('/')}{path.rstrip('/')}"
         segments = path.split("/")[1:]
@@ -124,7 +124,7 @@ class PathTable:
         holder = node.claims.setdefault(method, claim)
         self._owners.setdefault(segments[0], protocol)
         self._depth = max(self._depth, len(segments))
-        return () if holder is claim else (Tie(f"{method} {path}", holder.protocol.name, protocol.name),)
+        return () if holder is claim else (Tie(f"{method} {path}".lstrip(), holder.protocol.name, protocol.name),)
 
     def _node(self, path: str, segments: list[str]) -> _Node:
         """Where the claims of a pattern's `path` stand."""

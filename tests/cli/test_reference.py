@@ -50,8 +50,10 @@ def asked(server: tuple[str, str], model: str, document: object, *file: str) -> 
 
 
 def named(server: tuple[str, str], name: str, role: str) -> str:
-    """UM-Bridge has no names."""
-    return name if not protocols()[server[0]].traits.positional else f"{role}0"
+    """Names that no signature tells go by position: UM-Bridge has none, and GraphPipe's and MIP's are not trusted."""
+    traits = protocols()[server[0]].traits
+    known = traits.trusted_metadata and not traits.points
+    return name if known or (role == "input" and not traits.points) else f"{role}0"
 
 
 def vector(name: str, *numbers: float) -> dict[str, object]:

@@ -105,6 +105,11 @@ def test_equal_claims_are_ties_whatever_the_captures_are_called() -> None:
     assert PathTable([(one, ""), (other, "/other")]).ties == ()
 
 
+def test_methods_of_grpc_services_tie_as_well() -> None:
+    one, other = protocol("one", "/a.B/C", "/a.B/D"), protocol("other", "/a.B/C")
+    assert PathTable([(one, ""), (other, "")]).ties == (Tie("/a.B/C", "one", "other"),)
+
+
 def test_blames_the_protocol_whose_first_segment_a_path_has() -> None:
     assert TABLE.blame("/v2/nothing") is MODELS
     assert TABLE.blame("//Evaluate") is POINTS
