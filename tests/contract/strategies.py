@@ -14,7 +14,8 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 MODELS = NAMES.filter(lambda name: name not in (".", ".."))
 """No URL can hold those two as a segment, in whatever encoding (RFC 3986, section 5.2.4)."""
 VALUES = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), TEXTS)
-PARAMETERS: st.SearchStrategy[Parameters] = st.dictionaries(NAMES, VALUES, max_size=3)
+PARAMETERS: st.SearchStrategy[Parameters] = st.dictionaries(NAMES.map("a {} parameter".format), VALUES, max_size=3)
+"""None that a protocol has a meaning for, such as V2's `priority`, which ends at the server that reads it."""
 
 FLOAT_BITS = {Datatype.FP16: 16, Datatype.BF16: 16, Datatype.FP32: 32, Datatype.FP64: 64}
 

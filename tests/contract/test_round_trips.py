@@ -213,6 +213,8 @@ def test_what_is_asked_is_answered(protocol: Protocol, operation: Operation) -> 
     elif operation is Operation.MODELS:
         assert isinstance(found, tuple)
         assert [entry.name for entry in found] == [entry.name for entry in MODELS]
+    elif operation is Operation.CONFIG:
+        assert isinstance(found, Mapping)
     else:
         assert found == TOLD[operation]
 
@@ -242,7 +244,7 @@ def test_metadata_arrives(protocol: Protocol) -> None:
 
 
 @each_protocol
-def test_streams_are_refused_where_there_are_none(protocol: Protocol) -> None:
+def test_a_stream_is_asked_for_where_the_traits_say_so(protocol: Protocol) -> None:
     request = Request(Operation.STREAM, "m", inputs=(of(Datatype.FP64, *plain_shape(protocol.traits)),))
     if protocol.traits.streams:
         assert asked(protocol, request).operation is Operation.STREAM
