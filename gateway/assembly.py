@@ -58,7 +58,7 @@ class Assembly:
         protocol = self._protocols[config.protocol]
         endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
         limit = protocol.traits.max_in_flight if config.max_in_flight is None else config.max_in_flight
-        target = Target(name, limits=config.limits, forward_headers=config.forward_headers)
+        target = Target(name, flavor=config.flavor, limits=config.limits, forward_headers=config.forward_headers)
         return Backend(target, protocol, endpoints, limit)
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:

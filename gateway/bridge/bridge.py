@@ -8,7 +8,7 @@ from gateway.bridge.addressing import Addressing
 from gateway.bridge.declared import Declared
 from gateway.bridge.inputs import Fitted, fit_inputs
 from gateway.bridge.metadata import Metadata
-from gateway.bridge.points import point_by_point
+from gateway.bridge.points import none_asked, point_by_point
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
@@ -144,13 +144,12 @@ class Bridge:
         upstream = self._upstream
         fitted = fit_inputs(request.inputs, signature, settings, self._client.traits)
         wanted = names.requested(request.outputs, signature, settings)
-        # A one-point backend gives all its outputs, whatever is asked for.
         asked = replace(
             request,
             model=key[0],
             version=key[1],
             inputs=outputs.carried(fitted.inputs, upstream.protocol, upstream.traits),
-            outputs=() if upstream.traits.points else wanted,
+            outputs=none_asked(request.outputs, upstream.protocol) if upstream.traits.points else wanted,
             translate=settings.translate,
         )
         return asked, fitted

@@ -6,7 +6,7 @@ from gateway.bridge import datatypes, outputs, rows, shapes
 from gateway.bridge.inputs import Fitted
 from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import invalid_input
-from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
+from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
 from gateway.core.values import replace
 
 
@@ -39,6 +39,18 @@ async def point_by_point(
     responses = [await call(points[0])] if count == 1 else await rows.each(points, call, window)
     columns = zip(*(response.outputs for response in responses), strict=True)
     return replace(responses[0], outputs=tuple(map(_stack, columns, signature.outputs)))
+
+
+def none_asked(wanted: Sequence[RequestedOutput], protocol: str) -> tuple[RequestedOutput, ...]:
+    """No outputs: a one-point backend gives all that it has, whatever is asked for.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, an output is wanted with a parameter, of which the backend would never hear.
+    """
+    for output in wanted:
+        for key in output.parameters:
+            raise invalid_input(f"parameter {key!r} of output {output.name!r} has no place in {protocol}")
+    return ()
 
 
 def _points(inputs: Sequence[Tensor], signature: Signature, count: int) -> list[tuple[Tensor, ...]]:

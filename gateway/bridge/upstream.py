@@ -28,13 +28,19 @@ class Upstream:
     limits: Limits = DEFAULT_LIMITS
 
     async def stream(self, asked: Request) -> AsyncGenerator[Response, None]:
-        """The backend's responses; one where its protocol has no streams."""
-        if self.responses is None:
-            yield await self.infer(replace(asked, operation=Operation.INFER))
-            return
-        async with aclosing(self.responses(replace(asked, operation=Operation.STREAM))) as responses:
-            async for response in responses:
-                yield response
+        """The backend's responses; its one where its protocol, or the server (KServe's), has no streams."""
+        if self.responses is not None:
+            begun = False
+            try:
+                async with aclosing(self.responses(replace(asked, operation=Operation.STREAM))) as responses:
+                    async for response in responses:
+                        begun = True
+                        yield response
+                return
+            except GatewayError as error:
+                if begun or error.status is not Status.UNIMPLEMENTED:
+                    raise
+        yield await self.infer(replace(asked, operation=Operation.INFER))
 
     async def infer(self, asked: Request) -> Response:
         """The backend's answer. What is known of the model is forgotten if the backend does not know it, or takes

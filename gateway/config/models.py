@@ -106,6 +106,9 @@ class BackendConfig(Keys):
     """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
     max_in_flight: Size | None = None
     """Calls at once per endpoint. The default is the protocol's: 1 for umbridge, any number for v2-rest."""
+    flavor: Name = ""
+    """What its servers are, where they do not speak the protocol alike: for v2-rest `triton`, `mlserver`, `kserve`,
+    `binary` (another one, with binary tensors) or `plain`. Absent: each is asked before its first call."""
     limits: LimitsKey = Field(default_factory=Limits)
     """What it may answer."""
     forward_headers: Annotated[

@@ -124,6 +124,19 @@ def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalo
         yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
 
 
+def _flavors(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for key, backend in parts.backends.items():
+        if backend.flavor and backend.protocol in catalog.protocols:
+            location = ("backends", key, "flavor")
+            flavors = catalog.protocols[backend.protocol].traits.flavors
+            if flavors is None:
+                yield Finding(
+                    location, f"{backend.protocol} is spoken alike by all servers; leave flavor out", at_key=True
+                )
+            else:
+                yield from _unknown(location, f"flavor of {backend.protocol}", backend.flavor, flavors.names)
+
+
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, route in parts.routes.items():
         yield from _unknown(("routes", at, "backend"), "backend", route.backend, parts.backend_names)
@@ -152,6 +165,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _admin_bind,
     _reference_models,
     _endpoints,
+    _flavors,
     _route_names,
     _path_ties,
 )

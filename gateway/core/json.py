@@ -36,7 +36,8 @@ def read(
     level, or at `level` alone (the document's own keys are at 1, those of objects in a list there at 3), so that such
     a key elsewhere is an ordinary one. `values` limits how many values may stand outside those arrays
     (`limits.json_values`), and how many more containers than elements within them. `literals`: NaN, Infinity and
-    -Infinity (also `nan`, `inf` and `-inf`, as old UM-Bridge servers print them) are numbers.
+    -Infinity (also `nan`, `inf` and `-inf`, as old UM-Bridge servers print them) are numbers. 1e400 never is one, nor
+    an infinity: the text means a finite number that no double holds.
 
     Raises:
         DecodeError: not JSON, not an object, or one of the things that the module refuses; says where.

@@ -219,6 +219,10 @@ def _without_comma(body: bytes, start: int, stop: int) -> int:
     return stop if comma < 0 or body[comma + 1 : stop].strip(BLANKS) else comma
 
 
+# orjson's words for it: beyond 1024 levels, and for hundreds of brackets that are never closed
+_TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
+
+
 def _load(rest: bytes, cuts: list[_Cut]) -> Any:
     """The rest as plain values. orjson judges the grammar, strictly; the standard library keeps integers exact."""
     try:
@@ -228,6 +232,8 @@ def _load(rest: bytes, cuts: list[_Cut]) -> Any:
     except UnicodeDecodeError as error:
         raise DecodeError(f"not UTF-8: byte {rest[error.start]:#04x} at {_place(error.start, cuts)}") from error
     except orjson.JSONDecodeError as error:
+        if error.msg in _TOO_DEEP:
+            raise DecodeError(f"nested deeper than {MAX_DEPTH}") from error
         at = len(error.doc[: error.pos].encode())
         raise DecodeError(f"not JSON: {error.msg} at byte {_place(at, cuts)}") from error
     except RecursionError as error:

@@ -156,11 +156,11 @@ class _Leaves:
             raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers beside some that are beyond 64 bits")
         leaves = list(_flatten(_load(text, self._literals)))
         kinds = set(map(type, leaves))
-        if not kinds <= {int, float}:
+        if not kinds <= {int, float, _Constant}:
             raise DecodeError(describe_mixture(leaves, self._count))
         if kinds == {int}:
-            return _integers(leaves, self._count, self._literals)
-        return _Piece(_doubles(leaves, self._count, self._literals))
+            return _integers(leaves, self._count)
+        return _Piece(_doubles(leaves, self._count))
 
 
 def _piece_end(text: Text, at: int) -> int:
@@ -234,8 +234,12 @@ def _refuse_constant(name: str) -> float:
     raise DecodeError(f"{name} is not JSON; expected a finite number")
 
 
+class _Constant(float):
+    """NaN, Infinity or -Infinity, spelt out. A float that is infinite otherwise was a finite number in the text."""
+
+
 _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
-_LENIENT = json.JSONDecoder()
+_LENIENT = json.JSONDecoder(parse_constant=_Constant)
 
 
 def _flatten(nested: list[Any], level: int = 1) -> Iterator[Any]:
@@ -248,7 +252,13 @@ def _flatten(nested: list[Any], level: int = 1) -> Iterator[Any]:
             yield item
 
 
-_NAMES = {bool: "a boolean", str: "a string", dict: "an object", list: "an array", int: "a number", float: "a number"}
+_NAMES: dict[type, str] = {
+    bool: "a boolean",
+    str: "a string",
+    dict: "an object",
+    list: "an array",
+    **dict.fromkeys((int, float, _Constant), "a number"),
+}
 
 
 def describe_mixture(leaves: list[Any], base: int) -> str:
@@ -260,7 +270,7 @@ def describe_mixture(leaves: list[Any], base: int) -> str:
     return f"element {base + at}: {_NAMES[type(leaves[at])]} beside {first}; expected all of one sort"
 
 
-def _integers(leaves: list[int], base: int, literals: bool) -> _Piece:
+def _integers(leaves: list[int], base: int) -> _Piece:
     low, high = min(leaves), max(leaves)
     if low >= INT64_MIN and high <= INT64_MAX:
         return _Piece(np.array(leaves, np.int64))
@@ -268,7 +278,7 @@ def _integers(leaves: list[int], base: int, literals: bool) -> _Piece:
         return _Piece(np.array(leaves, np.uint64))
     lowest, highest = (INT64_MIN, INT64_MAX) if low < 0 else (0, UINT64_MAX)
     at, leaf = next((at, leaf) for at, leaf in enumerate(leaves, base) if not lowest <= leaf <= highest)
-    return _Piece(_doubles(leaves, base, literals), _describe_beyond(at, leaf))
+    return _Piece(_doubles(leaves, base), _describe_beyond(at, leaf))
 
 
 def _describe_beyond(at: int, leaf: int) -> str:
@@ -278,14 +288,14 @@ def _describe_beyond(at: int, leaf: int) -> str:
     return f"element {at}: {digits if len(digits) < 50 else digits[:47] + '...'} is an integer beyond 64 bits"
 
 
-def _doubles(leaves: list[Any], base: int, literals: bool) -> Numbers:
+def _doubles(leaves: list[Any], base: int) -> Numbers:
     try:
         numbers = np.array([float(leaf) for leaf in leaves])
     except OverflowError:
         numbers = np.array([_to_double(leaf) for leaf in leaves])
-    if not literals and not np.isfinite(numbers).all():
-        at = int(np.argmin(np.isfinite(numbers)))
-        raise DecodeError(f"element {base + at} is out of the range of a double")
+    for at in np.flatnonzero(~np.isfinite(numbers)).tolist():
+        if type(leaves[at]) is not _Constant:
+            raise DecodeError(f"element {base + at} is out of the range of a double")
     return numbers
 
 

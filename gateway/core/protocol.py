@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
-from gateway.core.types import Answer, Buffer, Message, Request, Signature, Translate
+from gateway.core.types import Answer, Buffer, Message, Request, ServerInfo, Signature, Translate
 from gateway.core.values import value
 
 
@@ -50,6 +50,15 @@ class Target:
 
 
 @value
+class Flavors:
+    """The sorts of servers that speak a protocol each in its own way. `detect` gives the flavor of a server that tells
+    this of itself, None being nothing."""
+
+    names: tuple[str, ...]
+    detect: Callable[[ServerInfo | None], str]
+
+
+@value
 class Traits:
     """What the bridge and the endpoints need to know of a protocol."""
 
@@ -69,6 +78,8 @@ class Traits:
     """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None
     """Whether a version can exist on it; None: the wire has none."""
+    flavors: Flavors | None = None
+    """What `flavor` on a backend can be, and how it is found where it is absent."""
     trusted_metadata: bool = True
     """A backend's metadata is what it really takes and gives."""
     metadata_parts: tuple[str, ...] = ("",)

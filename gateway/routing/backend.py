@@ -1,24 +1,27 @@
 """A named destination: its endpoints, the slots they have, and the queue in front of them."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from gateway.core.errors import TransportError
+from gateway.core.errors import Reason, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
-from gateway.core.types import Answer, Request, Response
-from gateway.core.values import replace
+from gateway.core.types import Answer, ParameterValue, Request, Response
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import FairQueue
+from gateway.routing.targets import Targets
 
 CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
 """The operations that make a model work. Only they take a slot: a busy server still tells its sizes."""
 
 MAX_WAITING = 1000
+MOST_SEQUENCES = 4096
+"""Clients choose their numbers, and may never end them."""
 
 
 class Backend:
@@ -34,7 +37,8 @@ class Backend:
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
         self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
-        self._targets = {endpoint: _at(target, endpoint.address) for endpoint in endpoints}
+        self._targets = Targets(target, protocol, endpoints)
+        self._sequences: OrderedDict[tuple[str, ParameterValue], Endpoint] = OrderedDict()
         self._on_recovery: list[Callable[[], None]] = []
         for endpoint in endpoints:
             endpoint.watch(self._pass_on, self._recovered)
@@ -76,7 +80,8 @@ class Backend:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
             try:
-                async with aclosing(ask_stream(request, self.protocol, endpoint, self._targets[endpoint])) as responses:
+                target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+                async with aclosing(ask_stream(request, self.protocol, endpoint, target)) as responses:
                     async for response in responses:
                         yield response
                 return
@@ -100,15 +105,34 @@ class Backend:
             endpoint.give_back()
 
     async def _tell(self, request: Request, endpoint: Endpoint) -> Answer:
-        return await ask(request, self.protocol, endpoint, self._targets[endpoint])
+        target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+        return await ask(request, self.protocol, endpoint, target)
 
     async def _endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
         """The endpoint to ask, for a call with its slot taken."""
         if request.operation not in CALLS:
             return self._least_busy(0, tried) or self.endpoints[0]
+        if request.parameters.get("sequence_id"):
+            return self._of_sequence(request, tried)
         endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None:
             return await self._wait((request.model, request.principal or _host(request.peer)))
+        endpoint.take()
+        return endpoint
+
+    def _of_sequence(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
+        """The requests of one sequence go to one endpoint, which holds its state (Triton's stateful models)."""
+        key = request.model, request.parameters["sequence_id"]
+        endpoint = self._sequences.pop(key, None)
+        if endpoint is None or endpoint in tried:
+            endpoint = self._least_busy(self.max_in_flight, tried)
+        if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
+            text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
+            raise refusal(Reason.OVERLOADED, text)
+        if not request.parameters.get("sequence_end"):
+            self._sequences[key] = endpoint
+            if len(self._sequences) > MOST_SEQUENCES:
+                self._sequences.popitem(last=False)
         endpoint.take()
         return endpoint
 
@@ -148,12 +172,9 @@ class Backend:
         return endpoint.in_flight >= self.max_in_flight
 
     def _recovered(self) -> None:
+        self._targets.forget()
         for watcher in self._on_recovery:
             watcher()
-
-
-def _at(target: Target, address: str) -> Target:
-    return replace(target, address=address)
 
 
 def _host(peer: str) -> str:

@@ -1,7 +1,7 @@
 """The models that a client can ask for: those that routes name, then those that backends list."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from gateway.core.errors import GatewayError
@@ -111,11 +111,23 @@ def _reaches(route: Listed, request: Request) -> bool:
 
 
 def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed, ModelEntry]]:
+    """Each model once, and none that another backend has under a name whose requests an earlier route takes."""
     seen: set[tuple[str, str]] = set()
+    takers: dict[str, Listed] = {}
     for route, entry in pairs:
-        if (entry.name, entry.version) not in seen:
-            seen.add((entry.name, entry.version))
-            yield route, entry
+        if (entry.name, entry.version) in seen or not _is_own(route, entry.name, takers):
+            continue
+        seen.add((entry.name, entry.version))
+        if not (route.conditions.version or route.conditions.per_request):
+            takers.setdefault(entry.name, route)
+        yield route, entry
+
+
+def _is_own(route: Listed, name: str, takers: Mapping[str, Listed]) -> bool:
+    taker = takers.get(name)
+    if taker is None and not route.conditions.exact and (split := split_companion(name)) is not None:
+        taker = takers.get(split[0])
+    return taker is None or taker.models is route.models
 
 
 def _without_companions(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, ...]:

@@ -60,6 +60,16 @@ async def test_one_point_goes_out_and_comes_back_without_a_batch() -> None:
     assert (response.model, response.id) == ("m", "7")
 
 
+async def test_a_parameter_of_an_output_is_refused_where_the_backend_cannot_hear_of_it() -> None:
+    backend = Backend({"m": MODEL}, triple)
+    wanted = (RequestedOutput("y", {"classification": 1}),)
+    renamed = front(backend, RouteSettings(rename=Renames(outputs=(("y", "output0"),))))
+    with pytest.raises(GatewayError, match="'classification' of output 'y' has no place in points") as caught:
+        await call(renamed, infer(named("input0", [1.0, 2.0]), outputs=wanted))
+    assert caught.value.reason is Reason.INVALID_INPUT
+    assert backend.calls == []
+
+
 @pytest.mark.parametrize("rows", [0, 1, 2, 5])
 async def test_a_batch_is_one_call_for_each_row(rows: int) -> None:
     backend = Backend({"m": MODEL}, triple)

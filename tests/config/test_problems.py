@@ -85,8 +85,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "key of a later feature",
         BACKEND + "safe: true}}\n",
         [
-            "2:73: 'safe' is not a key here; expected endpoints, forward_headers, limits, max_in_flight, policies or "
-            "protocol"
+            "2:73: 'safe' is not a key here; expected endpoints, flavor, forward_headers, limits, max_in_flight, "
+            "policies or protocol"
         ],
     ),
     (
@@ -108,6 +108,16 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ("fraction for a number", BACKEND + "max_in_flight: 1.5}}\n", ["2:88: expected a whole number, got 1.5"]),
     ("flag for a number", BACKEND + "max_in_flight: true}}\n", ["2:88: expected a whole number, got true"]),
     ("zero", BACKEND + "limits: {message: 0}}}\n", ["2:91: must be at least 1, got 0"]),
+    (
+        "flavor where there are none",
+        BACKEND + "flavor: triton}}\n",
+        ["2:73: umbridge is spoken alike by all servers; leave flavor out"],
+    ),
+    (
+        "unknown flavor",
+        BACKEND.replace("umbridge, endpoints", "v2-rest, endpoints") + "flavor: trition}}\n",
+        ["2:80: no flavor of v2-rest is called 'trition'; did you mean 'triton'?"],
+    ),
     (
         "unnamed backend",
         LISTENER + "backends: {'': {protocol: umbridge, endpoints: [a:1]}}\n",

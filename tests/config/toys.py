@@ -3,7 +3,7 @@
 from typing import NoReturn
 
 from gateway.config import Catalog
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import Flavors, Protocol, Traits
 from gateway.policies import timeout
 
 
@@ -15,8 +15,10 @@ def toy(name: str, transport: str = "http", patterns: tuple[str, ...] = (), trai
     return Protocol(name, transport, patterns, _never, _never, _never, _never, _never, traits=traits or Traits())
 
 
+FLAVORS = Flavors(("triton", "plain"), lambda info: "plain")
+
 PROTOCOLS = (
-    toy("v2-rest", patterns=("POST /v2/models/{model}/infer",), traits=Traits(versions=str.isdigit)),
+    toy("v2-rest", patterns=("POST /v2/models/{model}/infer",), traits=Traits(versions=str.isdigit, flavors=FLAVORS)),
     toy("umbridge", patterns=("POST /Evaluate", "GET /Info")),
     toy("points", patterns=("POST /Evaluate",)),
     toy("nameless", patterns=("POST /nameless",), traits=Traits(named_models=False)),

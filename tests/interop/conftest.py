@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import processes
+from tests.interop import processes, v2_servers
 from tests.interop.processes import Gateway, Triton, UmbridgeServer
+from tests.interop.v2_servers import V2Server
 
 HERE = Path(__file__).resolve().parent
+_TABLES = pytest.StashKey[list[tuple[str, str]]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,8 +24,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def show_at_the_end(pytestconfig: pytest.Config) -> Callable[[tuple[str, str]], None]:
+    """Takes a title and a text, printed when the run is over, whether its tests passed or not."""
+    return pytestconfig.stash.setdefault(_TABLES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for title, text in config.stash.get(_TABLES, []):
+        terminalreporter.section(title)
+        terminalreporter.write_line(text)
+
+
+@pytest.fixture(scope="session")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
     server = processes.start_triton(tmp_path_factory.mktemp("triton"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def mlserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V2Server]:
+    server = v2_servers.start_mlserver(tmp_path_factory.mktemp("mlserver"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def kserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V2Server]:
+    server = v2_servers.start_kserve(tmp_path_factory.mktemp("kserve"))
     yield server
     server.stop()
 

@@ -19,9 +19,16 @@ def umbridge(url: str, *steps: Step) -> list[Any]:
     return results
 
 
-def tritonclient(address: str, kind: str, *steps: Step) -> list[Any]:
+def tritonclient(address: str, kind: str, *steps: Step, clients: int = 1) -> list[Any]:
     """Run the steps in the real Triton client, "sync" or "aio" (see clients/triton_client.py)."""
-    results = run_client("tritonclient", "triton_client", address, kind, steps)
+    results = run_client("tritonclient", "triton_client", address, kind, clients, steps)
+    assert isinstance(results, list)
+    return results
+
+
+def tritonclient_grpc(address: str, kind: str, *steps: Step) -> list[Any]:
+    """The same over gRPC (see clients/triton_grpc_client.py)."""
+    results = run_client("tritonclient", "triton_grpc_client", address, kind, steps)
     assert isinstance(results, list)
     return results
 

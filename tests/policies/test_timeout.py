@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 from pydantic import ValidationError
@@ -6,7 +7,7 @@ from pydantic import ValidationError
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Request, Response
-from gateway.policies.timeout import Settings, wrap
+from gateway.policies.timeout import Settings, wrap, wrap_stream
 
 ANSWER = Response(id="answer")
 
@@ -78,3 +79,41 @@ async def test_the_next_hop_gets_the_earlier_deadline(own: float | None, lowered
 def test_settings_that_bound_nothing_are_refused(seconds: object) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({"seconds": seconds})
+
+
+async def test_responses_of_a_stream_that_come_in_time_pass() -> None:
+    async def prompt(request: Request) -> AsyncGenerator[Response, None]:
+        yield ANSWER
+        yield ANSWER
+
+    responses = wrap_stream(prompt, Settings(seconds=60))(Request(Operation.STREAM))
+    assert [response async for response in responses] == [ANSWER, ANSWER]
+
+
+async def test_a_stream_that_keeps_its_consumer_waiting_is_given_up() -> None:
+    closed: list[bool] = []
+
+    async def stalls(request: Request) -> AsyncGenerator[Response, None]:
+        try:
+            yield ANSWER
+            await asyncio.Future[None]()
+        finally:
+            closed.append(True)
+
+    responses = wrap_stream(stalls, Settings(seconds=0.01))(Request(Operation.STREAM))
+    assert await anext(responses) is ANSWER
+    with pytest.raises(GatewayError, match=r"no response within 0\.01 s") as refused:
+        await anext(responses)
+    assert refused.value.status is Status.DEADLINE_EXCEEDED
+    assert closed
+
+
+async def test_the_streams_own_timeout_is_not_taken_for_this_one() -> None:
+    async def own(request: Request) -> AsyncGenerator[Response, None]:
+        yield ANSWER
+        raise TimeoutError("of something else")
+
+    responses = wrap_stream(own, Settings(seconds=60))(Request(Operation.STREAM))
+    await anext(responses)
+    with pytest.raises(TimeoutError, match="of something else"):
+        await anext(responses)

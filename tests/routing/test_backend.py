@@ -336,3 +336,66 @@ async def test_a_stream_tells_as_well_whether_the_address_answers() -> None:
     wire.refuses, wire.answers_at_once = False, True
     assert [reply.status async for reply in endpoint.stream(Message())] == [200]
     assert endpoint.reachable
+
+
+# Streams
+
+
+async def test_a_stream_holds_its_slot_until_it_is_closed() -> None:
+    lab = Lab()
+    lab.wires[0].answers_at_once = True
+    responses = lab.backend.stream(Request(Operation.INFER, "m"))
+    await anext(responses)
+    assert lab.in_flight == [1]
+    waiting = await lab.asked()
+    assert not waiting.done()
+    await responses.aclose()
+    await waiting
+    assert lab.in_flight == [0]
+
+
+async def test_a_stream_goes_to_another_endpoint_if_nothing_was_sent() -> None:
+    lab = Lab(wires=2)
+    lab.wires[0].refuses = lab.wires[1].answers_at_once = True
+    assert len([response async for response in lab.backend.stream(Request(Operation.INFER, "m"))]) == 1
+    assert lab.in_flight == [0, 0]
+
+
+async def test_a_stream_that_reaches_nobody_says_so() -> None:
+    lab = Lab(wires=2)
+    lab.wires[0].refuses = lab.wires[1].refuses = True
+    with pytest.raises(TransportError, match="backend 'lab' at host:1: connection refused"):
+        await anext(lab.backend.stream(Request(Operation.INFER, "m")))
+    assert lab.in_flight == [0, 0]
+
+
+# Sequences
+
+
+def in_sequence(number: int | str, **parameters: bool) -> Request:
+    return Request(Operation.INFER, "m", parameters={"sequence_id": number, **parameters})
+
+
+async def test_a_sequence_stays_with_its_endpoint_until_it_ends() -> None:
+    lab = Lab(wires=2, limit=0)
+    for wire in lab.wires:
+        wire.answers_at_once = True
+    busy = lab.endpoints[0]
+    await lab.backend(in_sequence(7))
+    busy.take()  # the other one would be chosen now
+    await lab.backend(in_sequence(7))
+    await lab.backend(in_sequence("other"))
+    assert [len(wire.sent) for wire in lab.wires] == [2, 1]
+    await lab.backend(in_sequence(7, sequence_end=True))
+    await lab.backend(in_sequence(7))
+    assert [len(wire.sent) for wire in lab.wires] == [3, 2]
+
+
+async def test_a_sequence_whose_endpoint_is_busy_is_not_sent_elsewhere() -> None:
+    lab = Lab(wires=2, limit=1)
+    lab.wires[0].answers_at_once = True
+    await lab.backend(in_sequence(7))
+    lab.endpoints[0].take()
+    with pytest.raises(GatewayError, match="the endpoint of sequence 7 is busy"):
+        await lab.backend(in_sequence(7))
+    assert lab.wires[1].sent == []

@@ -48,6 +48,23 @@ async def test_exact_routes_come_first_then_what_backends_list() -> None:
     assert await names(routes) == ["b", "c", "x1", "x2", "y"]
 
 
+async def test_models_that_another_backend_has_under_a_taken_name_are_not_listed() -> None:
+    one, two = Lab("a", "b"), Lab("a", "a.gradient", "b.gradient", "c", "c.gradient")
+    assert await names([one.listed("a"), two.listed("*")]) == ["a", "b.gradient", "c", "c.gradient"]
+    assert await names([one.listed("*"), two.listed("*")]) == ["a", "b", "c", "c.gradient"]
+    # the router, too, goes by the whole name first
+    assert await names([one.listed("a"), two.listed("a.gradient"), two.listed("*")]) == [
+        *("a", "a.gradient", "b.gradient", "c", "c.gradient")
+    ]
+
+
+async def test_a_name_taken_in_part_leaves_the_rest_to_other_routes() -> None:
+    one, two = Lab(), Lab("a", "a.gradient")
+    by_header = Listed(Conditions(model="a", headers=(("x", "1"),)), BOTH, one.models)
+    assert await names([one.listed("a", version="1"), two.listed("*")]) == ["a", "a", "a.gradient"]
+    assert await names([by_header, two.listed("*")]) == ["a", "a.gradient"]
+
+
 async def test_a_route_without_a_model_lists_all_and_one_that_renames_lists_nothing() -> None:
     lab = Lab("a", "b")
     assert await names([lab.listed()]) == ["a", "b"]

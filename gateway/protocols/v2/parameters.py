@@ -13,8 +13,9 @@ CONSUMED = frozenset({"binary_data_output", "priority", "timeout", "triton_enabl
 REST, though perf_analyzer puts it on every call."""
 
 
-def read_parameters(given: object, what: str, *, nulls: bool = False) -> dict[str, ParameterValue]:
-    """The parameters in `given`, a JSON object or nothing. `nulls`: null is absent, as in KServe's replies.
+def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
+    """The parameters in `given`, a JSON object or nothing. `reply` reads what servers write: null for what is absent,
+    as KServe, and the request's HTTP headers in an object, as MLServer.
 
     Raises:
         DecodeError: not an object; naming its key, a value that is no string, 64-bit integer, finite number or boolean.
@@ -23,7 +24,11 @@ def read_parameters(given: object, what: str, *, nulls: bool = False) -> dict[st
         return {}
     if type(given) is not dict:
         raise DecodeError(f"{what}: parameters must be an object, not {shown(given)}")
-    return {key: _read(key, each, what) for key, each in given.items() if not (nulls and each is None)}
+    return {key: _read(key, each, what) for key, each in given.items() if not (reply and _is_noise(key, each))}
+
+
+def _is_noise(key: str, given: object) -> bool:
+    return given is None or (key == "headers" and type(given) is dict)
 
 
 def _read(key: str, given: object, what: str) -> ParameterValue:

@@ -11,6 +11,7 @@ from gateway.core.types import Answer, Message, Request, Translate
 from gateway.core.values import replace
 from gateway.protocols.v2 import rest_metadata, rest_requests, rest_responses
 from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.flavors import FLAVORS, KSERVE
 from gateway.protocols.v2.rest_errors import decode_error, encode_error
 from gateway.protocols.v2.rest_paths import backend_path
 
@@ -94,7 +95,9 @@ def _get_model(suffix: str, request: Request, target: Target) -> Message:
     return Message("GET", backend_path(request, target, suffix))
 
 
-def _post_index(request: Request, target: Target) -> Message:
+def _ask_models(request: Request, target: Target) -> Message:
+    if target.flavor == KSERVE:
+        return Message("GET", "/v2/models")
     # Triton takes an empty body as well; MLServer answers 422 to it
     return Message("POST", "/v2/repository/index", JSON_HEADERS, (b"{}",))
 
@@ -107,7 +110,7 @@ _ASKING: dict[Operation, Callable[[Request, Target], Message]] = {
     Operation.METADATA: partial(_get_model, ""),
     Operation.MODEL_READY: partial(_get_model, "/ready"),
     Operation.CONFIG: partial(_get_model, "/config"),
-    Operation.MODELS: _post_index,
+    Operation.MODELS: _ask_models,
 }
 
 
@@ -134,6 +137,8 @@ _ANSWERS: dict[Operation, _Answers] = {
     Operation.CONFIG: rest_metadata.decode_config,
 }
 
+_ANSWERS_OF_KSERVE = {**_ANSWERS, Operation.MODELS: rest_metadata.decode_model_names}
+
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
 
@@ -152,7 +157,10 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     # tritonclient, too, takes nothing but 200 for success: MLServer's 307 for a slash is an error
     if reply.status != 200:
         raise DecodeError(f"status {reply.status}, expected 200")
-    return request.operation in _HEALTH or _ANSWERS[request.operation](reply, target.limits)
+    if request.operation in _HEALTH:
+        return True
+    answers = _ANSWERS_OF_KSERVE if target.flavor == KSERVE else _ANSWERS
+    return answers[request.operation](reply, target.limits)
 
 
 V2_REST = Protocol(
@@ -165,6 +173,6 @@ V2_REST = Protocol(
     encode_request=encode_request,
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
-    traits=Traits(versions=bool, platform="v2"),
+    traits=Traits(versions=bool, platform="v2", flavors=FLAVORS),
     example="curl http://{address}/v2/models/{model}",
 )

@@ -20,11 +20,12 @@ from gateway.core.types import (
     Translate,
 )
 from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.flavors import BINARY_EXTENSION
 from gateway.protocols.v2.members import Entry, read_list, read_name, read_text, read_texts
 from gateway.protocols.v2.parameters import take_flag
 from gateway.protocols.v2.raw_tensors import read_datatype
 
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "parameters")
+EXTENSIONS = (BINARY_EXTENSION, "model_configuration", "parameters")
 """Triton's names of the extensions that are served. Clients act on them: perf_analyzer asks for `statistics`."""
 
 GATEWAY_INFER = "gateway_infer"
@@ -166,6 +167,11 @@ def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
     if document.keys() != {"models"}:
         raise DecodeError("the repository index must be one array")
     return tuple(_read_entry(entry, position) for position, entry in enumerate(read_list(document, "models")))
+
+
+def decode_model_names(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
+    """The models of KServe's `{"models": [names]}`. Raises DecodeError for anything else."""
+    return tuple(map(ModelEntry, read_texts(_read(reply, limits), "models")))
 
 
 def _read_entry(entry: Entry, position: int) -> ModelEntry:

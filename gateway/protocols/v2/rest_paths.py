@@ -6,20 +6,34 @@ from urllib.parse import quote
 from gateway.core.errors import invalid_input, not_found
 from gateway.core.protocol import Target
 from gateway.core.types import Request
+from gateway.protocols.v2.flavors import KSERVE, TRITON
 
 
 def backend_path(request: Request, target: Target, suffix: str) -> str:
     """`/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for a version Triton cannot have.
+        GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for a version that the server's
+            flavor cannot have.
     """
-    if target.flavor == "triton" and request.version and not _is_number(request.version):
+    if request.version:
+        _check_version(request.version, target)
+    return _model_path(request.model, request.version) + suffix
+
+
+def _check_version(version: str, target: Target) -> None:
+    impossible = target.flavor == KSERVE or (target.flavor == TRITON and not _is_number(version))
+    if impossible:
         raise not_found(
-            f"backend {target.backend!r} is a Triton, whose versions are integers, not {request.version!r}; "
+            f"backend {target.backend!r} is {_VERSIONS[target.flavor]}, not {version!r}; "
             'the route may set rewrite.version, "" to drop it'
         )
-    return _model_path(request.model, request.version) + suffix
+
+
+_VERSIONS = {
+    TRITON: "a Triton, whose versions are integers",
+    KSERVE: "a KServe, which has no versions over REST",  # 501 to all of them
+}
 
 
 @lru_cache(4096)

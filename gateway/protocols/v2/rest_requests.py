@@ -10,9 +10,10 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Message, Request, RequestedOutput
-from gateway.core.values import value
+from gateway.core.types import Buffer, Headers, Message, Request, RequestedOutput
+from gateway.core.values import replace, value
 from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split
+from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN
 from gateway.protocols.v2.members import Entry, read_list, read_name
 from gateway.protocols.v2.parameters import (
     CONSUMED,
@@ -29,6 +30,7 @@ from gateway.protocols.v2.rest_tensors import (
     json_entry,
     read_inference,
     read_tensors,
+    widened,
 )
 
 NAME = "v2-rest"
@@ -58,10 +60,8 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
     header, binary = split(message)
     document = read_inference(header, listener.limits.json_values)
     inputs = read_tensors(document, "input", binary, listener.limits.message, reply=False)
-    for each in inputs:
-        if each.parameters:
-            refuse_shared_memory(each.parameters, f"input {each.name!r}")
     parameters = read_parameters(document.get("parameters"), _WHAT)
+    refuse_shared_memory(parameters, _WHAT)
     wants_binary = take_flag(parameters, "binary_data_output", _WHAT) or False
     outputs, exceptions = _read_outputs(document)
     deadline = _deadline(message, take_timeout(parameters, _WHAT))
@@ -135,37 +135,51 @@ def _with_forms(message: Message, binary: bool, exceptions: dict[str, bool]) -> 
 
 
 def encode_infer(request: Request, target: Target) -> Message:
-    """The inference as `target` takes it: in binary, but for MLServer as JSON, which is all that it reads.
+    """The inference as a server of `target`'s flavor takes it.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming what has no form on the wire.
     """
-    write = _JSON_WRITERS.get(target.flavor, _write_binary)
+    form = _FORMS.get(target.flavor, _BINARY)
     path = backend_path(request, target, "/infer")
-    headers, parts = write(request)
+    if form.needs_id and request.id is None:
+        request = replace(request, id="")
+    headers, parts = (_write_binary if form.binary else _write_json)(request, form.lacks)
     return Message("POST", path, headers, parts)
 
 
-def _write_binary(request: Request) -> Any:
+@value
+class _Form:
+    """How a flavor takes tensors; it `lacks` these datatypes. `needs_id`: it fails on a request without one."""
+
+    binary: bool
+    lacks: frozenset[Datatype] = frozenset()
+    needs_id: bool = False
+
+
+_BINARY = _Form(binary=True)
+_FORMS = {
+    # Its models answer with the request's id, and None is not valid in its JSON replies
+    KSERVE: _Form(binary=True, lacks=frozenset({Datatype.BF16}), needs_id=True),
+    # It has no binary extension, but takes FP16 as JSON
+    MLSERVER: _Form(binary=False, lacks=frozenset({Datatype.BF16})),
+    PLAIN: _Form(binary=False, lacks=frozenset(WITHOUT_JSON)),
+}
+"""The others are binary in all."""
+
+
+def _write_binary(request: Request, lacks: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
     parameters: dict[str, Any] = dict(request.parameters)
     if not request.outputs:
         parameters["binary_data_output"] = True
-    document = _document(request, [binary_entry(each) for each in request.inputs], parameters, binary=True)
+    inputs = [widened(each, lacks) for each in request.inputs] if lacks else request.inputs
+    document = _document(request, [binary_entry(each) for each in inputs], parameters, binary=True)
     header = json.write(document)
-    return binary_headers(len(header)), (header, *[each.data for each in request.inputs if len(each.data)])
+    return binary_headers(len(header)), (header, *[each.data for each in inputs if len(each.data)])
 
 
-def _mlserver_json(request: Request) -> Any:
-    return _write_json(request, _MLSERVER_LACKS)
-
-
-_MLSERVER_LACKS = frozenset(WITHOUT_JSON) - {Datatype.FP16}
-
-_JSON_WRITERS = {"mlserver": _mlserver_json}
-
-
-def _write_json(request: Request, without_json: frozenset[Datatype]) -> Any:
-    inputs = [json_entry(each, "input", request.translate, without_json) for each in request.inputs]
+def _write_json(request: Request, lacks: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
+    inputs = [json_entry(each, "input", request.translate, lacks) for each in request.inputs]
     return JSON_HEADERS, (json.write(_document(request, inputs, dict(request.parameters), binary=False)),)
 
 

@@ -67,11 +67,13 @@ def decode_infer(reply: Message, limits: Limits) -> Response:
     """
     header, binary = split(reply)
     document = read_inference(header, limits.json_values)
+    parameters = read_parameters(document.get("parameters"), "the response", reply=True)
+    parameters.pop("binary_data_output", None)  # KServe's models repeat the request's, and this is the gateway's own
     return Response(
         read_tensors(document, "output", binary, limits.message, reply=True),
         read_text(document, "model_name"),
         read_text(document, "model_version"),
         document["id"] if isinstance(document.get("id"), str) else None,
-        read_parameters(document.get("parameters"), "the response", nulls=True),
+        parameters,
         reply,
     )

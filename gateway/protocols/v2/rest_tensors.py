@@ -17,9 +17,11 @@ from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.json import Array, Form
 from gateway.core.types import Buffer, Parameters, Shape, Tensor, Translate
+from gateway.core.types import tensor as make_tensor
+from gateway.core.values import replace
 from gateway.protocols.v2.binary import BinaryTensors
 from gateway.protocols.v2.members import Entry, read_list, read_name
-from gateway.protocols.v2.parameters import read_parameters, writable
+from gateway.protocols.v2.parameters import read_parameters, refuse_shared_memory, writable
 from gateway.protocols.v2.raw_tensors import check_raw, read_datatype, read_shape
 
 
@@ -69,7 +71,9 @@ def read_tensors(document: Entry, role: str, binary: BinaryTensors, limit: int, 
 def _read_tensor(name: str, entry: Entry, what: str, binary: BinaryTensors, limit: int, reply: bool) -> Tensor:
     datatype = read_datatype(entry.get("datatype"), what)
     shape = read_shape(entry.get("shape"), datatype, what)
-    parameters = read_parameters(entry.get("parameters"), what, nulls=reply)
+    parameters = read_parameters(entry.get("parameters"), what, reply=reply)
+    if parameters and not reply:
+        refuse_shared_memory(parameters, what)
     size = parameters.pop("binary_data_size", None)
     array: Array | None = entry.get("data")
     if (size is None) == (array is None):
@@ -142,28 +146,33 @@ def binary_entry(tensor: Tensor) -> Entry:
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "parameters": parameters}
 
 
+def widened(tensor: Tensor, lacks: frozenset[Datatype]) -> Tensor:
+    """`tensor` as the wider datatype that has a JSON form, marked with the parameter `gateway_datatype`, if its own is
+    among those that the reader lacks."""
+    if tensor.datatype not in lacks:
+        return tensor
+    wide = make_tensor(tensor.name, tensor.array, WITHOUT_JSON[tensor.datatype])
+    return replace(wide, parameters={**tensor.parameters, "gateway_datatype": tensor.datatype.value})
+
+
 def json_entry(tensor: Tensor, role: str, translate: Translate, without_json: frozenset[Datatype]) -> Entry:
-    """The JSON of a tensor with its data, flat. A datatype in `without_json` is widened and marked with the parameter
-    `gateway_datatype`.
+    """The JSON of a tensor with its data, flat. A datatype in `without_json` is widened.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming the tensor, for a value that the form lacks.
     """
     what = f"{role} {tensor.name!r}"
-    datatype, parameters = tensor.datatype, dict(writable(tensor.parameters, what))
-    if datatype is Datatype.BYTES:
-        return _entry(tensor, datatype, parameters, _write_strings(tensor, translate, parameters, what))
+    tensor = widened(tensor, without_json)
+    parameters = dict(writable(tensor.parameters, what))
+    if tensor.datatype is Datatype.BYTES:
+        return _entry(tensor, parameters, _write_strings(tensor, translate, parameters, what))
     values = tensor.array.reshape(-1)
-    if datatype in without_json:
-        parameters["gateway_datatype"] = datatype.value
-        datatype = WITHOUT_JSON[datatype]
-        values = values.astype(datatype.dtype)
-    return _entry(tensor, datatype, parameters, Fragment(json.write_numbers(values, translate.nan or "error", what)))
+    return _entry(tensor, parameters, Fragment(json.write_numbers(values, translate.nan or "error", what)))
 
 
-def _entry(tensor: Tensor, datatype: Datatype, parameters: Parameters, data: object) -> Entry:
+def _entry(tensor: Tensor, parameters: Parameters, data: object) -> Entry:
     # in Triton's order
-    entry: Entry = {"name": tensor.name, "datatype": datatype, "shape": tensor.shape}
+    entry: Entry = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
     if parameters:
         entry["parameters"] = parameters
     entry["data"] = data

@@ -1,7 +1,8 @@
 """Drive the real `tritonclient.http`, in the peer's own environment.
 
-Reads `[address, kind, steps]` as JSON from stdin, `kind` being "sync" or "aio", and prints a list with one result per
-step, `{"error": {"type", "status", "message"}}` where the client raised (`status` is null unless a server gave one).
+Reads `[address, kind, clients, steps]` as JSON from stdin, `kind` being "sync" or "aio", and prints a list with one
+result per step, `{"error": {"type", "status", "message"}}` where the client raised (`status` is null unless a server
+gave one). That many `clients` work at once, each on its share of the steps in order.
 
     {"op": "live"}  {"op": "ready"}  {"op": "server_metadata"}  {"op": "index"}
     {"op": "model_ready" | "metadata" | "config", "model": M, "version": ""}
@@ -11,6 +12,7 @@ step, `{"error": {"type", "status", "message"}}` where the client raised (`statu
         "sequence_id", "sequence_start", "sequence_end",
         "request_compression", "response_compression": "gzip" | "deflate",
         "binary_input": true, "binary_output": true, "outputs": [names]}
+        For some tensors only: "binary" of an input, and "outputs": {name: binary}.
 
 Raw is V2's form: little-endian, row-major, BYTES as u32 length + bytes. `infer` gives {"response": the reply's JSON
 without data, "outputs": [{"name", "datatype", "shape", "raw", "binary"}]}. Without `outputs` this client asks for all
@@ -21,6 +23,7 @@ import asyncio
 import base64
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import tritonclient.http
@@ -66,7 +69,7 @@ def call_of(step):
     if op in OF_A_MODEL:
         return OF_A_MODEL[op], {"model_name": step["model"]}
     arguments = {theirs: step[ours] for ours, theirs in OPTIONS.items() if ours in step}
-    inputs = [input_of(tensor, step.get("binary_input", True)) for tensor in step["inputs"]]
+    inputs = [input_of(tensor, tensor.get("binary", step.get("binary_input", True))) for tensor in step["inputs"]]
     return "infer", {"model_name": step["model"], "inputs": inputs, "outputs": outputs_of(step), **arguments}
 
 
@@ -80,7 +83,10 @@ def outputs_of(step):
     binary, names = step.get("binary_output", True), step.get("outputs")
     if names is None and not binary:
         raise ValueError("binary_output: false needs outputs: this client asks for all in binary if it names none")
-    return names and [tritonclient.http.InferRequestedOutput(name, binary_data=binary) for name in names]
+    if not names:
+        return None
+    forms = names if isinstance(names, dict) else dict.fromkeys(names, binary)
+    return [tritonclient.http.InferRequestedOutput(name, binary_data=form) for name, form in forms.items()]
 
 
 def from_raw(datatype, shape, raw):
@@ -149,9 +155,22 @@ async def run_aio(address, steps):
     return results
 
 
+async def run_many_aio(address, shares):
+    return await asyncio.gather(*(run_aio(address, share) for share in shares))
+
+
+def run_many(address, kind, shares):
+    if kind == "aio":
+        return asyncio.run(run_many_aio(address, shares))
+    with ThreadPoolExecutor(len(shares)) as threads:
+        return list(threads.map(lambda share: run_sync(address, share), shares))
+
+
 def main():
-    address, kind, steps = json.load(sys.stdin)
-    results = run_sync(address, steps) if kind == "sync" else asyncio.run(run_aio(address, steps))
+    address, kind, clients, steps = json.load(sys.stdin)
+    results = [None] * len(steps)
+    for number, share in enumerate(run_many(address, kind, [steps[number::clients] for number in range(clients)])):
+        results[number::clients] = share
     json.dump(results, sys.stdout)
 
 

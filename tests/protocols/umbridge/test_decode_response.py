@@ -45,7 +45,7 @@ def test_the_outputs_of_evaluate_are_vectors_without_names(body: str, outputs: t
     assert answered(body, EVALUATE) == Response(outputs)
 
 
-@pytest.mark.parametrize("literals", ["NaN, Infinity, -Infinity", "nan, inf, -inf", "NaN, 1e400, -1e400"])
+@pytest.mark.parametrize("literals", ["NaN, Infinity, -Infinity", "nan, inf, -inf"])
 def test_what_servers_print_for_nan_and_infinities_is_read(literals: str) -> None:
     answer = answered(f'{{"output": [[{literals}, 0.5]]}}', EVALUATE)
     assert isinstance(answer, Response)

@@ -212,6 +212,13 @@ def test_keeps_an_empty_id_and_ignores_unknown_members(body: bytes, request_id: 
             b'"parameters":{"shared_memory_offset":0}}]}',
             "input 'x': shared_memory_offset cannot cross",
         ),
+        (
+            # as tritonclient's set_shared_memory sends it: no data at all
+            b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],'
+            b'"parameters":{"shared_memory_region":"r","shared_memory_byte_size":1}}]}',
+            "input 'x': shared_memory_region cannot cross",
+        ),
+        (b'{"inputs":[],"parameters":{"shared_memory_region":"r"}}', "the request: shared_memory_region cannot cross"),
         (b'{"inputs":[],"inputs":[]}', ""),
         (b'{"inputs":[]} {}', ""),
         (b"[" * 100_000, ""),

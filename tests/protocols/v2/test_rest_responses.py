@@ -186,7 +186,7 @@ def test_reads_fp16_in_json_as_mlserver_writes_it() -> None:
         (b"<html>", None, ""),
         (b"{}", None, "outputs are missing"),
         (b'{"model_name":7,"outputs":[]}', None, "model_name must be a string"),
-        (b'{"outputs":[],"parameters":{"headers":{"a":"b"}}}', None, "parameter 'headers' must be"),
+        (b'{"outputs":[],"parameters":{"tags":{"a":"b"}}}', None, "parameter 'tags' must be"),
         (TRITON[:-1], len(TRITON_HEADER), "output 'y': binary_data_size is 16, but 15 bytes are left"),
         (TRITON + b"\x00", len(TRITON_HEADER), "1 bytes follow the last tensor"),
         (TRITON, len(TRITON) + 1, "the body has"),

@@ -31,6 +31,7 @@ class TritonPythonModel:
         return [self.answer(request) for request in requests]
 
     def answer(self, request):
+        self.parameters = request.parameters()
         try:
             arrays = self.serve(self, request.inputs())
         except RefusedError as refusal:
@@ -56,6 +57,17 @@ def identity(model, inputs):
 
 def dlpack_identity(model, inputs):
     return [inputs[0].to_dlpack()]
+
+
+def mixed(model, inputs):
+    tensors = {tensor.name().removeprefix("in_"): [tensor] for tensor in inputs}
+    names = [output.removeprefix("out_") for output in model.outputs]
+    return [(dlpack_identity if name == "BF16" else identity)(model, tensors[name])[0] for name in names]
+
+
+def parameters(model, inputs):
+    """Those of the request, as Triton tells them to its models: one JSON text."""
+    return [np.array([model.parameters], dtype=object)]
 
 
 def double(model, inputs):
@@ -113,6 +125,8 @@ def companion(model, inputs):
 KINDS = {
     "identity": identity,
     "dlpack_identity": dlpack_identity,
+    "mixed": mixed,
+    "parameters": parameters,
     "double": double,
     "add_sub": add_sub,
     "upper": upper,

@@ -1,7 +1,7 @@
 """The models that the real Triton serves, as one table, and the model repository written from it.
 
-Every model is the same `model.py`, told what to be by a parameter of its configuration: thirty files that differ in
-a word would hide their differences.
+Nearly every model is the same `model.py`, told what to be by a parameter of its configuration: thirty files that differ
+in a word would hide their differences.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Model:
     """Which function of model.py serves it."""
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    code: str = "model.py"
     max_batch_size: int = 0
     versions: tuple[int, ...] = (1,)
     extra: tuple[str, ...] = field(default=())
@@ -110,7 +111,32 @@ TABLE = (
         versions=(1, 2),
         extra=("version_policy { all { } }",),
     ),
+    # One tensor of each datatype, so that one request can mix those in JSON and those in binary.
+    Model(
+        "mixed",
+        "mixed",
+        tuple(Port(f"in_{datatype}", datatype, (-1,)) for datatype in DATATYPES),
+        tuple(Port(f"out_{datatype}", datatype, (-1,)) for datatype in DATATYPES),
+    ),
+    Model("parameters", "parameters", (Port("x", "INT32", (-1,)),), (Port("json", "BYTES", (1,)),)),
     Model("fail", "fail", (Port("code", "INT32", (1,)),), (Port("code", "INT32", (1,)),)),
+    # n responses, the numbers below n; for a negative n an error after -n of them.
+    Model(
+        "repeat",
+        "repeat",
+        (Port("n", "INT32", (1,)),),
+        (Port("OUTPUT0", "INT32", (1,)),),
+        code="decoupled.py",
+        extra=("model_transaction_policy { decoupled: true }",),
+    ),
+    # Runs until it is cancelled, and tells so in the file of this name.
+    Model(
+        "cancellable",
+        "cancellable",
+        (Port("file", "BYTES", (1,)),),
+        (Port("OUTPUT0", "BYTES", (1,)),),
+        code="cancellable.py",
+    ),
     Model("matrix", "transpose", (Port("x", "FP64", (-1, 2, 3)),), (Port("y", "FP64", (-1, 3, 2)),)),
 )
 
@@ -122,7 +148,7 @@ def write_repository(folder: Path) -> Path:
         for version in model.versions:
             code = home / str(version)
             code.mkdir(parents=True)
-            shutil.copy(HERE / "model.py", code)
+            shutil.copy(HERE / model.code, code / "model.py")
             shutil.copy(HERE.parent / "functions.py", code)
         (home / "config.pbtxt").write_text(model.config())
     return folder

@@ -1,0 +1,139 @@
+"""Several responses to one request, for clients that take them and for clients that want one."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signatures import Signatures
+from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.types import Request, Response
+from gateway.core.values import replace
+from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, point, shown, signature, spec
+
+X = named("x", [[1.0, 2.0]])
+SIGNATURE = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
+
+
+def streaming(
+    *responses: Response | Exception, client: Protocol = TENSORS, limit: int = 2**20, **settings: Any
+) -> tuple[Bridge, list[Request]]:
+    """A Bridge to a backend that streams `responses`, and what that was asked."""
+    asked: list[Request] = []
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        asked.append(request)
+        for response in responses:
+            if isinstance(response, Exception):
+                raise response
+            yield response
+
+    backend = Backend({"m": SIGNATURE})
+    signatures = Signatures(backend, TENSORS.traits, lambda: 0.0)
+    upstream = Upstream("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream, Limits(message=limit))
+    return Bridge(RouteSettings(**settings), client, upstream), asked
+
+
+async def all_of(through: Bridge, request: Request) -> list[Response]:
+    return [response async for response in through.stream(replace(request, operation=Operation.STREAM))]
+
+
+def y(*rows: float, name: str = "y") -> Response:
+    return Response((named(name, np.reshape(rows, (-1, 1))),), "backend's", "7")
+
+
+async def test_each_response_passes_under_the_clients_names() -> None:
+    through, asked = streaming(y(1.0), y(2.0), model="theirs")
+    found = await all_of(through, infer(X, id="a"))
+    assert [(each.model, each.id, each.version) for each in found] == [("m", "a", "7")] * 2
+    assert [shown(each.outputs)[0][2] for each in found] == [[[1.0]], [[2.0]]]
+    assert [(each.operation, each.model) for each in asked] == [(Operation.STREAM, "theirs")]
+
+
+async def test_each_response_is_fitted_for_a_client_of_points() -> None:
+    through, asked = streaming(y(1.0), y(2.0), client=POINTS)
+    found = await all_of(through, infer(point(3, 4)))
+    assert [shown(each.outputs) for each in found] == [[("y", "FP64", [1.0])], [("y", "FP64", [2.0])]]
+    assert shown(asked[0].inputs) == [("x", "FP64", [[3.0, 4.0]])]
+
+
+async def test_a_backend_without_streams_gives_its_one_response() -> None:
+    backend = Backend({}, lambda request: y(5.0))
+    found = await all_of(bridge(TENSORS, TENSORS, backend), infer(X))
+    assert [shown(each.outputs)[0][2] for each in found] == [[[5.0]]]
+    assert backend.calls[0].operation is Operation.INFER
+
+
+async def test_a_one_point_backend_is_asked_row_by_row() -> None:
+    sizes = signature(spec("", 2), gives=(spec("", 2),))
+    backend = Backend({"m": sizes}, lambda request: Response((replace(request.inputs[0], name=""),)))
+    found = await all_of(bridge(TENSORS, POINTS, backend), infer(named("input0", [[1.0, 2.0], [3.0, 4.0]])))
+    assert [shown(each.outputs)[0][2] for each in found] == [[[1.0, 2.0], [3.0, 4.0]]]
+    assert len(backend.calls) == 2
+
+
+async def test_a_server_without_the_method_is_asked_for_its_one_response() -> None:
+    through, _ = streaming(unsupported("no streams here"))
+    assert len(await all_of(through, infer(X))) == 1
+
+
+async def test_an_error_after_a_response_stays_one() -> None:
+    through, _ = streaming(y(1.0), unsupported("half way"))
+    with pytest.raises(GatewayError, match="half way"):
+        await all_of(through, infer(X))
+
+
+async def test_a_client_of_one_response_is_answered_by_a_plain_call() -> None:
+    through, asked = streaming(y(1.0), y(2.0))
+    await call(through, infer(X))
+    assert not asked
+
+
+async def test_the_last_response_on_request() -> None:
+    through, _ = streaming(y(1.0), y(2.0), stream="last")
+    assert shown((await call(through, infer(X))).outputs)[0][2] == [[2.0]]
+
+
+async def test_all_responses_end_to_end_on_request() -> None:
+    through, _ = streaming(y(1.0), y(2.0, 3.0), y(), stream="collect")
+    response = await call(through, infer(X, id="a"))
+    assert shown(response.outputs) == [("y", "FP64", [[1.0], [2.0], [3.0]])]
+    assert (response.model, response.id) == ("m", "a")
+
+
+@pytest.mark.parametrize("stream", ["last", "collect"])
+async def test_a_stream_without_responses_is_the_backends_fault(stream: str) -> None:
+    through, _ = streaming(stream=stream)
+    with pytest.raises(GatewayError, match="the stream ended without a response") as failed:
+        await call(through, infer(X))
+    assert failed.value.status is Status.INTERNAL
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Response((named("z", [[2.0]]),)),
+        Response((named("y", [[2.0]], FP32),)),
+        Response((named("y", [[2.0, 3.0]]),)),
+        Response((named("y", 2.0),)),
+        Response(),
+    ],
+    ids=["name", "datatype", "dimension", "scalar", "fewer"],
+)
+async def test_responses_that_differ_are_not_concatenated(other: Response) -> None:
+    through, _ = streaming(y(1.0), other, stream="collect")
+    with pytest.raises(GatewayError, match="responses cannot be concatenated") as failed:
+        await call(through, infer(X))
+    assert failed.value.status is Status.INTERNAL
+
+
+async def test_what_is_collected_has_the_backends_limit() -> None:
+    through, _ = streaming(y(1.0), y(2.0), stream="collect", limit=15)
+    with pytest.raises(GatewayError, match=r"exceed 15 bytes \(limits.message of the backend\)") as failed:
+        await call(through, infer(X))
+    assert failed.value.status is Status.RESOURCE_EXHAUSTED

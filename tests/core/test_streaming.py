@@ -1,0 +1,148 @@
+"""Streams: requests in order, the responses of each in order, and everything closed when the consumer stops."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, not_found
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.streaming import answer_stream, ask_stream
+from gateway.core.transport import Destination
+from gateway.core.types import Message, Request, Response
+from gateway.core.values import replace
+from tests.routing.fakes import TOY
+
+LISTENER = ListenerSettings("grpc")
+TARGET = Target("lab", "lab:1")
+
+
+async def sent(*bodies: bytes) -> AsyncIterator[Message]:
+    for body in bodies:
+        yield Message(parts=(body,))
+
+
+def to(stream: Callable[[Request], AsyncGenerator[Response, None]] | None) -> Callable[[Request], Destination]:
+    return lambda request: Destination(stream=stream)
+
+
+async def two(request: Request) -> AsyncGenerator[Response, None]:
+    yield Response(id="1")
+    yield Response(id="2")
+
+
+async def replies(messages: AsyncIterator[Message], stream: object, protocol: Protocol = TOY) -> list[str]:
+    found = answer_stream(messages, protocol, LISTENER, to(stream))  # type: ignore[arg-type]
+    return [bytes(reply.body).decode() async for reply in found]
+
+
+async def test_requests_are_answered_in_order_with_all_their_responses() -> None:
+    ids = [text.split("id='")[1][0] for text in await replies(sent(b"stream", b"stream"), two)]
+    assert ids == ["1", "2", "1", "2"]
+
+
+async def test_an_error_ends_its_own_request_only() -> None:
+    async def fails_after_one(request: Request) -> AsyncGenerator[Response, None]:
+        yield Response(id="1")
+        raise not_found("gone")
+
+    found = await replies(sent(b"stream", b"junk", b"stream"), fails_after_one)
+    assert [text if ":" in text else "response" for text in found] == [
+        "response",
+        "model-not-found: gone",
+        "invalid-input: junk is no request",
+        "response",
+        "model-not-found: gone",
+    ]
+
+
+async def test_the_unexpected_is_told_without_its_text() -> None:
+    async def breaks(request: Request) -> AsyncGenerator[Response, None]:
+        yield Response(id=request.headers.raw[0][0].decode())  # IndexError: there is no header
+
+    assert await replies(sent(b"stream"), breaks) == ["internal: the gateway failed on this request; its log says why"]
+
+
+async def test_what_has_no_stream_is_unsupported() -> None:
+    assert await replies(sent(b"stream"), None) == ["unsupported: stream is not supported here"]
+
+
+async def test_the_end_is_told_where_the_wire_has_a_word_for_it() -> None:
+    ending = replace(TOY, encode_end=lambda request: Message(parts=(b"end",)))
+    assert (await replies(sent(b"stream"), two, ending))[-1] == "end"
+
+
+async def test_a_consumer_that_stops_closes_the_backends_stream() -> None:
+    closed: list[bool] = []
+
+    async def endless(request: Request) -> AsyncGenerator[Response, None]:
+        try:
+            while True:
+                yield Response()
+        finally:
+            closed.append(True)
+
+    async with aclosing(answer_stream(sent(b"stream"), TOY, LISTENER, to(endless))) as found:
+        await anext(found)
+        assert not closed
+    assert closed
+
+
+class Wire:
+    """A Connector whose streams are given."""
+
+    def __init__(self, *given: Message | Exception) -> None:
+        self.given = given
+        self.pulled = 0
+        self.closed = False
+
+    async def exchange(self, message: Message) -> Message:
+        raise NotImplementedError
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        try:
+            for each in self.given:
+                if isinstance(each, Exception):
+                    raise each
+                self.pulled += 1
+                yield each
+        finally:
+            self.closed = True
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+GOOD = Message(status=200, parts=(b"1",))
+
+
+async def test_responses_are_pulled_one_by_one_and_the_stream_is_closed_with_its_consumer() -> None:
+    wire = Wire(GOOD, GOOD, GOOD)
+    async with aclosing(ask_stream(Request(Operation.INFER), TOY, wire, TARGET)) as responses:
+        assert (await anext(responses)).id == "1"
+        assert wire.pulled == 1
+    assert wire.closed
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "text"),
+    [
+        (
+            TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=True),
+            Status.UNAVAILABLE,
+            "backend 'lab' at lab:1: reset",
+        ),
+        (Message(status=7), Status.INTERNAL, "backend 'lab' at lab:1: status 7"),
+        (Message(status=400, parts=(b'no: File "/x.py"',)), Status.INVALID_ARGUMENT, "no:"),
+    ],
+    ids=["transport", "malformed", "told"],
+)
+async def test_an_error_in_the_middle_names_the_backend(given: Message | Exception, status: Status, text: str) -> None:
+    responses = ask_stream(Request(Operation.INFER), TOY, Wire(GOOD, given), TARGET)
+    assert (await anext(responses)).id == "1"
+    with pytest.raises(GatewayError) as failed:
+        await anext(responses)
+    assert failed.value.status is status
+    assert failed.value.message.startswith(text)
+    assert "/x.py" not in failed.value.message

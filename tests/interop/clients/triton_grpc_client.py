@@ -1,0 +1,162 @@
+"""Drive the real `tritonclient.grpc`, in the peer's own environment.
+
+Reads `[address, kind, steps]` as JSON from stdin, `kind` being "sync" or "aio", and prints a list with one result per
+step, `{"error": {"type", "status", "message"}}` where the client raised. The steps are those of `triton_client.py`, but
+that this client has only the raw form (no `binary_input`, `binary_output`), `compression` in place of the two, and
+
+    "client_timeout": seconds, of `infer`
+    {"op": "stream", "requests": [steps of infer], and optionally "client_timeout"}
+
+A request of a stream may have "final": true, for an empty last response. `stream` gives the list of its responses, each
+as of `infer` or an error, in the order in which they came.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+from contextlib import suppress
+
+import tritonclient.grpc
+import tritonclient.grpc.aio
+from google.protobuf.json_format import MessageToDict
+from triton_client import OF_A_MODEL, OF_A_VERSION, PLAIN, from_raw, to_raw, told
+from tritonclient.utils import InferenceServerException
+
+# Options of a request: our name, the client's.
+OPTIONS = {
+    "version": "model_version",
+    "id": "request_id",
+    "parameters": "parameters",
+    "priority": "priority",
+    "timeout": "timeout",
+    "sequence_id": "sequence_id",
+    "sequence_start": "sequence_start",
+    "sequence_end": "sequence_end",
+    "final": "enable_empty_final_response",
+}
+UNARY_OPTIONS = {"headers": "headers", "client_timeout": "client_timeout", "compression": "compression_algorithm"}
+AS_JSON = {"server_metadata", "index", "metadata", "config"}
+
+
+def call_of(step):
+    """The client's method and its arguments; the same for both clients."""
+    op = step["op"]
+    described = {"as_json": True} if op in AS_JSON else {}
+    if op in PLAIN:
+        return PLAIN[op], described
+    if op in OF_A_VERSION:
+        arguments = {"model_name": step["model"], "model_version": step.get("version", "")}
+        return OF_A_VERSION[op], arguments | described
+    if op in OF_A_MODEL:
+        return OF_A_MODEL[op], {"model_name": step["model"]}
+    return "infer", request_of(step) | options_of(step, UNARY_OPTIONS)
+
+
+def request_of(step):
+    outputs = step.get("outputs")
+    return {
+        "model_name": step["model"],
+        "inputs": [input_of(tensor) for tensor in step["inputs"]],
+        "outputs": outputs and [tritonclient.grpc.InferRequestedOutput(name) for name in outputs],
+        **options_of(step, OPTIONS),
+    }
+
+
+def options_of(step, names):
+    return {theirs: step[ours] for ours, theirs in names.items() if ours in step}
+
+
+def input_of(tensor):
+    built = tritonclient.grpc.InferInput(tensor["name"], tensor["shape"], tensor["datatype"])
+    return built.set_data_from_numpy(from_raw(tensor["datatype"], tensor["shape"], base64.b64decode(tensor["raw"])))
+
+
+def result_of(value):
+    """What a call returned, as JSON."""
+    if not isinstance(value, tritonclient.grpc.InferResult):
+        return value
+    response = value.get_response()
+    outputs = [output_of(value, output) for output in response.outputs]
+    shown = MessageToDict(response, preserving_proto_field_name=True)
+    shown.pop("raw_output_contents", None)
+    return {"response": shown, "outputs": outputs}
+
+
+def output_of(result, output):
+    """The data as `as_numpy` reads it: by position in raw_output_contents."""
+    raw = to_raw(result.as_numpy(output.name))
+    shape = list(output.shape)
+    return {"name": output.name, "datatype": output.datatype, "shape": shape, "raw": base64.b64encode(raw).decode()}
+
+
+def streamed(result, error):
+    return told(error) if error is not None else result_of(result)
+
+
+def run_sync(address, steps):
+    results = []
+    with tritonclient.grpc.InferenceServerClient(address) as client:
+        for step in steps:
+            try:
+                results.append(run_step(client, step))
+            except Exception as error:
+                results.append(told(error))
+    return results
+
+
+def run_step(client, step):
+    if step["op"] == "stream":
+        return stream(client, step)
+    method, arguments = call_of(step)
+    return result_of(getattr(client, method)(**arguments))
+
+
+def stream(client, step):
+    responses = []
+    client.start_stream(
+        callback=lambda result, error: responses.append(streamed(result, error)),
+        stream_timeout=step.get("client_timeout"),
+    )
+    with suppress(InferenceServerException):  # a stream that has ended: why, the callback was told
+        for request in step["requests"]:
+            client.async_stream_infer(**request_of(request))
+    client.stop_stream()  # waits for what is still to come
+    return responses
+
+
+async def run_aio(address, steps):
+    results = []
+    async with tritonclient.grpc.aio.InferenceServerClient(address) as client:
+        for step in steps:
+            try:
+                results.append(await run_step_aio(client, step))
+            except Exception as error:
+                results.append(told(error))
+    return results
+
+
+async def run_step_aio(client, step):
+    if step["op"] == "stream":
+        return await stream_aio(client, step)
+    method, arguments = call_of(step)
+    return result_of(await getattr(client, method)(**arguments))
+
+
+async def stream_aio(client, step):
+    async def requests():
+        for request in step["requests"]:
+            yield request_of(request)
+
+    responses = client.stream_infer(requests(), stream_timeout=step.get("client_timeout"))
+    return [streamed(result, error) async for result, error in responses]
+
+
+def main():
+    address, kind, steps = json.load(sys.stdin)
+    results = run_sync(address, steps) if kind == "sync" else asyncio.run(run_aio(address, steps))
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The real MLServer and KServe, serving the table of `servers/v2_models.py`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.interop.processes import HERE, Process, answers, free_port
+from tests.interop.servers.v2_models import TABLE, Model
+from tests.peers.build import require
+
+SERVERS = HERE / "servers"
+CODE = ("mlserver_runtime.py", "v2_kinds.py", "v2_models.py", "functions.py")
+SECONDS = 120  # 5 s alone on the machine, but a cold one reads half a gigabyte of Python first
+
+
+@dataclass
+class V2Server:
+    """A server of V2 over REST and gRPC; both addresses are `host:port`."""
+
+    process: Process
+    http: str
+    grpc: str
+
+    def stop(self) -> int:
+        return self.process.stop(seconds=10)
+
+
+def start_mlserver(folder: Path) -> V2Server:
+    home, http, grpc = require("mlserver"), free_port(), free_port()
+    models = write_models(folder / "models", http, grpc)
+    return _started([str(home / "bin" / "mlserver"), "start", str(models)], folder, http, grpc)
+
+
+def start_kserve(folder: Path) -> V2Server:
+    python, http, grpc = require("kserve") / "bin" / "python", free_port(), free_port()
+    return _started([str(python), str(SERVERS / "kserve_server.py"), str(http), str(grpc)], folder, http, grpc)
+
+
+def _started(command: Sequence[str], folder: Path, http: int, grpc: int) -> V2Server:
+    process = Process(command, folder)
+    # Not the server's own readiness: MLServer is ready before its first model is loaded.
+    ready = f"http://127.0.0.1:{http}/v2/models/{TABLE[0].name}/ready"
+    process.wait_until(lambda: answers(ready), SECONDS)
+    return V2Server(process, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}")
+
+
+def write_models(folder: Path, http: int, grpc: int) -> Path:
+    """What `mlserver start` takes: the server's settings, the runtime, and a folder with the settings of each model."""
+    folder.mkdir(parents=True)
+    for name in CODE:
+        shutil.copy(SERVERS / name, folder)
+    settings = {
+        "host": "127.0.0.1",
+        "http_port": http,
+        "grpc_port": grpc,
+        "grpc_max_message_length": 2**27,  # 4 MiB by default
+        "metrics_endpoint": None,
+        "debug": False,
+        # Streams work only in the server's own process, and not through its compression.
+        "parallel_workers": 0,
+        "gzip_enabled": False,
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    for model in TABLE:
+        home = folder / model.name
+        home.mkdir()
+        (home / "model-settings.json").write_text(json.dumps(model_settings(model)))
+    return folder
+
+
+def model_settings(model: Model) -> dict[str, Any]:
+    ports = {"inputs": model.inputs, "outputs": model.outputs}
+    settings: dict[str, Any] = {key: [each.described() for each in value] for key, value in ports.items() if value}
+    settings["name"] = model.name
+    settings["implementation"] = f"mlserver_runtime.{'Repeat' if model.streams else 'Runtime'}"
+    if model.version:
+        settings |= {"parameters": {"version": model.version}, "versions": list(model.versions)}
+    return settings

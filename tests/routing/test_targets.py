@@ -1,0 +1,193 @@
+"""Which flavor of server answers: asked once per endpoint, before the first call."""
+
+import asyncio
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, TransportError, refusal
+from gateway.core.operations import Operation
+from gateway.core.protocol import Flavors, Protocol, Target, Traits
+from gateway.core.types import Answer, Message, Request, Response, ServerInfo
+from gateway.core.values import replace
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.targets import Targets
+from tests.routing.fakes import TOY, Wire, settle
+
+QUESTION = "server-metadata"
+
+
+def _encode_request(request: Request, target: Target) -> Message:
+    """The path tells what was asked, and as what the server is taken."""
+    return Message("ASK", f"{request.operation.value} {target.flavor}".strip())
+
+
+def _decode_response(message: Message, request: Request, target: Target) -> Answer:
+    if message.status == 503:
+        raise refusal(Reason.NOT_READY, bytes(message.body).decode())
+    if message.status != 200:
+        return TOY.decode_response(message, request, target)
+    text = bytes(message.body).decode()
+    return ServerInfo(text, "1") if request.operation is Operation.SERVER_METADATA else Response(id=text)
+
+
+FLAVORS = Flavors(("ours", "theirs", "plain"), lambda info: info.name if info else "plain")
+FLAVORED = replace(
+    TOY, encode_request=_encode_request, decode_response=_decode_response, traits=Traits(flavors=FLAVORS)
+)  # fmt: skip
+
+
+class Lab:
+    def __init__(self, wires: int = 1, protocol: Protocol = FLAVORED, flavor: str = "") -> None:
+        self.wires = [Wire() for _ in range(wires)]
+        endpoints = [Endpoint(f"host:{at}", wire) for at, wire in enumerate(self.wires)]
+        self.backend = Backend(Target("lab", flavor=flavor), protocol, endpoints, 0)
+
+    async def ask(self, operation: Operation = Operation.INFER) -> "asyncio.Task[Answer]":
+        task = asyncio.ensure_future(self.backend(Request(operation, "m")))
+        await settle()
+        return task
+
+    async def answer(self, text: bytes = b"", status: int = 200, wire: int = 0) -> None:
+        self.wires[wire].answer(text, status)
+        await settle()
+
+    def asked(self, wire: int = 0) -> list[str]:
+        return [message.path for message in self.wires[wire].sent]
+
+
+async def test_the_server_is_asked_before_the_first_call_and_never_again() -> None:
+    lab = Lab()
+    first = await lab.ask()
+    assert lab.asked() == [QUESTION]
+    await lab.answer(b"theirs")
+    second = await lab.ask(Operation.METADATA)
+    assert lab.asked() == [QUESTION, "infer theirs", "metadata theirs"]
+    await lab.answer()
+    await lab.answer()
+    await asyncio.gather(first, second)
+
+
+async def test_calls_that_come_meanwhile_wait_for_the_same_answer() -> None:
+    lab = Lab()
+    tasks = [await lab.ask() for _ in range(3)]
+    assert lab.asked() == [QUESTION]
+    await lab.answer(b"ours")
+    assert lab.asked() == [QUESTION, *["infer ours"] * 3]
+    for task in tasks:
+        task.cancel()
+
+
+async def test_who_gives_up_takes_nobodys_answer_away() -> None:
+    lab = Lab()
+    first, second = await lab.ask(), await lab.ask()
+    first.cancel()
+    await settle()
+    await lab.answer(b"ours")
+    assert lab.asked() == [QUESTION, "infer ours"]
+    second.cancel()
+
+
+async def test_each_endpoint_is_asked_for_itself() -> None:
+    lab = Lab(wires=2)
+    first, second = await lab.ask(), await lab.ask()
+    await lab.answer(b"ours", wire=0)
+    await lab.answer(b"theirs", wire=1)
+    assert (lab.asked(0), lab.asked(1)) == ([QUESTION, "infer ours"], [QUESTION, "infer theirs"])
+    first.cancel()
+    second.cancel()
+
+
+async def test_a_stream_is_asked_in_the_servers_way_too() -> None:
+    lab = Lab()
+    stream = lab.backend.stream(Request(Operation.INFER, "m"))
+    task = asyncio.ensure_future(anext(stream))
+    await settle()
+    await lab.answer(b"theirs")
+    assert lab.asked() == [QUESTION, "infer theirs"]
+    await lab.answer(b"response")
+    assert await task == Response(id="response")
+    await stream.aclose()
+
+
+async def test_what_is_configured_is_not_asked() -> None:
+    lab = Lab(flavor="ours")
+    task = await lab.ask()
+    assert lab.asked() == ["infer ours"]
+    task.cancel()
+
+
+async def test_a_protocol_without_flavors_asks_nothing() -> None:
+    lab = Lab(protocol=replace(FLAVORED, traits=Traits()))
+    task = await lab.ask()
+    assert lab.asked() == ["infer"]
+    task.cancel()
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_server_that_cannot_tell_is_plain_for_good(status: int) -> None:
+    lab = Lab()
+    tasks = [await lab.ask()]
+    await lab.answer(b"no such path", status)
+    tasks.append(await lab.ask())
+    assert lab.asked() == [QUESTION, "infer plain", "infer plain"]
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_server_that_is_not_there_is_the_calls_own_error() -> None:
+    lab = Lab()
+    lab.wires[0].refuses = True
+    with pytest.raises(TransportError, match=r"backend 'lab' at host:0: connection refused") as refused:
+        await (await lab.ask())
+    assert refused.value.sent is False
+    lab.wires[0].refuses = False
+    task = await lab.ask()
+    assert lab.asked() == [QUESTION]
+    task.cancel()
+
+
+async def test_another_endpoint_is_asked_where_the_question_broke_off() -> None:
+    """The call itself was not sent, whatever became of the question."""
+    lab = Lab(wires=2)
+    task = await lab.ask()
+    lab.wires[0].break_off(sent=True)
+    await settle()
+    await lab.answer(b"ours", wire=1)
+    assert lab.asked(1) == [QUESTION, "infer ours"]
+    task.cancel()
+
+
+async def test_an_endpoint_that_comes_back_is_asked_again() -> None:
+    lab = Lab()
+    task = await lab.ask()
+    await lab.answer(b"ours")
+    lab.wires[0].break_off(sent=True)
+    with pytest.raises(TransportError):
+        await task
+    again = await lab.ask()
+    await lab.answer(b"still ours")
+    await again
+    last = await lab.ask()
+    await lab.answer(b"theirs")
+    assert lab.asked() == [QUESTION, "infer ours", "infer ours", QUESTION, "infer theirs"]
+    last.cancel()
+
+
+async def test_a_server_that_is_not_ready_yet_is_asked_again() -> None:
+    lab = Lab()
+    first = await lab.ask()
+    await lab.answer(b"loading", 503)
+    with pytest.raises(GatewayError, match="loading"):
+        await first
+    second = await lab.ask()
+    assert lab.asked() == [QUESTION, QUESTION]
+    second.cancel()
+
+
+async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_bound() -> None:
+    endpoint = Endpoint("host:0", Wire())
+    hanging = Targets(Target("lab"), FLAVORED, [endpoint], seconds=0)
+    with pytest.raises(TransportError, match="did not tell within 0 s what server it is; `flavor`") as refused:
+        await hanging.find(endpoint)
+    assert (refused.value.reason, refused.value.sent) == (Reason.UNREACHABLE, False)
