@@ -15,12 +15,16 @@ def check_all(found: tuple[Tensor, ...], sent: tuple[Tensor, ...], traits: Trait
 
 
 def check(found: Tensor, sent: Tensor, traits: Traits, *, named: bool = True) -> None:
-    """The same name and shape, and the same bits: of numbers in text the same numbers."""
-    assert found.name == (sent.name if named else "")
+    """The same name and shape, and the same bits: of numbers in text, and of a datatype that the form lacks
+    and is marked so, the same numbers."""
+    assert found.name in ((sent.name,) if named else (sent.name, ""))
     assert found.shape == sent.shape
     if found.untyped:
         assert traits.untyped
         assert found.datatype in UNTYPED
+        assert numbers(found) == numbers(sent)
+    elif found.datatype is not sent.datatype:
+        assert found.parameters["gateway_datatype"] == sent.datatype
         assert numbers(found) == numbers(sent)
     else:
         assert found.datatype is sent.datatype

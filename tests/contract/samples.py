@@ -8,7 +8,6 @@ import numpy as np
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import Reason, refusal
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.protocol import Protocol
 from gateway.core.types import (
     Answer,
     Message,
@@ -23,7 +22,8 @@ from gateway.core.types import (
     tensor,
 )
 from gateway.core.values import value
-from tests.contract.wire import LISTENER, LITERAL, TARGET, arrived, or_error, returned
+from tests.contract.dialects import Dialect
+from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 
 ANSWERS: Mapping[Operation, Answer] = {
     Operation.LIVE: True,
@@ -45,47 +45,48 @@ class Sample:
     error: Message
 
 
-def samples(protocol: Protocol) -> Iterator[Sample]:
+def samples(dialect: Dialect) -> Iterator[Sample]:
     """One for each question that the protocol can ask."""
-    for request in _requests(protocol):
-        found = or_error(partial(sample, protocol, request))
+    for request in _requests(dialect):
+        found = or_error(partial(sample, dialect, request))
         if isinstance(found, Sample):
             yield found
         else:
             assert found.reason is Reason.UNSUPPORTED
 
 
-def sample(protocol: Protocol, request: Request, outputs: tuple[Tensor, ...] = ()) -> Sample:
+def sample(dialect: Dialect, request: Request, outputs: tuple[Tensor, ...] = ()) -> Sample:
     """The exchange that `request` begins.
 
     Raises:
         GatewayError: UNIMPLEMENTED, the protocol has no such question.
     """
-    question = arrived(protocol.encode_request(request, TARGET), protocol)
+    protocol = dialect.protocol
+    question = arrived(protocol.encode_request(request, dialect.target), protocol)
     understood = protocol.decode_request(question, LISTENER)
-    response = Response(outputs or small_tensors(protocol))
+    response = Response(outputs or small_tensors(dialect))
     answer = ANSWERS.get(understood.operation, response)
     if understood.operation in DERIVATIVES:
         answer = Response((tensor("output", np.array([0.5, 1.0])),))
     elif understood.operation is Operation.METADATA:
-        answer = _signature(protocol)
+        answer = _signature(dialect)
     reply = protocol.encode_response(answer, understood, LITERAL)
     error = protocol.encode_error(refusal(Reason.MODEL_ERROR, "why"), understood, question)
-    return Sample(request, question, returned(reply), returned(error))
+    return Sample(request, question, returned(reply, protocol), returned(error, protocol))
 
 
-def _requests(protocol: Protocol) -> Iterator[Request]:
-    inputs = small_tensors(protocol)
+def _requests(dialect: Dialect) -> Iterator[Request]:
+    inputs = small_tensors(dialect)
     for operation in Operation:
-        for part in protocol.traits.metadata_parts if operation is Operation.METADATA else ("",):
+        for part in dialect.traits.metadata_parts if operation is Operation.METADATA else ("",):
             carried = inputs if operation in (Operation.INFER, Operation.STREAM) else ()
             yield Request(operation, "m", inputs=(*carried, *extras(operation)), part=part, translate=LITERAL)
 
 
-def small_tensors(protocol: Protocol) -> tuple[Tensor, ...]:
+def small_tensors(dialect: Dialect) -> tuple[Tensor, ...]:
     """A number of each kind that the wire carries, and texts."""
-    shape: Shape = (2,) if protocol.traits.points else (1, 2)
-    kinds = {datatype.kind: datatype for datatype in sorted(protocol.traits.datatypes)}
+    shape: Shape = (2,) if dialect.traits.points else (1, 2)
+    kinds = {datatype.kind: datatype for datatype in sorted(dialect.traits.datatypes)}
     return tuple(_tensor(f"t{at}", datatype, shape) for at, datatype in enumerate(kinds.values()))
 
 
@@ -102,8 +103,8 @@ def extras(operation: Operation) -> tuple[Tensor, ...]:
     )
 
 
-def _signature(protocol: Protocol) -> Signature:
-    traits = protocol.traits
+def _signature(dialect: Dialect) -> Signature:
+    traits = dialect.traits
     specs = (TensorSpec("x", Datatype.FP64, (2,) if traits.points else (-1, 2)),)
     claimed = frozenset({Operation.INFER, *(DERIVATIVES if traits.derivatives else ())})
     return Signature(specs, specs, claimed, "m", ("1",), traits.platform)

@@ -8,20 +8,18 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-import pytest
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol
 from gateway.core.types import MAX_RANK, Headers, Message, Request, Response, Tensor, tensor
 from gateway.core.values import replace
 from tests.contract.comparing import UNTYPED
 from tests.contract.corruption import corrupted
-from tests.contract.installed import PROTOCOLS
+from tests.contract.dialects import Dialect, each_datatype, each_dialect
 from tests.contract.samples import sample, samples
-from tests.contract.wire import LISTENER, LITERAL, TARGET
+from tests.contract.wire import LISTENER, LITERAL
 
 T = TypeVar("T")
 
@@ -31,26 +29,28 @@ BLAMED = frozenset({Reason.INVALID_INPUT, Reason.TOO_LARGE, Reason.UNSUPPORTED, 
 FACTOR, ALLOWANCE = 16, 64 * 2**10
 """Bytes of memory for each byte received, and for any message at all."""
 
-each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+
+@each_dialect
+def test_a_corrupt_request_is_an_error_or_a_sound_value(dialect: Dialect) -> None:
+    for each in samples(dialect):
+        check_requests(dialect, corrupt(each.question))
 
 
-@each_protocol
-def test_a_corrupt_request_is_an_error_or_a_sound_value(protocol: Protocol) -> None:
-    for each in samples(protocol):
-        check_requests(protocol, corrupt(each.question))
-
-
-@each_protocol
-def test_a_corrupt_reply_is_an_error_or_a_sound_value(protocol: Protocol) -> None:
-    for each in samples(protocol):
-        check_replies(protocol, each.request, corrupt(each.answer))
-        check_replies(protocol, each.request, corrupt(each.error))
+@each_dialect
+def test_a_corrupt_reply_is_an_error_or_a_sound_value(dialect: Dialect) -> None:
+    for each in samples(dialect):
+        check_replies(dialect, each.request, corrupt(each.answer))
+        check_replies(dialect, each.request, corrupt(each.error))
 
 
 def corrupt(message: Message) -> Iterator[Message]:
-    """`message` with another body, or another value in one of its headers."""
-    for body in corrupted(bytes(message.body)):
-        yield replace(message, parts=(body,))
+    """`message` with something else for one of its parts, or for the value of one of its headers."""
+    parts = tuple(map(bytes, message.parts))
+    for at, part in enumerate(parts):
+        for other in corrupted(part):
+            # The header of a byte stream's message has one length: less is none yet, more is the rest.
+            if len(other) == len(part) or at == len(parts) - 1:
+                yield replace(message, parts=(*parts[:at], other, *parts[at + 1 :]))
     for at, (name, text) in enumerate(message.headers.raw):
         before, after = message.headers.raw[:at], message.headers.raw[at + 1 :]
         yield replace(message, headers=Headers([*before, *after]))
@@ -58,21 +58,23 @@ def corrupt(message: Message) -> Iterator[Message]:
             yield replace(message, headers=Headers([*before, (name, other), *after]))
 
 
-def check_requests(protocol: Protocol, messages: Iterator[Message]) -> None:
+def check_requests(dialect: Dialect, messages: Iterator[Message]) -> None:
     with traced():
         for message in messages:
-            request = attempt(partial(protocol.decode_request, message, LISTENER), len(message.body))
+            request = attempt(partial(dialect.protocol.decode_request, message, LISTENER), len(message.body))
             if isinstance(request, GatewayError):
                 assert request.reason in BLAMED
             elif request is not None:
                 check_sound(request.inputs)
-                attempt(partial(protocol.encode_request, request, TARGET))
+                attempt(partial(dialect.protocol.encode_request, request, dialect.target))
 
 
-def check_replies(protocol: Protocol, request: Request, messages: Iterator[Message]) -> None:
+def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message]) -> None:
     with traced():
         for message in messages:
-            answer = attempt(partial(protocol.decode_response, message, request, TARGET), len(message.body))
+            answer = attempt(
+                partial(dialect.protocol.decode_response, message, request, dialect.target), len(message.body)
+            )
             if isinstance(answer, Response):
                 check_sound(answer.outputs)
 
@@ -122,31 +124,24 @@ def check_sound(tensors: tuple[Tensor, ...]) -> None:
 MANY = 20_000
 
 
-def large(protocol: Protocol, datatype: Datatype) -> tuple[Tensor, ...]:
+def large(dialect: Dialect, datatype: Datatype) -> tuple[Tensor, ...]:
     """The least bytes for the most elements."""
     array = np.zeros(MANY, datatype.dtype) if datatype is not Datatype.BYTES else np.array(["x"] * MANY, object)
-    shape = (MANY,) if protocol.traits.points else (MANY // 2, 2)
+    shape = (MANY,) if dialect.traits.points else (MANY // 2, 2)
     return (tensor("x", array.reshape(shape), datatype),)
 
 
-@pytest.mark.parametrize(
-    ("protocol", "datatype"),
-    [
-        pytest.param(protocol, datatype, id=f"{name}-{datatype}")
-        for name, protocol in PROTOCOLS.items()
-        for datatype in sorted(protocol.traits.datatypes)
-    ],
-)
-def test_large_messages_cost_what_they_are_worth(protocol: Protocol, datatype: Datatype) -> None:
-    tensors = large(protocol, datatype)
+@each_datatype
+def test_large_messages_cost_what_they_are_worth(dialect: Dialect, datatype: Datatype) -> None:
+    tensors = large(dialect, datatype)
     request = Request(Operation.INFER, "m", inputs=tensors, translate=LITERAL)
-    found = sample(protocol, request, tensors)
-    check_requests(protocol, some_lengths(found.question))
-    check_replies(protocol, request, some_lengths(found.answer))
+    found = sample(dialect, request, tensors)
+    check_requests(dialect, some_lengths(found.question))
+    check_replies(dialect, request, some_lengths(found.answer))
 
 
 def some_lengths(message: Message) -> Iterator[Message]:
     """Whole, and cut here and there."""
-    whole = bytes(message.body)
+    *before, whole = map(bytes, message.parts)
     for length in (len(whole), len(whole) - 1, len(whole) // 2, len(whole) // 3):
-        yield replace(message, parts=(whole[:length],))
+        yield replace(message, parts=(*before, whole[:length]))

@@ -5,14 +5,13 @@ from typing import TypeVar
 
 from gateway.core.errors import GatewayError
 from gateway.core.patterns import Match, PathTable
-from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import Answer, Headers, Message, Request, Translate
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.types import Buffer, Headers, Message, Translate
 from gateway.core.values import replace
 
 T = TypeVar("T")
 
 LISTENER = ListenerSettings("contract", model="of the listener")
-TARGET = Target("contract", "127.0.0.1:1")
 LITERAL = Translate(nan="literal")
 """So that no number is refused."""
 PEER = "192.0.2.1:4242"
@@ -21,24 +20,13 @@ RECEIVED, DEADLINE = 1000.0, 1001.0
 
 def arrived(message: Message, protocol: Protocol) -> Message:
     """A request as decode_request gets it."""
-    return _ARRIVALS[protocol.transport](_joined(message), protocol)
+    delivered = replace(_DELIVERIES[protocol.transport](message, protocol), peer=PEER, received=RECEIVED)
+    return replace(delivered, parts=_parts(message, protocol), headers=_headers(message))
 
 
-def returned(message: Message) -> Message:
+def returned(message: Message, protocol: Protocol) -> Message:
     """A reply as decode_response gets it."""
-    whole = _joined(message)
-    return Message(headers=whole.headers, parts=whole.parts, status=whole.status)
-
-
-def asked(protocol: Protocol, request: Request, target: Target = TARGET) -> Request:
-    """What the server understands of `request`."""
-    return protocol.decode_request(arrived(protocol.encode_request(request, target), protocol), LISTENER)
-
-
-def answered(protocol: Protocol, answer: Answer, question: Request, request: Request) -> Answer:
-    """What the client understands of `answer`, which the server gives to `question`, its reading of `request`."""
-    reply = protocol.encode_response(answer, question, LITERAL)
-    return protocol.decode_response(returned(reply), request, TARGET)
+    return Message(headers=_headers(message), parts=_parts(message, protocol), status=message.status)
 
 
 def or_error(call: Callable[[], T]) -> T | GatewayError:
@@ -49,22 +37,39 @@ def or_error(call: Callable[[], T]) -> T | GatewayError:
         return error
 
 
-def _joined(message: Message) -> Message:
-    headers = Headers([(name.lower(), text) for name, text in message.headers.raw])
-    return replace(message, parts=(b"".join(message.parts),), headers=headers)
+def _parts(message: Message, protocol: Protocol) -> tuple[Buffer, ...]:
+    """One part; of a byte stream the header and the rest."""
+    whole = b"".join(message.parts)
+    if protocol.framing is None:
+        return (whole,)
+    size = protocol.framing.header_size
+    return (whole[:size], whole[size:])
+
+
+def _headers(message: Message) -> Headers:
+    return Headers([(name.lower(), text) for name, text in message.headers.raw])
 
 
 def _over_http(message: Message, protocol: Protocol) -> Message:
     match = PathTable([(protocol, "")]).match(message.method, message.path)
     assert isinstance(match, Match), f"{protocol.name} does not serve {message.method} {message.path}"
-    return replace(
-        message, pattern=match.pattern, captures=match.captures, peer=PEER, received=RECEIVED, deadline=DEADLINE
-    )
+    return replace(message, pattern=match.pattern, captures=match.captures, deadline=DEADLINE)
 
 
 def _over_grpc(message: Message, protocol: Protocol) -> Message:
     assert message.path in protocol.patterns, f"{protocol.name} does not serve {message.path}"
-    return replace(message, method="", pattern=message.path, peer=PEER, received=RECEIVED, deadline=DEADLINE)
+    return replace(message, method="", pattern=message.path, deadline=DEADLINE)
 
 
-_ARRIVALS: dict[str, Callable[[Message, Protocol], Message]] = {"http": _over_http, "grpc": _over_grpc}
+def _over_tcp(message: Message, protocol: Protocol) -> Message:
+    assert protocol.framing is not None
+    header, rest = _parts(message, protocol)
+    assert protocol.framing.size(header) == len(rest)
+    return Message()
+
+
+_DELIVERIES: dict[str, Callable[[Message, Protocol], Message]] = {
+    "http": _over_http,
+    "grpc": _over_grpc,
+    "tcp": _over_tcp,
+}
