@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-fast lint format bench peers clean
+.PHONY: setup run test test-fast lint format generate bench peers clean
 
 setup: $(VENV)/.ready
 
@@ -30,6 +30,9 @@ lint: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+generate: setup  ## what is derived from the schemas in protos/
+	$(BIN)/python -m protos.generate
 
 bench: setup peers  ## ratios, side by side in one run
 	$(BIN)/python -m tests.benchmarks

@@ -19,7 +19,8 @@ from gateway.config.models import Config, ReferenceConfig
 from gateway.core.address import Address
 from gateway.core.exchange import answer
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target
-from gateway.core.transport import Connector, Handler, Listener, Select
+from gateway.core.streaming import answer_stream
+from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select
 from gateway.core.types import ServerInfo
 from gateway.reference.handler import check
 from gateway.reference.loading import find
@@ -148,8 +149,11 @@ async def listen(
     listener: Listener = transport.Listener(
         settings,
         rows,
-        lambda message, protocol: answer(message, protocol, settings, select),
-        lambda error, protocol, message: protocol.encode_error(error, None, message),
+        Exchanges(
+            lambda message, protocol: answer(message, protocol, settings, select),
+            lambda messages, protocol: answer_stream(messages, protocol, settings, select),
+            lambda error, protocol, message: protocol.encode_error(error, None, message),
+        ),
     )
     await listener.start(address)
     return listener

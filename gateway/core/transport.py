@@ -38,6 +38,15 @@ Refuse: TypeAlias = Callable[[GatewayError, WireForm, Message], Message]
 """What a Listener calls for an error of its own (no such path, too large, ...): the reply in the protocol's form."""
 
 
+@value
+class Exchanges:
+    """What a Listener does with what it receives."""
+
+    exchange: Exchange
+    stream: ExchangeStream
+    refuse: Refuse
+
+
 class Connector(Protocol):
     """Exchanges messages with one endpoint."""
 

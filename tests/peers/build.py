@@ -65,6 +65,8 @@ TABLE = (
     Peer("umbridge", ("umbridge==1.2.10", "numpy==2.4.6")),
     # tritonclient pins ml_dtypes below the version that the gateway uses.
     Peer("tritonclient", ("tritonclient[http,grpc]==2.73.0", "aiohttp==3.14.5", "numpy==2.4.6", "ml_dtypes==0.5.4")),
+    # gRPC's own clients of health and reflection; tritonclient pins an older protobuf.
+    Peer("grpc", ("grpcio-reflection==1.85.1", "grpcio-health-checking==1.85.1")),
     # Only the server of pytriton's wheel is wanted, not the dependencies of its Python package.
     Peer("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"), options=("--no-deps",), finish=lay_out_triton),
     Peer("mlserver", ("mlserver==1.7.1",)),

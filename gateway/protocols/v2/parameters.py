@@ -4,7 +4,7 @@ from math import isfinite
 from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import Parameters, ParameterValue
+from gateway.core.types import Message, Parameters, ParameterValue
 
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
@@ -52,14 +52,24 @@ def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> boo
     return flag
 
 
-def take_timeout(parameters: dict[str, ParameterValue], what: str) -> float | None:
-    """Remove `timeout`, in microseconds as Triton has it, and give it in seconds; None without one or for 0."""
-    timeout = parameters.pop("timeout", None)
-    if timeout is None:
-        return None
+def take_deadline(parameters: dict[str, ParameterValue], message: Message, what: str) -> float | None:
+    """Remove `timeout`, in microseconds as Triton has it, and give the earlier of it and the message's own deadline.
+
+    Raises:
+        DecodeError: a timeout that is no integer of at least 0; 0 is none.
+    """
+    timeout = parameters.pop("timeout", 0)
     if type(timeout) is not int or timeout < 0:
         raise DecodeError(f"{what}: parameter timeout must be an integer number of microseconds, not {shown(timeout)}")
-    return timeout / 1e6 or None
+    if not timeout:
+        return message.deadline
+    own = message.received + timeout / 1e6
+    return own if message.deadline is None else min(own, message.deadline)
+
+
+def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
+    """The parameters that go on to the model."""
+    return {key: each for key, each in parameters.items() if key not in CONSUMED} if parameters else parameters
 
 
 def refuse_shared_memory(parameters: Parameters, what: str) -> None:

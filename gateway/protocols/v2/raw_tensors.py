@@ -7,7 +7,7 @@ import numpy as np
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import DATATYPES, Datatype
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import MAX_RANK, Buffer, Shape
 
 # Triton 2.51 multiplies dimensions without looking: [1, 2^62] with three elements is its last request.
@@ -38,6 +38,25 @@ def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
     if size > MAX_BYTES:
         raise DecodeError(f"{what}: shape {shown(given)} spans more than 2^63 bytes")
     return tuple(given)
+
+
+def read_dimensions(given: object, what: str) -> Shape:
+    """The shape of a model's metadata, where -1 is a free dimension. Raises DecodeError for anything else."""
+    if not isinstance(given, list) or any(type(each) is not int or each < -1 for each in given):
+        raise DecodeError(f"{what}: shape must be a list of integers of at least -1, not {shown(given)}")
+    return tuple(given)
+
+
+def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
+    """Whether a tensor that is not raw on the wire stays within `limit` bytes once it is: the two bytes of `0,` become
+    eight of FP64, and so does the one of a protobuf zero. An element of BYTES takes at least its length.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED.
+    """
+    size = prod(shape) * (datatype.size or 4)
+    if size > limit:
+        raise refusal(Reason.TOO_LARGE, f"{what} takes {size} bytes, limits.message is {limit}")
 
 
 def check_raw(data: Buffer, datatype: Datatype, shape: Shape, what: str) -> None:

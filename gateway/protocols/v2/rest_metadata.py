@@ -1,7 +1,6 @@
 """V2 REST's other answers: health, metadata, the repository index and a model's configuration."""
 
 from collections.abc import Mapping
-from reprlib import repr as shown
 from typing import Any
 
 from gateway.core import json
@@ -14,16 +13,16 @@ from gateway.core.types import (
     ModelEntry,
     Request,
     ServerInfo,
-    Shape,
     Signature,
     TensorSpec,
     Translate,
 )
 from gateway.protocols.v2.binary import JSON_HEADERS
 from gateway.protocols.v2.flavors import BINARY_EXTENSION
+from gateway.protocols.v2.index import asked_for
 from gateway.protocols.v2.members import Entry, read_list, read_name, read_text, read_texts
 from gateway.protocols.v2.parameters import take_flag
-from gateway.protocols.v2.raw_tensors import read_datatype
+from gateway.protocols.v2.raw_tensors import read_datatype, read_dimensions
 
 EXTENSIONS = (BINARY_EXTENSION, "model_configuration", "parameters")
 """Triton's names of the extensions that are served. Clients act on them: perf_analyzer asks for `statistics`."""
@@ -82,10 +81,9 @@ def encode_config(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The repository index: an array. `ready` leaves out the models that are known not to be."""
+    """The repository index: an array."""
     assert isinstance(answer, tuple)
-    entries = [each for each in answer if not request.parameters.get("ready") or each.state in ("", "READY")]
-    return _reply([_write_entry(each) for each in entries])
+    return _reply([_write_entry(each) for each in asked_for(answer, request)])
 
 
 def _write_entry(entry: ModelEntry) -> Entry:
@@ -144,14 +142,8 @@ def _read_specs(document: Entry, role: str) -> tuple[TensorSpec, ...]:
         name = read_name(entry, role, position)
         what = f"{role} {name!r}"
         datatype = read_datatype(entry.get("datatype"), what)
-        specs.append(TensorSpec(name, datatype, _read_dimensions(entry.get("shape"), what)))
+        specs.append(TensorSpec(name, datatype, read_dimensions(entry.get("shape"), what)))
     return tuple(specs)
-
-
-def _read_dimensions(given: object, what: str) -> Shape:
-    if not isinstance(given, list) or any(type(each) is not int or each < -1 for each in given):
-        raise DecodeError(f"{what}: shape must be a list of integers of at least -1, not {shown(given)}")
-    return tuple(given)
 
 
 def decode_config(reply: Message, limits: Limits) -> Entry:

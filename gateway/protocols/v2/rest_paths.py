@@ -6,7 +6,8 @@ from urllib.parse import quote
 from gateway.core.errors import invalid_input, not_found
 from gateway.core.protocol import Target
 from gateway.core.types import Request
-from gateway.protocols.v2.flavors import KSERVE, TRITON
+from gateway.protocols.v2.flavors import KSERVE
+from gateway.protocols.v2.versions import check_version
 
 
 def backend_path(request: Request, target: Target, suffix: str) -> str:
@@ -16,24 +17,13 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
         GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for a version that the server's
             flavor cannot have.
     """
-    if request.version:
-        _check_version(request.version, target)
-    return _model_path(request.model, request.version) + suffix
-
-
-def _check_version(version: str, target: Target) -> None:
-    impossible = target.flavor == KSERVE or (target.flavor == TRITON and not _is_number(version))
-    if impossible:
+    if request.version and target.flavor == KSERVE:  # 501 to all of them
         raise not_found(
-            f"backend {target.backend!r} is {_VERSIONS[target.flavor]}, not {version!r}; "
+            f"backend {target.backend!r} is a KServe, which has no versions over REST, not {request.version!r}; "
             'the route may set rewrite.version, "" to drop it'
         )
-
-
-_VERSIONS = {
-    TRITON: "a Triton, whose versions are integers",
-    KSERVE: "a KServe, which has no versions over REST",  # 501 to all of them
-}
+    check_version(request, target)
+    return _model_path(request.model, request.version) + suffix
 
 
 @lru_cache(4096)
@@ -50,7 +40,3 @@ def _segment(name: str, what: str) -> str:
         return quote(name, safe="")
     except UnicodeEncodeError as error:
         raise invalid_input(f"{what} {name!r} is not UTF-8") from error
-
-
-def _is_number(version: str) -> bool:
-    return version.isascii() and version.isdigit()

@@ -16,11 +16,11 @@ from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN
 from gateway.protocols.v2.members import Entry, read_list, read_name
 from gateway.protocols.v2.parameters import (
-    CONSUMED,
     read_parameters,
     refuse_shared_memory,
+    take_deadline,
     take_flag,
-    take_timeout,
+    without_consumed,
     writable,
 )
 from gateway.protocols.v2.rest_paths import backend_path
@@ -64,7 +64,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
     refuse_shared_memory(parameters, _WHAT)
     wants_binary = take_flag(parameters, "binary_data_output", _WHAT) or False
     outputs, exceptions = _read_outputs(document)
-    deadline = _deadline(message, take_timeout(parameters, _WHAT))
+    deadline = take_deadline(parameters, message, _WHAT)
     return Request(
         Operation.INFER,
         message.captures["model"],
@@ -72,7 +72,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
         _read_id(document.get("id")),
         inputs,
         outputs,
-        {key: each for key, each in parameters.items() if key not in CONSUMED} if parameters else parameters,
+        without_consumed(parameters),
         "",
         deadline,
         listener.name,
@@ -105,13 +105,6 @@ def _read_outputs(document: Entry) -> tuple[tuple[RequestedOutput, ...], dict[st
             exceptions[name] = binary
         outputs[name] = RequestedOutput(name, parameters)
     return tuple(outputs.values()), exceptions
-
-
-def _deadline(message: Message, timeout: float | None) -> float | None:
-    if timeout is None:
-        return message.deadline
-    own = message.received + timeout
-    return own if message.deadline is None else min(own, message.deadline)
 
 
 def _with_forms(message: Message, binary: bool, exceptions: dict[str, bool]) -> Message:

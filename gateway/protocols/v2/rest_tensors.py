@@ -14,7 +14,7 @@ from orjson import Fragment
 from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
-from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, Form
 from gateway.core.types import Buffer, Parameters, Shape, Tensor, Translate
 from gateway.core.types import tensor as make_tensor
@@ -22,7 +22,7 @@ from gateway.core.values import replace
 from gateway.protocols.v2.binary import BinaryTensors
 from gateway.protocols.v2.members import Entry, read_list, read_name
 from gateway.protocols.v2.parameters import read_parameters, refuse_shared_memory, writable
-from gateway.protocols.v2.raw_tensors import check_raw, read_datatype, read_shape
+from gateway.protocols.v2.raw_tensors import check_raw, check_size, read_datatype, read_shape
 
 
 def read_inference(header: Buffer, values: int) -> Entry:
@@ -86,7 +86,7 @@ def _read_tensor(name: str, entry: Entry, what: str, binary: BinaryTensors, limi
     if datatype in WITHOUT_JSON and not reply:
         raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
     _check_nesting(array, shape, what)
-    _check_size(shape, datatype, limit, what)
+    check_size(shape, datatype, limit, what)
     return _from_json(name, datatype, shape, array, parameters, what)
 
 
@@ -96,13 +96,6 @@ def _check_nesting(array: Array, shape: Shape, what: str) -> None:
         return
     found = f"{array.shape[0]} elements" if len(array.shape) == 1 else f"data nested as {shown(list(array.shape))}"
     raise DecodeError(f"{what}: {found}, but shape {list(shape)} takes {prod(shape)}, flat or nested as the shape")
-
-
-def _check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    # the two bytes of `0,` become eight of FP64
-    size = prod(shape) * datatype.size
-    if size > limit:
-        raise refusal(Reason.TOO_LARGE, f"{what} takes {size} bytes, limits.message is {limit}")
 
 
 def _from_json(name: str, datatype: Datatype, shape: Shape, array: Array, parameters: Any, what: str) -> Tensor:

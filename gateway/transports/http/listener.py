@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gateway.core.address import Address
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
-from gateway.core.transport import Exchange, Refuse
+from gateway.core.transport import Exchanges
 from gateway.core.values import replace
 from gateway.transports.http.connection import Connection, Site
 from gateway.transports.http.known_heads import KnownHeads
@@ -31,15 +31,16 @@ class HttpListener:
         self,
         settings: ListenerSettings,
         protocols: Sequence[tuple[Protocol, str]],
-        exchange: Exchange,
-        refuse: Refuse,
+        exchanges: Exchanges,
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._connections: set[Connection] = set()
         table = PathTable(protocols)
         heads = KnownHeads(table, settings.limits.headers)
-        self._site = Site(table, heads, settings.limits, timeouts, exchange, refuse, self._connections)
+        self._site = Site(
+            table, heads, settings.limits, timeouts, exchanges.exchange, exchanges.refuse, self._connections
+        )
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:

@@ -5,7 +5,7 @@ from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
 from gateway.protocols.v2 import PROTOCOLS
 
-(V2_REST,) = PROTOCOLS
+V2_REST, V2_GRPC = PROTOCOLS
 LISTENER = ListenerSettings("http")
 TARGET = Target("models", "127.0.0.1:8000")
 AS_IS = Translate()

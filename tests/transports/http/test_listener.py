@@ -9,7 +9,7 @@ from gateway.core.protocol import ListenerSettings
 from gateway.transports.http.listener import HttpListener
 from tests.transports.http.test_connection import HELLO, SAID, SAID_LAST, Held, within_bound
 from tests.transports.http.toy import LOOPS as LOOPS
-from tests.transports.http.toy import TOY, connected, listening, read_all, read_reply, refuse, say_back, send_whole
+from tests.transports.http.toy import TOY, connected, exchanges, listening, read_all, read_reply, say_back, send_whole
 
 
 async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() -> None:
@@ -77,4 +77,4 @@ async def test_a_taken_address_is_an_os_error() -> None:
     async with listening() as listener:
         taken = Address("127.0.0.1", int(listener.address.rpartition(":")[2]))
         with pytest.raises(OSError, match="address already in use"):
-            await HttpListener(ListenerSettings(), [(TOY, "")], say_back, refuse).start(taken)
+            await HttpListener(ListenerSettings(), [(TOY, "")], exchanges(say_back)).start(taken)

@@ -10,7 +10,7 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.transport import Exchange
+from gateway.core.transport import Exchange, Exchanges
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.http.listener import HttpListener
 from gateway.transports.http.timeouts import Timeouts
@@ -65,13 +65,17 @@ def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message
     return protocol.encode_error(error, None, message)
 
 
+def exchanges(exchange: Exchange) -> Exchanges:
+    return Exchanges(exchange, unused, refuse)
+
+
 @asynccontextmanager
 async def listening(
     exchange: Exchange = say_back, *, limits: Limits = SMALL, timeouts: Timeouts | None = None
 ) -> AsyncIterator[HttpListener]:
     """A listener on a free port of the loopback."""
     settings = ListenerSettings(limits=limits)
-    listener = HttpListener(settings, [(TOY, ""), (OTHER, "")], exchange, refuse, timeouts=timeouts or Timeouts())
+    listener = HttpListener(settings, [(TOY, ""), (OTHER, "")], exchanges(exchange), timeouts=timeouts or Timeouts())
     await listener.start(Address("127.0.0.1"))
     try:
         yield listener

@@ -1,0 +1,163 @@
+"""The protocol `v2-grpc`: which question each method asks, and who reads and writes it.
+
+A Message's `path` and `pattern` are the whole method; its parts are one protobuf message, `status` is the status code
+of a reply. A reply of another status than 0 has the status's text for its body, and trailing metadata for headers.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from gateway.core.errors import unsupported
+from gateway.core.operations import SERVER_OPERATIONS, Operation
+from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings, Protocol, Target, Traits
+from gateway.core.types import Answer, Message, Request, Translate
+from gateway.protocols.v2 import grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
+from gateway.protocols.v2.flavors import FLAVORS, MLSERVER
+from gateway.protocols.v2.grpc_errors import decode_error, denies_readiness, encode_error
+from gateway.protocols.v2.schema import Protobuf, ProtobufClass, parse
+from gateway.protocols.v2.versions import check_version
+
+
+def _path(method: str) -> str:
+    return f"/{schema.SERVICE}/{method}"
+
+
+def _read(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
+    """A question that is no inference."""
+    asked = parse(kind, message.body)
+    of_model = operation not in SERVER_OPERATIONS
+    return Request(
+        operation,
+        asked.name if of_model else "",
+        asked.version if of_model else "",
+        parameters={"ready": True} if operation is Operation.MODELS and asked.ready else {},
+        deadline=message.deadline,
+        listener=listener.name,
+        protocol=grpc_requests.NAME,
+        headers=message.headers,
+        peer=message.peer,
+        origin=message,
+    )
+
+
+_QUESTIONS: dict[Operation, tuple[str, ProtobufClass]] = {
+    Operation.LIVE: (_path("ServerLive"), schema.ServerLiveRequest),
+    Operation.READY: (_path("ServerReady"), schema.ServerReadyRequest),
+    Operation.MODEL_READY: (_path("ModelReady"), schema.ModelReadyRequest),
+    Operation.SERVER_METADATA: (_path("ServerMetadata"), schema.ServerMetadataRequest),
+    Operation.METADATA: (_path("ModelMetadata"), schema.ModelMetadataRequest),
+    Operation.CONFIG: (_path("ModelConfig"), schema.ModelConfigRequest),
+    Operation.MODELS: (_path("RepositoryIndex"), schema.RepositoryIndexRequest),
+}
+"""The method of each, and its request's message."""
+
+_READERS: dict[str, DecodeRequest] = {
+    grpc_requests.INFER: grpc_requests.decode_infer,
+    grpc_requests.STREAM: grpc_requests.decode_infer,
+    **{path: partial(_read, operation, kind) for operation, (path, kind) in _QUESTIONS.items()},
+}
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """What a client asks.
+
+    Raises:
+        DecodeError: not the method's message, or a tensor that is not what it says.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+    """
+    return _READERS[message.pattern](message, listener)
+
+
+_WRITERS: dict[Operation, EncodeResponse] = {
+    Operation.INFER: grpc_responses.encode_infer,
+    Operation.STREAM: grpc_streams.encode_stream,
+    Operation.LIVE: grpc_metadata.encode_health,
+    Operation.READY: grpc_metadata.encode_health,
+    Operation.MODEL_READY: grpc_metadata.encode_health,
+    Operation.METADATA: grpc_metadata.encode_metadata,
+    Operation.SERVER_METADATA: grpc_metadata.encode_server_metadata,
+    Operation.MODELS: grpc_metadata.encode_index,
+    Operation.CONFIG: grpc_metadata.encode_config,
+}
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The reply to a request that decode_request read; one of them in a stream.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, a text that is not UTF-8.
+    """
+    return _WRITERS[request.operation](answer, request, translate)
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The message that asks `target`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, no such operation on V2 gRPC; INVALID_ARGUMENT or NOT_FOUND, a name, version or
+            parameter that has no form on it.
+    """
+    if request.operation in (Operation.INFER, Operation.STREAM):
+        return grpc_requests.encode_infer(request, target)
+    if request.operation not in _QUESTIONS:
+        raise unsupported(f"V2 gRPC has no operation {request.operation.value}")
+    path, kind = _QUESTIONS[request.operation]
+    return Message(path=path, parts=(_write(kind, request, target).SerializeToString(),), pattern=path)
+
+
+def _write(kind: ProtobufClass, request: Request, target: Target) -> Protobuf:
+    if request.operation in SERVER_OPERATIONS:
+        return kind()
+    check_version(request, target)
+    try:
+        return kind(name=request.model, version=request.version)
+    except UnicodeEncodeError as error:
+        raise schema.not_utf8(error, "the request") from error
+
+
+_ANSWERS: dict[Operation, Callable[[Message], Answer]] = {
+    Operation.LIVE: grpc_metadata.decode_live,
+    Operation.READY: grpc_metadata.decode_ready,
+    Operation.MODEL_READY: grpc_metadata.decode_model_ready,
+    Operation.METADATA: grpc_metadata.decode_metadata,
+    Operation.SERVER_METADATA: grpc_metadata.decode_server_metadata,
+    Operation.MODELS: grpc_metadata.decode_index,
+    Operation.CONFIG: grpc_metadata.decode_config,
+}
+
+
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's answer to `request`; one of them in a stream.
+
+    Raises:
+        DecodeError: a reply that is not V2's.
+        GatewayError: the error that the reply tells.
+    """
+    if reply.status:
+        if request.operation is Operation.MODEL_READY and denies_readiness(reply):
+            return False
+        raise decode_error(reply)
+    # MLServer streams plain ModelInferResponses
+    if request.operation is Operation.STREAM and target.flavor != MLSERVER:
+        return grpc_streams.decode_stream(reply, target)
+    if request.operation in (Operation.INFER, Operation.STREAM):
+        return grpc_responses.decode_infer(reply, target)
+    return _ANSWERS[request.operation](reply)
+
+
+V2_GRPC = Protocol(
+    name=grpc_requests.NAME,
+    transport="grpc",
+    patterns=schema.METHODS,
+    decode_request=decode_request,
+    encode_response=encode_response,
+    encode_error=encode_error,
+    encode_request=encode_request,
+    decode_response=decode_response,
+    # any text is a version; that Triton takes only integers is its flavor's affair
+    traits=Traits(streams=True, versions=bool, platform="v2", flavors=FLAVORS),
+    example=f"""grpcurl -plaintext -d '{{{{"name": "{{model}}"}}}}' {{address}} {schema.SERVICE}/ModelMetadata""",
+    streams=frozenset({grpc_requests.STREAM}),
+    encode_end=grpc_streams.encode_end,
+    descriptors=schema.DESCRIPTORS,
+)

@@ -1,0 +1,49 @@
+"""V2 gRPC's errors: the status code itself and a text. The Reason travels beside them, as in V2 REST."""
+
+from gateway.core.errors import DEFAULT_REASONS, REASONS, GatewayError, Reason, Status
+from gateway.core.operations import Operation
+from gateway.core.types import Headers, Message, Request
+from gateway.protocols.v2.grpc_requests import STREAM
+from gateway.protocols.v2.grpc_streams import encode_stream_error
+from gateway.protocols.v2.schema import ModelReadyResponse
+
+_MAX_TEXT = 2000
+"""Bytes. They travel as a header, percent-encoded, for which real clients take 8 KiB with all the others."""
+
+_MAX_TOLD = 8192
+
+
+def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
+    """The reply that tells `error`: a status and its text; inside a stream a message of it, after which it goes on."""
+    text = error.message.encode("utf-8", "replace")
+    if message.pattern == STREAM:
+        return encode_stream_error(error, request, text.decode())
+    if request and request.operation is Operation.MODEL_READY and error.reason is Reason.MODEL_NOT_FOUND:
+        # Triton's answer, and what makes tritonclient's is_model_ready() false; KServe's NOT_FOUND makes it raise
+        return Message(parts=(ModelReadyResponse().SerializeToString(),))
+    headers = Headers(((b"gateway-reason", error.reason.value.encode()),))
+    return Message(headers=headers, parts=(_cut(text),), status=error.status)
+
+
+def _cut(text: bytes) -> bytes:
+    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT].decode("utf-8", "ignore").encode()
+
+
+_STATUSES = {status.value: status for status in Status}
+
+
+def decode_error(reply: Message) -> GatewayError:
+    """The error that a backend's reply of another status than 0 tells."""
+    # gRPC: a code that the receiver does not know is UNKNOWN
+    status = _STATUSES.get(reply.status, Status.UNKNOWN)
+    reason = REASONS.get(reply.headers.get("gateway-reason")) or DEFAULT_REASONS[status]
+    text = bytes(reply.body[:_MAX_TOLD]).decode("utf-8", "replace").strip()
+    return GatewayError(status, reason, text or f"status {status.name} without a text")
+
+
+def denies_readiness(reply: Message) -> bool:
+    """Whether the error in reply to ModelReady says no more than that there is no such model."""
+    if reply.status == Status.NOT_FOUND:
+        return True
+    # MLServer 1.7.1: UNKNOWN, "Unexpected <class 'mlserver.errors.ModelNotFound'>: Model x not found"
+    return reply.status == Status.UNKNOWN and bytes(reply.body[:_MAX_TOLD]).startswith(b"Unexpected <class")

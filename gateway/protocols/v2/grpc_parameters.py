@@ -1,0 +1,56 @@
+"""V2's parameters as gRPC has them: `map<string, InferParameter>`, where InferParameter is one of five types."""
+
+from reprlib import repr as shown
+
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.types import Parameters, ParameterValue
+from gateway.protocols.v2.schema import Protobuf
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+_CHOICES = {"double_param": "a number with a fraction", "uint64_param": "an integer beyond 64 bits with a sign"}
+"""What the newer specification and Triton have."""
+
+WITHOUT_THEM = {"kserve": "KServe", "mlserver": "MLServer"}
+"""Flavors that read such a parameter as one without a value."""
+
+
+def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
+    """The parameters in `given`. `reply`: one without a value is absent.
+
+    Raises:
+        DecodeError: naming its key, a parameter without a value.
+    """
+    if not given:
+        return {}
+    parameters = {}
+    for key, each in given.items():
+        choice = each.WhichOneof("parameter_choice")
+        if choice is not None:
+            parameters[key] = getattr(each, choice)
+        elif not reply:
+            raise DecodeError(f"{what}: parameter {shown(key)} has no value")
+    return parameters
+
+
+def write_parameters(field: Protobuf, parameters: Parameters, flavor: str, what: str) -> None:
+    """Put `parameters` into the map `field`.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming the key, for a type that a server of `flavor` would lose.
+    """
+    for key, given in parameters.items():
+        choice = _choice(given)
+        if choice in _CHOICES and flavor in WITHOUT_THEM:
+            raise invalid_input(
+                f"{what}: parameter {key!r} is {_CHOICES[choice]}, which {WITHOUT_THEM[flavor]} cannot read over gRPC"
+            )
+        setattr(field[key], choice, given)
+
+
+def _choice(given: ParameterValue) -> str:
+    if isinstance(given, bool):
+        return "bool_param"
+    if isinstance(given, int):
+        return "int64_param" if _INT64_MIN <= given <= _INT64_MAX else "uint64_param"
+    return "double_param" if isinstance(given, float) else "string_param"

@@ -1,0 +1,55 @@
+"""The files of descriptor sets, found by name and by what they define."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+
+class Descriptors:
+    """Files of several FileDescriptorSets. Of two files of one name, or with one symbol, the first counts."""
+
+    def __init__(self, sets: Iterable[bytes]) -> None:
+        self._files: dict[str, Any] = {}
+        self._symbols: dict[str, str] = {}
+        for data in sets:
+            for file in FileDescriptorSet.FromString(data).file:
+                self._add(file)
+
+    def by_name(self, name: str) -> tuple[bytes, ...]:
+        """The serialized file and all that it imports, itself first; none where there is no such file."""
+        names = dict.fromkeys([name] if name in self._files else [])
+        pending = list(names)
+        while pending:
+            new = [each for each in self._files[pending.pop()].dependency if each in self._files and each not in names]
+            names |= dict.fromkeys(new)
+            pending += new
+        return tuple(self._files[each].SerializeToString() for each in names)
+
+    def by_symbol(self, symbol: str) -> tuple[bytes, ...]:
+        """As `by_name`, of the file that defines `package.Service`, `package.Service.Method`, a message or an enum."""
+        return self.by_name(self._symbols.get(symbol, ""))
+
+    def _add(self, file: FileDescriptorProto) -> None:
+        if file.name not in self._files:
+            self._files[file.name] = file
+            for symbol in _symbols(file):
+                self._symbols.setdefault(symbol, file.name)
+
+
+def _symbols(file: FileDescriptorProto) -> Iterator[str]:
+    prefix = f"{file.package}." if file.package else ""
+    for service in file.service:
+        yield prefix + service.name
+        yield from (f"{prefix}{service.name}.{method.name}" for method in service.method)
+    yield from (prefix + enum.name for enum in file.enum_type)
+    for message in file.message_type:
+        yield from _nested(prefix, message)
+
+
+def _nested(prefix: str, message: Any) -> Iterator[str]:
+    name = prefix + message.name
+    yield name
+    yield from (f"{name}.{enum.name}" for enum in message.enum_type)
+    for inner in message.nested_type:
+        yield from _nested(f"{name}.", inner)

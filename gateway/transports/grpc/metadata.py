@@ -1,0 +1,77 @@
+"""Headers as gRPC's metadata, and back.
+
+Names are lower-case; values are printable ASCII, those of names that end in `-bin` any bytes.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from gateway.core.types import Headers
+
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+_NAME = re.compile(rb"[0-9a-z_.-]+")
+_TEXT = re.compile(rb"[ -~]*")
+
+# `grpc-` is gRPC's own. RFC 9113 section 8.2.2: HTTP/2 has no connection-specific headers; the others are gRPC's to
+# write.
+_RESERVED = frozenset(
+    (
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"keep-alive",
+        b"proxy-connection",
+        b"te",
+        b"transfer-encoding",
+        b"upgrade",
+        b"user-agent",
+    )
+)
+
+
+class ReceivedHeaders(Headers):
+    """The metadata of a call that was received, read from it when first asked for: few codecs ever do."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        # Called only while `raw` is unset.
+        if name != "raw":
+            raise AttributeError(name)
+        self.raw = raw(self._context.invocation_metadata())
+        del self._context
+        return self.raw
+
+
+def headers(metadata: Iterable[tuple[str, str | bytes]]) -> Headers:
+    """The Headers of received `metadata`."""
+    return Headers(raw(metadata))
+
+
+def raw(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
+    """`metadata` as bytes."""
+    return [(name.encode(), text.encode() if isinstance(text, str) else text) for name, text in metadata]
+
+
+def metadata(headers: Headers) -> Metadata:
+    """Those of `headers` that gRPC can carry; it would refuse the call for any other."""
+    if not headers.raw:
+        return ()
+    pairs = [(name.lower(), text) for name, text in headers.raw]
+    return tuple((name.decode(), _value(name, text)) for name, text in pairs if _is_legal(name, text))
+
+
+def _value(name: bytes, text: bytes) -> str | bytes:
+    return text if name.endswith(b"-bin") else text.decode()
+
+
+def _is_legal(name: bytes, text: bytes) -> bool:
+    if name in _RESERVED or name.startswith(b"grpc-") or not _NAME.fullmatch(name):
+        return False
+    return name.endswith(b"-bin") or _TEXT.fullmatch(text) is not None

@@ -1,0 +1,44 @@
+"""A client that knows no schema finds out what the gateway serves: by gRPC's own clients of reflection and health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.app import INFO
+from tests.interop.processes import Gateway, free_port, run_client
+
+CONFIG = """
+listeners:
+  - {{name: grpc, bind: "127.0.0.1:{port}", protocols: [v2-grpc]}}
+backends:
+  science: {{protocol: umbridge, endpoints: ["http://127.0.0.1:9"]}}
+routes:
+  - {{match: {{model: "*"}}, backend: science}}
+"""
+
+SERVICES = [
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+    "inference.GRPCInferenceService",
+]
+
+
+@pytest.fixture
+def found(start_gateway: Callable[[str], Gateway]) -> Any:
+    port = free_port()
+    start_gateway(CONFIG.format(port=port))
+    return run_client("grpc", "grpc_client", f"127.0.0.1:{port}")
+
+
+def test_services_methods_and_messages_are_discovered_and_callable(found: Any) -> None:
+    assert found["services"] == SERVICES
+    assert set(found["methods"]["inference.GRPCInferenceService"]) >= {"ModelInfer", "ModelStreamInfer", "ServerLive"}
+    assert found["methods"]["grpc.reflection.v1.ServerReflection"] == ["ServerReflectionInfo"]
+    assert set(found["fields"]["inference.ModelInferRequest"]) >= {"model_name", "inputs", "raw_input_contents"}
+    # asked with messages that were built from what was found
+    assert found["metadata"] == [INFO.name, INFO.version]
+    assert found["health"] == {**dict.fromkeys(["", *SERVICES], "SERVING"), "no.Such": "NOT_FOUND"}

@@ -1,0 +1,58 @@
+import re
+from contextlib import suppress
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.transports.grpc.address import Address, parse_address
+
+GOOD = {
+    "127.0.0.1:8001": "dns:///127.0.0.1:8001",
+    "triton-0:8001": "dns:///triton-0:8001",
+    "my_service.ns.svc.cluster.local.:80": "dns:///my_service.ns.svc.cluster.local.:80",
+    "[::1]:8001": "dns:///[::1]:8001",
+    "dns:///triton:8001": "dns:///triton:8001",
+    "unix:/run/model.sock": "unix:/run/model.sock",
+    "unix:///run/model.sock": "unix:/run/model.sock",
+}
+BAD = {
+    "": "it has no port",
+    "host": "it has no port",
+    ":8001": "it has no host",
+    "host:0": "its port is not between 1 and 65535",
+    "host:65536": "its port is not between 1 and 65535",
+    "host:http": "it has no port",
+    "-host:80": "'-host' is not a host name",
+    "::1:8001": "an IPv6 address stands in brackets",
+    "[host]:80": "'host' is not an IPv6 address",
+    "[fe80::1%eth0]:80": "is not an IPv6 address",
+    "host:8001/v2": "a gRPC endpoint has no path",
+    "http://host:8001": "the scheme 'http' is not one of dns, unix",
+    "https://host:8001": "TLS towards gRPC backends is not supported",
+    "GRPCS://host:8001": "TLS towards gRPC backends is not supported",
+    "dns://8.8.8.8/host:80": "the scheme 'dns' is not one of dns, unix",
+    "unix:model.sock": "the path of a unix socket is absolute",
+    "host: 80": "a blank",
+    "hößt:80": "outside ASCII",
+}
+
+
+@pytest.mark.parametrize(("text", "target"), GOOD.items())
+def test_an_address_is_a_target_of_grpcs_name_resolution(text: str, target: str) -> None:
+    assert parse_address(text) == Address(target)
+
+
+@pytest.mark.parametrize(("text", "why"), BAD.items())
+def test_what_is_no_address_is_refused_with_what_would_be(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)) as caught:
+        parse_address(text)
+    assert str(caught.value).startswith(f"bad address {text!r}: ")
+    assert str(caught.value).endswith("; expected host:port, dns:///name:port or unix:/path")
+
+
+@given(st.text() | st.from_regex(r"[a-z0-9.:\[\]/-]*", fullmatch=True))
+@example("dns:///")
+def test_any_text_is_an_address_or_refused(text: str) -> None:
+    with suppress(ValueError):
+        assert parse_address(text).target.startswith(("dns:///", "unix:/"))

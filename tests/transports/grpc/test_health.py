@@ -1,0 +1,69 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import Status
+from gateway.transports.grpc import schema
+from gateway.transports.grpc.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
+from tests.transports.grpc.toy import GENEROUS, channel, client, code, failed, listening
+
+SERVICES = (
+    "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+    "other.Other",
+    "toy.Toy",
+)
+
+REQUEST = schema.HealthCheckRequest
+
+
+def check(made: Any, service: str) -> Any:
+    method = "/grpc.health.v1.Health/Check"
+    return made.unary_unary(method, REQUEST.SerializeToString, schema.HealthCheckResponse.FromString)(
+        REQUEST(service=service)
+    )
+
+
+def watch(made: Any, service: str) -> Any:
+    method = "/grpc.health.v1.Health/Watch"
+    return made.unary_stream(method, REQUEST.SerializeToString, schema.HealthCheckResponse.FromString)(
+        REQUEST(service=service)
+    )
+
+
+async def test_the_bytes_are_those_of_the_standard() -> None:
+    async with client() as made:
+        call = made.unary_unary("/grpc.health.v1.Health/Check")
+        assert await call(b"") == b"\x08\x01"
+        assert await call(b"\x0a\x07toy.Toy") == b"\x08\x01"
+
+
+@pytest.mark.parametrize("service", ["", *SERVICES])
+async def test_every_service_serves_and_so_does_the_whole(service: str) -> None:
+    async with client() as made:
+        assert (await check(made, service)).status == SERVING
+
+
+async def test_an_unknown_service_is_not_found() -> None:
+    async with client() as made:
+        error = await failed(check(made, "no.Such"))
+    assert (code(error), error.details()) == (Status.NOT_FOUND, "no service 'no.Such' here")
+
+
+async def test_all_are_listed() -> None:
+    async with client() as made:
+        method = "/grpc.health.v1.Health/List"
+        listed = await made.unary_unary(method, None, schema.HealthListResponse.FromString)(b"")
+    assert {name: each.status for name, each in listed.statuses.items()} == dict.fromkeys(("", *SERVICES), SERVING)
+
+
+async def test_who_watches_is_told_of_draining_and_does_not_hold_it_up() -> None:
+    async with listening() as listener, channel(listener.address) as made, asyncio.timeout(GENEROUS):
+        known, unknown = aiter(watch(made, "toy.Toy")), aiter(watch(made, "no.Such"))
+        assert (await anext(known)).status == SERVING
+        assert (await anext(unknown)).status == SERVICE_UNKNOWN
+        await listener.drain(1000)
+        assert [each.status async for each in known] == [NOT_SERVING]
+        assert [each.status async for each in unknown] == []

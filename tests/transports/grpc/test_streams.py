@@ -1,0 +1,202 @@
+"""The streams of a listener."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from gateway.core.errors import Status
+from gateway.core.protocol import Protocol
+from gateway.core.types import Headers, Message
+from tests.transports.grpc.toy import CHAT, ECHO, GENEROUS, SMALL, channel, client, code, failed, failure, listening
+from tests.transports.grpc.toy import LOOPS as LOOPS
+
+
+async def replies(call: Any) -> list[bytes]:
+    async with asyncio.timeout(GENEROUS):
+        return [reply async for reply in call]
+
+
+async def test_requests_are_answered_in_order() -> None:
+    async with client() as made:
+        assert await replies(made.stream_stream(CHAT)([b"a", b"b"])) == [b"1a", b"2a", b"1b", b"2b"]
+
+
+async def test_a_request_is_answered_before_the_next_one_is_sent() -> None:
+    async with client() as made:
+        call = made.stream_stream(CHAT)()
+        for body in (b"a", b"b"):
+            await call.write(body)
+            assert await call.read() == b"1" + body
+            assert await call.read() == b"2" + body
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_every_message_of_a_stream_is_one_of_its_method() -> None:
+    seen = []
+
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        async for message in messages:
+            seen.append((message.path, message.pattern, message.headers.get("some"), message.body, protocol.name))
+            yield Message()
+
+    async with client(stream=stream) as made:
+        await replies(made.stream_stream(CHAT)([b"a", b"b"], metadata=(("some", "text"),)))
+    assert seen == [(CHAT, CHAT, "text", b"a", "toy"), (CHAT, CHAT, "text", b"b", "toy")]
+
+
+async def test_a_stream_without_replies_ends_well() -> None:
+    async with client() as made:
+        assert await replies(made.stream_stream(CHAT)([])) == []
+
+
+async def test_a_status_ends_the_stream_after_the_replies_before_it() -> None:
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        async for message in messages:
+            yield message
+            yield failure(Status.NOT_FOUND, "no more", (b"gateway-reason", b"model-not-found"))
+
+    async with client(stream=stream) as made:
+        call = made.stream_stream(CHAT)()
+        await call.write(b"a")
+        assert await call.read() == b"a"
+        error = await failed(call.read())
+    assert (code(error), error.details()) == (Status.NOT_FOUND, "no more")
+    assert tuple(error.trailing_metadata()) == (("gateway-reason", "model-not-found"),)
+
+
+async def test_headers_of_replies_are_trailing_metadata() -> None:
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        yield Message(headers=Headers(((b"some", b"text"),)))
+
+    async with client(stream=stream) as made:
+        call = made.stream_stream(CHAT)([])
+        await replies(call)
+        assert tuple(await call.trailing_metadata()) == (("some", "text"),)
+
+
+async def test_what_fails_unexpectedly_is_refused_without_a_word_of_it() -> None:
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        yield Message(parts=(b"first",))
+        raise RuntimeError("secret")
+
+    async with client(stream=stream) as made:
+        call = made.stream_stream(CHAT)()
+        assert await call.read() == b"first"
+        error = await failed(call.read())
+    assert code(error) is Status.INTERNAL
+    assert error.details() == "toy: the gateway failed on this request; its log says why"
+
+
+class Endless:
+    """A stream that has a reply whenever one is pulled, and notes whether it was closed."""
+
+    def __init__(self, size: int) -> None:
+        self.pulled = 0
+        self.closed = asyncio.Event()
+        self._size = size
+
+    async def __call__(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        try:
+            while True:
+                self.pulled += 1
+                yield Message(parts=(self.pulled.to_bytes(4, "big"), bytes(self._size)))
+        finally:
+            self.closed.set()
+
+
+async def test_a_client_that_stops_reading_stops_the_producer() -> None:
+    endless = Endless(1_000_000)
+    async with client(stream=endless) as made:
+        call = made.stream_stream(CHAT)()
+        assert (await call.read())[:4] == (1).to_bytes(4, "big")
+        # Time for hundreds of replies, had they somewhere to go.
+        for _ in range(200):
+            await made.unary_unary(ECHO)(bytes(100))
+        assert endless.pulled < 50
+        for number in range(2, 100):
+            assert (await call.read())[:4] == number.to_bytes(4, "big")
+        call.cancel()
+
+
+async def test_a_client_that_cancels_closes_the_stream() -> None:
+    endless = Endless(1_000_000)
+    async with client(stream=endless) as made:
+        call = made.stream_stream(CHAT)()
+        await call.read()
+        call.cancel()
+        async with asyncio.timeout(GENEROUS):
+            await endless.closed.wait()
+
+
+async def test_a_client_that_cancels_cancels_what_the_stream_waits_for() -> None:
+    waiting, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        async for _ in messages:
+            waiting.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+        yield Message()
+
+    async with client(stream=stream) as made:
+        call = made.stream_stream(CHAT)()
+        await call.write(b"")
+        async with asyncio.timeout(GENEROUS):
+            await waiting.wait()
+            call.cancel()
+            await cancelled.wait()
+
+
+async def test_a_message_over_the_limit_ends_the_stream() -> None:
+    async with client() as made:
+        call = made.stream_stream(CHAT)()
+        await call.write(b"a")
+        assert await call.read() == b"1a"
+        assert await call.read() == b"2a"
+        with suppress(grpc.aio.AioRpcError):
+            await call.write(bytes(SMALL.message + 1))
+        error = await failed(call.read())
+    assert code(error) is Status.RESOURCE_EXHAUSTED
+
+
+async def test_an_idle_stream_does_not_hold_up_draining() -> None:
+    async with listening() as listener, channel(listener.address) as made:
+        call = made.stream_stream(CHAT)()
+        await call.write(b"a")
+        assert await call.read() == b"1a"
+        assert await call.read() == b"2a"
+        async with asyncio.timeout(GENEROUS):
+            await listener.drain(1000)
+        error = await failed(call.read())
+    assert (code(error), error.details()) == (Status.UNAVAILABLE, "the gateway is stopping")
+
+
+async def test_a_request_in_flight_is_answered_before_its_stream_is_ended() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        async for message in messages:
+            asked.set()
+            await go.wait()
+            yield message
+
+    async with listening(stream=stream) as listener, channel(listener.address) as made:
+        call = made.stream_stream(CHAT)()
+        await call.write(b"a")
+        await asked.wait()
+        draining = asyncio.ensure_future(listener.drain(1000))
+        await asyncio.sleep(0)  # it runs up to its first wait
+        assert not draining.done()
+        go.set()
+        assert await call.read() == b"a"
+        error = await failed(call.read())
+        assert code(error) is Status.UNAVAILABLE
+        async with asyncio.timeout(GENEROUS):
+            await draining

@@ -1,0 +1,173 @@
+"""Protocols that are nothing but methods, raw clients and raw servers."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+import uvloop
+
+from gateway.core.address import Address
+from gateway.core.errors import GatewayError, Status
+from gateway.core.protocol import Limits, ListenerSettings, Protocol
+from gateway.core.transport import Exchange, Exchanges, ExchangeStream
+from gateway.core.types import Headers, Message, Request
+from gateway.transports.grpc import Connector, Listener
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+SMALL = Limits(message=100_000, headers=10_000)
+GENEROUS = 20.0
+"""Seconds that no test needs: the bound of every wait."""
+
+UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+ECHO = "/toy.Toy/Echo"
+CHAT = "/toy.Toy/Chat"
+
+
+def unused(*_: Any) -> Any:
+    raise AssertionError("the transport calls no other codec function")
+
+
+def toy(name: str, *methods: str, streams: frozenset[str] = frozenset()) -> Protocol:
+    def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
+        return failure(error.status, f"{name}: {error.message}")
+
+    return Protocol(name, "grpc", methods, unused, unused, encode_error, unused, unused, streams=streams)
+
+
+TOY = toy("toy", ECHO, CHAT, streams=frozenset({CHAT}))
+OTHER = toy("other", "/other.Other/Echo", "/other.Other/More")
+
+
+def failure(status: int, text: str, *headers: tuple[bytes, bytes]) -> Message:
+    return Message(status=status, headers=Headers(headers), parts=(text.encode(),))
+
+
+def echo(message: Message, protocol: Protocol) -> Message:
+    return Message(parts=message.parts)
+
+
+async def echo_twice(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+    """Two replies to each message."""
+    async for message in messages:
+        yield Message(parts=(b"1", *message.parts))
+        yield Message(parts=(b"2", *message.parts))
+
+
+def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
+    return protocol.encode_error(error, None, message)
+
+
+@asynccontextmanager
+async def listening(
+    exchange: Exchange = echo, stream: ExchangeStream = echo_twice, *, limits: Limits = SMALL
+) -> AsyncIterator[Listener]:
+    """A listener on a free port of the loopback."""
+    listener = Listener(ListenerSettings(limits=limits), [(TOY, ""), (OTHER, "")], Exchanges(exchange, stream, refuse))
+    await listener.start(Address("127.0.0.1"))
+    try:
+        yield listener
+    finally:
+        await listener.drain(0)
+
+
+@asynccontextmanager
+async def channel(address: str) -> AsyncIterator[Any]:
+    """A raw client, without limits of its own and with a connection of its own."""
+    options = [*UNLIMITED, ("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 100)]
+    async with grpc.aio.insecure_channel(address, options=options) as made:
+        yield made
+
+
+@asynccontextmanager
+async def client(
+    exchange: Exchange = echo, stream: ExchangeStream = echo_twice, *, limits: Limits = SMALL
+) -> AsyncIterator[Any]:
+    """A raw client of a listener."""
+    async with listening(exchange, stream, limits=limits) as listener, channel(listener.address) as made:
+        yield made
+
+
+async def failed(call: Awaitable[object]) -> Any:
+    """The error of a call that must fail."""
+    try:
+        async with asyncio.timeout(GENEROUS):
+            await call
+    except grpc.aio.AioRpcError as error:
+        return error
+    raise AssertionError("the call succeeded")
+
+
+class Held:
+    """An exchange that waits until it may `go`, and notes whether it was cancelled."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[Message] = asyncio.Queue()
+        self.go = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def __call__(self, message: Message, protocol: Protocol) -> Message:
+        self.asked.put_nowait(message)
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return Message(parts=message.parts)
+
+
+Serve = Callable[[bytes, Any], Awaitable[bytes]]
+
+
+class Server:
+    """A raw server: `unary` serves ECHO, `stream` serves CHAT."""
+
+    def __init__(self, unary: Any = None, stream: Any = None, port: int = 0, compression: Any = None) -> None:
+        self._handlers = {
+            ECHO: unary and grpc.unary_unary_rpc_method_handler(unary),
+            CHAT: stream and grpc.stream_stream_rpc_method_handler(stream),
+        }
+        options = [*UNLIMITED, ("grpc.so_reuseport", 0)]
+        self._server = grpc.aio.server(handlers=(self,), options=options, compression=compression)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{port}")
+
+    def service(self, details: Any) -> Any:
+        return self._handlers.get(details.method)
+
+    async def __aenter__(self) -> "Server":
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(None)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+@asynccontextmanager
+async def connected(address: str, limits: Limits = SMALL) -> AsyncIterator[Connector]:
+    connector = Connector(address, connection_per_call=False, limits=limits)
+    try:
+        yield connector
+    finally:
+        await connector.close()
+
+
+@asynccontextmanager
+async def connector_to(unary: Any = None, stream: Any = None, limits: Limits = SMALL) -> AsyncIterator[Connector]:
+    """A connector to a raw server."""
+    async with Server(unary, stream) as server, connected(server.address, limits) as connector:
+        yield connector
+
+
+def ask(body: bytes = b"", *headers: tuple[bytes, bytes], path: str = ECHO, deadline: float | None = None) -> Message:
+    return Message(path=path, parts=(body,), headers=Headers(headers), deadline=deadline)
+
+
+def code(error: Any) -> Status:
+    return Status(error.code().value[0])
