@@ -38,6 +38,9 @@ POINTS = _protocol(
 )  # fmt: skip
 """Vectors of numbers without names and datatypes, one point per call, as UM-Bridge has them."""
 
+COUNTERS = _protocol("counters", Traits(datatypes=frozenset({FP64, INT64}), derivatives=True, platform="counters"))
+"""Named tensors of few datatypes, with derivatives as operations."""
+
 
 class Backend:
     """A Handler that keeps what it was asked: metadata from a table, everything else by `compute`."""
