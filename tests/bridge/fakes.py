@@ -33,7 +33,7 @@ POINTS = _protocol(
     "points",
     Traits(
         datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, positional=True, points=True, derivatives=True,
-        platform="points",
+        operations_part="ModelInfo", platform="points",
     ),
 )  # fmt: skip
 """Vectors of numbers without names and datatypes, one point per call, as UM-Bridge has them."""

@@ -275,3 +275,9 @@ async def test_the_signature_is_asked_again_after_the_backend_refused_an_input()
         with pytest.raises(GatewayError):
             await made(infer(named("x", [1.0]), id=number))
         assert len(backend.questions) == questions
+
+
+async def test_a_client_of_named_tensors_that_knows_derivatives_is_told_of_companions() -> None:
+    backend = Backend({"m": MODEL, "m.gradient": MODEL})
+    assert (await describe(bridge(COUNTERS, TENSORS, backend))).operations == {Operation.INFER, GRADIENT}
+    assert (await describe(bridge(TENSORS, TENSORS, backend))).operations == {Operation.INFER}
