@@ -1,6 +1,6 @@
 """Whether a tensor came through, by what a protocol's Traits say of it."""
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import GATEWAY_DATATYPE, Datatype
 from gateway.core.protocol import Traits
 from gateway.core.types import Tensor
 
@@ -24,7 +24,7 @@ def check(found: Tensor, sent: Tensor, traits: Traits, *, named: bool = True) ->
         assert found.datatype in UNTYPED
         assert numbers(found) == numbers(sent)
     elif found.datatype is not sent.datatype:
-        assert found.parameters["gateway_datatype"] == sent.datatype
+        assert found.parameters[GATEWAY_DATATYPE] == sent.datatype
         assert numbers(found) == numbers(sent)
     else:
         assert found.datatype is sent.datatype

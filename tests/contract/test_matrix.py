@@ -232,6 +232,8 @@ async def test_a_model_that_is_not_there_is_not_ready(matrix: Matrix, front: Dia
     request = told(front, Operation.MODEL_READY, NOBODY)
     if request is None or not (front.traits.named_models and back.traits.named_models):
         pytest.skip("the client does not ask, or models have no names")
+    if front.asked(request).operation is Operation.MODELS:
+        pytest.skip("the client looks into the list of models, which has what routes name")
     assert await matrix.ask(front, back, request) is False
 
 

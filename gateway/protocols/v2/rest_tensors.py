@@ -13,7 +13,7 @@ from orjson import Fragment
 
 from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
-from gateway.core.datatypes import Datatype, Kind
+from gateway.core.datatypes import GATEWAY_DATATYPE, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, Form
 from gateway.core.types import Buffer, Parameters, Shape, Tensor, Translate
@@ -145,7 +145,7 @@ def widened(tensor: Tensor, lacks: frozenset[Datatype]) -> Tensor:
     if tensor.datatype not in lacks:
         return tensor
     wide = make_tensor(tensor.name, tensor.array, WITHOUT_JSON[tensor.datatype])
-    return replace(wide, parameters={**tensor.parameters, "gateway_datatype": tensor.datatype.value})
+    return replace(wide, parameters={**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value})
 
 
 def json_entry(tensor: Tensor, role: str, translate: Translate, without_json: frozenset[Datatype]) -> Entry:

@@ -18,7 +18,7 @@ from orjson import Fragment
 
 from gateway.core import json
 from gateway.core.casting import cast
-from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, invalid_input, refusal, unsupported
 from gateway.core.operations import DERIVATIVES, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import Limits, ListenerSettings, Protocol, Target, Traits
@@ -208,7 +208,7 @@ def _text(found: object, key: str) -> str:
 
 
 def _beads(tensor: Tensor, translate: Translate) -> Document:
-    _refuse({key: each for key, each in tensor.parameters.items() if key != "gateway_datatype"})
+    _refuse({key: each for key, each in tensor.parameters.items() if key != GATEWAY_DATATYPE})
     if tensor.datatype not in TRAITS.datatypes:
         raise invalid_input(f"tensor {tensor.name!r} is {tensor.datatype}, which abacus cannot carry")
     what = f"tensor {tensor.name!r}"
