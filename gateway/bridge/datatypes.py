@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from gateway.core.casting import cast as cast_untyped
-from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind
+from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
@@ -50,7 +50,7 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
     wanted = min(fitting, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None)
     if wanted is None:
         raise DecodeError(f"{what} is {tensor.datatype}, which {protocol} cannot carry")
-    parameters = {**tensor.parameters, "gateway_datatype": tensor.datatype.value}
+    parameters = {**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value}
     raw = _raw(tensor.array.astype(wanted.dtype), wanted)
     return replace(tensor, datatype=wanted, data=raw, parameters=parameters, untyped=False)
 

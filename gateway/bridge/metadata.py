@@ -13,9 +13,6 @@ from gateway.core.protocol import Traits
 from gateway.core.types import Request, Signature, TensorSpec
 from gateway.core.values import replace
 
-OPERATIONS_PART = "ModelInfo"
-"""The Request's `part` that asks a one-point model for its operations; any other asks for sizes."""
-
 
 class Metadata:
     """Answers about one route's models, in the client's names. `opaque`: tensors pass as they are, so what the backend
@@ -41,13 +38,20 @@ class Metadata:
     async def signature(self, request: Request) -> Signature:
         """What the model takes, gives and can do."""
         key = self._addressing.key(request)
+        apart = self._client.operations_part
+        if apart and request.part == apart:
+            return Signature(operations=await self._declared.operations(key), name=request.model)
+        signature = await self._tensors(request, key)
+        if apart or not self._client.derivatives:
+            return signature
+        return replace(signature, operations=await self._declared.operations(key))
+
+    async def _tensors(self, request: Request, key: Key) -> Signature:
+        if self._client.points:
+            return self._as_seen(self._described(request.model, await self._declared.model(key), self._settings))
         if self._opaque:
             return replace(await self._upstream.metadata(self._addressing.asked(request, key)), name=request.model)
-        if not self._client.points:
-            return self._described(request.model, await self._told(request, key), self._settings)
-        if request.part == OPERATIONS_PART:
-            return Signature(operations=await self._declared.operations(key), name=request.model)
-        return self._as_seen(self._described(request.model, await self._declared.model(key), self._settings))
+        return self._described(request.model, await self._told(request, key), self._settings)
 
     async def _told(self, request: Request, key: Key) -> Signature:
         """What is known. Metadata that cannot be trusted is for those whose own cannot: its clients do without."""

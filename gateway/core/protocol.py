@@ -84,6 +84,8 @@ class Traits:
     """A backend's metadata is what it really takes and gives."""
     metadata_parts: tuple[str, ...] = ("",)
     """What a backend must be asked, one question each, for a whole Signature."""
+    operations_part: str = ""
+    """The one of them that asks for a model's operations and for nothing else; empty: they come with the tensors."""
     platform: str = ""
     """`platform` in the metadata of its models where the server tells none."""
     nan: str = "error"

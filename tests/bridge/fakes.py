@@ -33,10 +33,13 @@ POINTS = _protocol(
     "points",
     Traits(
         datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, positional=True, points=True, derivatives=True,
-        platform="points",
+        operations_part="ModelInfo", platform="points",
     ),
 )  # fmt: skip
 """Vectors of numbers without names and datatypes, one point per call, as UM-Bridge has them."""
+
+COUNTERS = _protocol("counters", Traits(datatypes=frozenset({FP64, INT64}), derivatives=True, platform="counters"))
+"""Named tensors of few datatypes, with derivatives as operations."""
 
 
 class Backend:

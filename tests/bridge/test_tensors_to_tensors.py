@@ -12,6 +12,7 @@ from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor, Translate
 from gateway.core.values import replace
 from tests.bridge.fakes import (
+    COUNTERS,
     FP32,
     INT32,
     INT64,
@@ -52,6 +53,22 @@ async def test_where_the_route_says_nothing_the_very_same_tensors_go_both_ways_i
         assert getattr(asked, field.name) is getattr(request, field.name) or field.name == "translate"
     assert all(got is sent for got, sent in zip(response.outputs, reply.outputs, strict=True))
     assert (response.model, response.version, response.id) == ("m", "2", "id")
+
+
+async def test_a_wire_with_fewer_datatypes_gets_wider_ones_although_the_route_says_nothing() -> None:
+    anything = signature(gives=())
+    backend = Backend({"m": anything}, lambda request: Response(request.inputs))
+    response = await call(bridge(TENSORS, COUNTERS, backend), infer(named("x", [1.5], FP32), named("n", [7], INT32)))
+    assert shown(backend.calls[0].inputs) == [("x", "FP64", [1.5]), ("n", "INT64", [7])]
+    assert shown(response.outputs) == [("x", "FP64", [1.5]), ("n", "INT64", [7])]
+    with pytest.raises(DecodeError, match="'x' is BYTES, which counters cannot carry"):
+        await call(bridge(TENSORS, COUNTERS, backend), infer(named("x", [b"a"], Datatype.BYTES)))
+
+
+async def test_a_client_with_fewer_datatypes_gets_wider_ones_although_the_route_says_nothing() -> None:
+    backend = Backend({"m": signature(gives=())}, lambda _: Response((named("y", [1.5], FP32),)))
+    response = await call(bridge(COUNTERS, TENSORS, backend), infer(named("x", [1], INT64)))
+    assert shown(response.outputs) == [("y", "FP64", [1.5])]
 
 
 async def test_a_route_with_a_signature_changes_nothing_but_what_it_must() -> None:
@@ -281,3 +298,9 @@ async def test_long_names_are_not_compared_with_those_that_there_are() -> None:
     settings = RouteSettings(cast="round")
     with pytest.raises(DecodeError, match=r"unknown input 'x+y'; the model takes 'x+' FP64"):
         await bridge(TENSORS, TENSORS, backend, settings)(infer(named(f"{name}y", [[1.0]])))
+
+
+async def test_a_client_of_named_tensors_that_knows_derivatives_is_told_of_companions() -> None:
+    backend = Backend({"m": MODEL, "m.gradient": MODEL})
+    assert (await describe(bridge(COUNTERS, TENSORS, backend))).operations == {Operation.INFER, GRADIENT}
+    assert (await describe(bridge(TENSORS, TENSORS, backend))).operations == {Operation.INFER}

@@ -1,5 +1,6 @@
 """`config`: a string for the model, opaque here, and elsewhere the parameter of that name."""
 
+from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Request
@@ -23,7 +24,7 @@ def write_config(request: Request, target: Target) -> bytes:
     """
     for owner, parameters, allowed in (
         ("", request.parameters, (CONFIG,)),
-        *((f" of input {tensor.name!r}", tensor.parameters, ("gateway_datatype",)) for tensor in request.inputs),
+        *((f" of input {tensor.name!r}", tensor.parameters, (GATEWAY_DATATYPE,)) for tensor in request.inputs),
         *((f" of output {output.name!r}", output.parameters, ()) for output in request.outputs),
     ):
         for name in parameters:

@@ -1,6 +1,6 @@
 """Datatypes that a form or a server lacks, as one that holds all their values."""
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import GATEWAY_DATATYPE, Datatype
 from gateway.core.types import Tensor
 from gateway.core.types import tensor as make_tensor
 from gateway.core.values import replace
@@ -15,4 +15,4 @@ def widened(tensor: Tensor, lacks: frozenset[Datatype]) -> Tensor:
     if tensor.datatype not in lacks:
         return tensor
     wide = make_tensor(tensor.name, tensor.array, HALVES[tensor.datatype])
-    return replace(wide, parameters={**tensor.parameters, "gateway_datatype": tensor.datatype.value})
+    return replace(wide, parameters={**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value})
