@@ -1,6 +1,6 @@
 """From a Config to the values that answer requests: backends, bridges, routes. Nothing here opens a socket."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import Renames, RouteSettings
@@ -27,6 +27,8 @@ ROWS_AT_ONCE = 16
 IN_PROCESS = Traits(derivatives=True)
 """The reference models: named, typed and batched tensors, and derivatives as operations."""
 
+Locate = Callable[[str, Protocol], Hashable]
+"""Where an endpoint's text points: two that are written differently may be one place."""
 Connect = Callable[[str, Protocol, Limits], Connector]
 Ready = Callable[[], bool]
 
@@ -39,6 +41,7 @@ class Assembly:
         config: Config,
         protocols: Mapping[str, Protocol],
         policies: Mapping[str, Policy],
+        locate: Locate,
         connect: Connect,
         clock: Callable[[], float],
         info: ServerInfo,
@@ -46,9 +49,10 @@ class Assembly:
     ) -> None:
         self._protocols = protocols
         self._policies = policies
+        self._locate = locate
         self._connect = connect
         self._clock = clock
-        self.endpoints: dict[tuple[str, str], Endpoint] = {}
+        self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self._upstreams = {name: self._upstream(name, each) for name, each in config.backends.items()}
         served = {listener.name: listener.protocols for listener in config.listeners}
@@ -65,8 +69,8 @@ class Assembly:
         return Backend(target, protocol, endpoints, limit)
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
-        """One Endpoint for each (protocol, address), shared by the backends that name it."""
-        key = protocol.name, address
+        """One Endpoint for each (protocol, place), shared by the backends that name it."""
+        key = protocol.name, self._locate(address, protocol)
         if key not in self.endpoints:
             self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits))
         return self.endpoints[key]
@@ -75,6 +79,7 @@ class Assembly:
         backend = self.backends[name]
         protocol = backend.protocol
         _, traits = by_batch(protocol, config.batch)
+        traits = replace(traits, trusted_metadata=traits.trusted_metadata or config.trust_metadata)
         handler = wrapped(backend, config.policies, self._policies)
         responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.streams else None
         signatures = Signatures(handler, traits, self._clock)
@@ -121,18 +126,25 @@ class Assembly:
 
 
 def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[[], float], info: ServerInfo) -> Router:
-    """The Router of a reference server: one route for each model, over one protocol."""
+    """The Router of a reference server: one route for each model, over one protocol, and one for models that it does
+    not have, whose refusal names those that it has."""
     handler = reference_handler(models, points=client.traits.points)
     upstream = Upstream(
         "reference", "python", IN_PROCESS, handler, Signatures(handler, IN_PROCESS, clock), ROWS_AT_ONCE
     )
     bridge = Bridge(RouteSettings(), client, upstream)
     routes = [route(Conditions(model=model.name), {client.name: bridge}, _unpoliced) for model in models]
+    routes.append(any_model(bridge, client))
 
     async def listed(request: Request) -> Answer:
         return await handler(request)
 
     return Router(routes, server_destinations(listed, info, lambda: True))
+
+
+def any_model(bridge: Bridge, client: Protocol) -> Route:
+    """A Route that takes every model's requests, and companions as their operations."""
+    return route(Conditions(), {client.name: bridge}, _unpoliced)
 
 
 def _unpoliced(handler: Handler, stream: StreamHandler) -> Destination:

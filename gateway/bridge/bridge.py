@@ -15,7 +15,7 @@ from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
 from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature, Tensor
 from gateway.core.values import replace
@@ -26,7 +26,7 @@ __all__ = ["Bridge", "Upstream"]
 class Bridge:
     """Fits one route's requests, from clients of one protocol, to its backend, and the answers back.
 
-    Where both sides name and type their tensors and the route says nothing about them, they pass as they are and
+    Where both sides name and type their tensors alike and the route says nothing about them, they pass as they are and
     nothing is asked of the backend beforehand.
     """
 
@@ -36,9 +36,7 @@ class Bridge:
         self._of_derivatives = replace(settings, select=())
         self._client = client
         self._upstream = upstream
-        self._opaque = settings.opaque and not any(
-            traits.untyped or traits.positional or traits.points for traits in (client.traits, upstream.traits)
-        )
+        self._opaque = settings.opaque and _are_alike(client.traits, upstream.traits)
         self._addressing = Addressing(settings, upstream)
         self._declared = Declared(settings, upstream, self._addressing)
         self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._opaque)
@@ -149,9 +147,10 @@ class Bridge:
     def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
         """What to ask the backend."""
         upstream = self._upstream
-        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, upstream.traits.rows)
+        traits, limit = upstream.traits, upstream.limits.message
+        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
         wanted = names.requested(request.outputs, signature, settings)
-        if upstream.traits.positional:
+        if not traits.selects:
             # It gives all its outputs, whatever is asked for; where nobody declares their names, these are.
             none = none_asked(request.outputs, upstream.protocol)
             wanted = none if signature.outputs else wanted
@@ -196,6 +195,13 @@ class Bridge:
             upstream.infer,
             flat=upstream.traits.points,
         )
+
+
+def _are_alike(client: Traits, upstream: Traits) -> bool:
+    """Whether the tensors of one are tensors of the other."""
+    return client.datatypes == upstream.datatypes and not any(
+        traits.untyped or traits.positional or traits.points for traits in (client, upstream)
+    )
 
 
 def _reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from gateway.core.casting import cast as cast_untyped
-from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind
+from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
@@ -50,9 +50,24 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
     wanted = min(fitting, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None)
     if wanted is None:
         raise DecodeError(f"{what} is {tensor.datatype}, which {protocol} cannot carry")
-    parameters = {**tensor.parameters, "gateway_datatype": tensor.datatype.value}
+    parameters = {**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value}
     raw = _raw(tensor.array.astype(wanted.dtype), wanted)
     return replace(tensor, datatype=wanted, data=raw, parameters=parameters, untyped=False)
+
+
+def restored(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:
+    """`tensor` of a client whose wire lacks `wanted`: UINT8 as the BOOL that `carry` would have made it of.
+
+    Raises:
+        DecodeError: an element that is neither 0 nor 1.
+    """
+    if wanted is not Datatype.BOOL or tensor.datatype is not Datatype.UINT8:
+        return tensor
+    beyond = tensor.array.reshape(-1) > 1
+    if beyond.any():
+        at = int(np.argmax(beyond))
+        raise DecodeError(f"{what}: element {at} is {tensor.data[at]}, expected 0 or 1 for BOOL")
+    return replace(tensor, datatype=wanted)
 
 
 def _raw(array: Array, datatype: Datatype) -> Buffer:

@@ -5,10 +5,13 @@ A signature `[-1, N]` means a batch of rows; `[-1]` is one free dimension and no
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Shape, Tensor, TensorSpec
 from gateway.core.values import replace
 
@@ -125,6 +128,20 @@ def stack(rows: Sequence[Tensor]) -> Tensor:
             raise DecodeError(f"{text} and {list(first.shape)} in row 0")
     data = first.data if len(rows) == 1 else b"".join(row.data for row in rows)
     return replace(first, shape=(len(rows), *first.shape), data=data)
+
+
+def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any, Any]":
+    """The array of `tensor`, its first dimension (of 1) `rows` times. A client says how many rows there are without
+    sending one byte of them: `[4294967296, 0]`.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED, that is more than `limit` bytes.
+    """
+    size = len(tensor.data) * rows
+    if size > limit:
+        text = f"{what} for each of {rows} rows takes {size} bytes; limits.message of the backend is {limit}"
+        raise refusal(Reason.TOO_LARGE, text)
+    return np.repeat(tensor.array, rows, axis=0)
 
 
 def concatenate(pieces: Sequence[Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ from gateway.config.fields import VALUE
 from gateway.config.parts import Parts
 from gateway.config.problems import Finding, suggestion
 from gateway.core.address import Address
-from gateway.core.patterns import PathTable
+from gateway.core.patterns import PathTable, rows
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -124,6 +124,18 @@ def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield from _endpoint(("backends", key, "endpoints", i), transport, endpoint, catalog)
 
 
+def _trust(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for key, backend in parts.backends.items():
+        protocol = catalog.protocols.get(backend.protocol)
+        if not backend.trust_metadata or protocol is None:
+            continue
+        location = ("backends", key, "trust_metadata")
+        if not protocol.traits.metadata_parts:
+            yield Finding(location, f"there is no metadata over {protocol.name}", at_key=True)
+        elif protocol.traits.trusted_metadata:
+            yield Finding(location, f"the metadata of {protocol.name} is trusted anyway", at_key=True)
+
+
 def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalog) -> Iterator[Finding]:
     try:
         catalog.parse_endpoint(transport, endpoint)
@@ -169,10 +181,16 @@ def _path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
         if {protocol.transport for protocol in spoken} == {"http"}:
-            table = PathTable((protocol, listener.prefix.get(protocol.name, "")) for protocol in spoken)
-            for tie in table.ties:
+            own = [(protocol, listener.prefix.get(protocol.name, "")) for protocol in spoken]
+            for tie in PathTable(rows(own, listener.model, _routed_paths(parts, listener.name))).ties:
                 text = f"{tie.first} and {tie.second} both serve {tie.pattern}; give one of them a prefix"
                 yield Finding(("listeners", at, "protocols"), text)
+
+
+def _routed_paths(parts: Parts, listener: str) -> Iterator[tuple[str, str]]:
+    for match in (route.match for route in parts.routes.values()):
+        if match.path and match.listener in (None, listener):
+            yield match.protocol or "", match.path
 
 
 _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
@@ -188,6 +206,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _endpoints,
     _flavors,
     _batches,
+    _trust,
     _route_names,
     _path_ties,
 )

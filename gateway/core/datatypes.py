@@ -50,6 +50,10 @@ class Datatype(StrEnum):
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 
+GATEWAY_DATATYPE = "gateway_datatype"
+"""The parameter of a tensor that was widened for a wire without its datatype: the datatype it had. A wire that has no
+parameters leaves it out."""
+
 NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
 
 # (exponent bits, significand bits with the implicit one) of IEEE 754's and Google's formats

@@ -104,8 +104,9 @@ def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
 def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
     if array.ndim == 0 or array.size == 0:
         return orjson.dumps(array.tolist())
-    if not (array.flags.c_contiguous and array.dtype.isnative):
-        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    # orjson takes the array for aligned, which views on a message often are not
+    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+        array = np.require(array, array.dtype.newbyteorder("="), ["C", "A"])
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

@@ -76,14 +76,16 @@ class Traits:
     untyped: bool = False
     """Numbers travel without a datatype."""
     positional: bool = False
-    """Tensors travel without names."""
+    """Tensors travel without names, or may."""
+    selects: bool = True
+    """A request can say which of the outputs it wants."""
     rows: Rows = Rows.FREE
     points: bool = False
     """One call is one point: every tensor a vector. Its `rows` are ONE."""
     derivatives: bool = False
     """Gradient and its like are operations of their own; elsewhere they are companion models."""
     named_models: bool = True
-    """A call needs a model name."""
+    """A backend needs a model's name, and every client gives one."""
     streams: bool = False
     """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None
@@ -93,7 +95,9 @@ class Traits:
     trusted_metadata: bool = True
     """A backend's metadata is what it really takes and gives."""
     metadata_parts: tuple[str, ...] = ("",)
-    """What a backend must be asked, one question each, for a whole Signature."""
+    """What a backend must be asked, one question each, for a whole Signature; none: it tells nothing."""
+    operations_part: str = ""
+    """The one of them that asks for a model's operations and for nothing else; empty: they come with the tensors."""
     platform: str = ""
     """`platform` in the metadata of its models where the server tells none."""
     nan: str = "error"
@@ -155,6 +159,9 @@ class Protocol:
     batches: Mapping[str, Traits] = field(default_factory=dict)
     """What a backend's `batch` may be, the default first, and the Traits that the protocol has by each; empty where a
     batch travels in one way only."""
+    any_path: tuple[str, ...] = ()
+    """HTTP: the methods that it also serves at paths that are not its own: those that routes match, and `/` where the
+    listener has a `model`."""
     example: str = ""
     """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
     streams: frozenset[str] = frozenset()

@@ -32,11 +32,14 @@ TENSORS = _protocol("tensors", Traits(versions=str.isdigit, platform="toy"))
 POINTS = _protocol(
     "points",
     Traits(
-        datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, positional=True, rows=Rows.ONE, points=True,
-        derivatives=True, platform="points",
+        datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, positional=True, selects=False, rows=Rows.ONE, points=True,
+        derivatives=True, operations_part="ModelInfo", platform="points",
     ),
 )  # fmt: skip
 """Vectors of numbers without names and datatypes, one point per call, as UM-Bridge has them."""
+
+COUNTERS = _protocol("counters", Traits(datatypes=frozenset({FP64, INT64}), derivatives=True, platform="counters"))
+"""Named tensors of few datatypes, with derivatives as operations."""
 
 
 class Backend:

@@ -28,7 +28,13 @@ from tests.bridge.fakes import (
     spec,
 )  # fmt: skip
 
-LOOSE: dict[str, Any] = {"untyped": True, "positional": True, "named_models": False, "trusted_metadata": False}
+LOOSE: dict[str, Any] = {
+    "untyped": True,
+    "positional": True,
+    "selects": False,
+    "named_models": False,
+    "trusted_metadata": False,
+}
 EXAMPLES = replace(TENSORS, name="examples", traits=Traits(rows=Rows.FIRST, **LOOSE))
 SINGLE = replace(TENSORS, name="single", traits=Traits(rows=Rows.ONE, **LOOSE))
 WHOLE = replace(TENSORS, name="whole", traits=Traits(rows=Rows.FREE, **LOOSE))

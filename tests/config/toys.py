@@ -23,8 +23,17 @@ PROTOCOLS = (
     toy("umbridge", patterns=("POST /Evaluate", "GET /Info")),
     toy("points", patterns=("POST /Evaluate",)),
     toy("nameless", patterns=("POST /nameless",), traits=Traits(named_models=False)),
-    replace(toy("packets", "tcp", traits=Traits(named_models=False)), batches={"split": Traits(), "whole": Traits()}),
+    replace(
+        toy("packets", "tcp", traits=Traits(named_models=False, metadata_parts=())),
+        batches={"split": Traits(), "whole": Traits()},
+    ),
     toy("frames", "tcp"),
+    replace(
+        toy(
+            "anywhere", patterns=("POST /anywhere/{model}",), traits=Traits(named_models=False, trusted_metadata=False)
+        ),
+        any_path=("POST",),
+    ),
 )
 
 

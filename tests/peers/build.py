@@ -72,6 +72,21 @@ TABLE = (
     Peer("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"), options=("--no-deps",), finish=lay_out_triton),
     Peer("mlserver", ("mlserver==1.7.1",)),
     Peer("kserve", ("kserve==0.21.0",)),
+    # graphpipe pins versions of its dependencies that do not import on Python 3.11; flatbuffers 2 breaks its errors.
+    Peer(
+        "graphpipe",
+        (
+            "graphpipe==1.0.4",
+            "flatbuffers==1.12",
+            "numpy==2.4.6",
+            "requests==2.34.2",
+            "certifi",
+            "charset-normalizer",
+            "idna",
+            "urllib3",
+        ),
+        options=("--no-deps",),
+    ),
     # The bridges that people write by hand, for the benchmarks.
     Peer(
         "adapters",

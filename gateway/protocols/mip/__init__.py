@@ -11,9 +11,11 @@ from gateway.protocols.mip.words import NAME, NAN, Batch
 SPLIT = Traits(
     untyped=True,
     positional=True,
+    selects=False,
     rows=Rows.FIRST,
     named_models=False,
     trusted_metadata=False,
+    metadata_parts=(),
     platform=NAME,
     nan=NAN,
     # The real server accepts one connection, reads one request from it, computes and closes; a call that was given up

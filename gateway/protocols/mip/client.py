@@ -33,7 +33,10 @@ def encode_request(request: Request, target: Target) -> Message:
         raise invalid_input(f"{len(inputs)} inputs, but MIP carries at most {MOST_TENSORS}")
     batch, is_split = _batch(inputs, target), _is_split(target)
     nan = request.translate.nan or NAN
-    found = [columns.split(tensor, batch, tensor.shape[is_split:], nan, f"input {tensor.name!r}") for tensor in inputs]
+    found = [
+        columns.split(tensor, batch, tensor.shape[is_split:], nan, _label(tensor, at))
+        for at, tensor in enumerate(inputs)
+    ]
     return packet(Kind.INFERENCE, Subtype.REQUEST, examples.write(len(inputs), 0, batch, found))
 
 
@@ -58,6 +61,10 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     return Response(tuple(_outputs(payload, request, target)), request.model, request.version, request.id)
 
 
+def _label(tensor: Tensor, at: int) -> str:
+    return f"input {tensor.name!r}" if tensor.name else f"input {at}"
+
+
 def _is_split(target: Target) -> bool:
     return target.batch in ("", Batch.SPLIT)
 
@@ -68,7 +75,7 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
         return 1
     rows = {tensor.shape[0] if tensor.shape else None for tensor in inputs}
     if len(rows) > 1 or None in rows:
-        shapes = ", ".join(f"{tensor.name!r} {list(tensor.shape)}" for tensor in inputs)
+        shapes = ", ".join(f"{_label(tensor, at)} {list(tensor.shape)}" for at, tensor in enumerate(inputs))
         text = f"the first dimension of all inputs counts the examples, but they are {shapes}"
         raise invalid_input(f"{text}; `batch: whole` on backend {target.backend!r} sends them as they are")
     [batch] = rows

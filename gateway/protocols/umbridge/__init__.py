@@ -7,7 +7,7 @@ from gateway.protocols.umbridge.decode_response import decode_response
 from gateway.protocols.umbridge.encode_request import encode_request
 from gateway.protocols.umbridge.encode_response import encode_response
 from gateway.protocols.umbridge.errors import encode_error
-from gateway.protocols.umbridge.words import NAME, NAN, PARTS
+from gateway.protocols.umbridge.words import MODEL_INFO, NAME, NAN, PARTS
 
 PROTOCOLS = (
     Protocol(
@@ -24,10 +24,12 @@ PROTOCOLS = (
             datatypes=NUMBERS | {Datatype.BOOL},
             untyped=True,
             positional=True,
+            selects=False,
             rows=Rows.ONE,
             points=True,
             derivatives=True,
             metadata_parts=PARTS,
+            operations_part=MODEL_INFO,
             platform=NAME,
             nan=NAN,
             # Both servers compute one call at a time by default, and go on with one that its client gave up.

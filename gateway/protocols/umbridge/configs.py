@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.json import Json, read, write
 from gateway.core.protocol import Limits
@@ -40,7 +41,7 @@ def to_json(request: Request, limits: Limits, where: str) -> bytes:
         return b"{}"
     refuse_others(request.parameters, "")
     for tensor in request.inputs:
-        refuse_others(tensor.parameters, f" of input {tensor.name!r}", allowed=())
+        refuse_others(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
     return _checked(request.parameters.get(CONFIG, EMPTY), limits, where)
 
 

@@ -87,8 +87,11 @@ def test_many_small_examples_are_few_parts() -> None:
 @pytest.mark.parametrize(
     ("inputs", "why"),
     [
-        ([named("a", [1, 2]), named("b", [1])], r"they are 'a' \[2\], 'b' \[1\]; `batch: whole` on backend 'lab'"),
-        ([named("a", 1)], r"counts the examples, but they are 'a' \[\]"),
+        (
+            [named("a", [1, 2]), named("b", [1])],
+            r"they are input 'a' \[2\], input 'b' \[1\]; `batch: whole`",
+        ),
+        ([named("a", 1)], r"counts the examples, but they are input 'a' \[\]"),
         ([named("a", np.zeros((0, 2)))], "a batch of 0 rows, but MIP carries 1 to 65535"),
         ([named("a", np.zeros(65536))], "a batch of 65536 rows"),
         ([named("a", [1])] * 256, "256 inputs, but MIP carries at most 255"),

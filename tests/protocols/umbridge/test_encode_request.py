@@ -156,6 +156,12 @@ def test_a_parameter_without_a_place_is_refused_by_name() -> None:
         evaluate(replace(floats(1.0, name="x"), parameters={"unit": "m"}))
 
 
+def test_the_mark_of_a_widened_tensor_is_no_loss() -> None:
+    """Another gateway writes it where it speaks V2 REST as JSON."""
+    marked = replace(floats(1.5, name="x"), parameters={"gateway_datatype": "FP16"})
+    assert evaluate(marked) == b'{"name":"m","input":[[1.5]],"config":{}}'
+
+
 @pytest.mark.parametrize("wrong", [floats(0.0, name="in_wrt"), integers(0, 1, name="in_wrt")])
 def test_an_index_is_one_integer(wrong: Tensor) -> None:
     with pytest.raises(GatewayError, match=r"in_wrt is .* expected one integer"):

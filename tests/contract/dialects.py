@@ -1,0 +1,74 @@
+"""What is tested: every protocol, in each way in which it is spoken to servers that speak it as ours do."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.app import INFO
+from gateway.core.datatypes import Datatype
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, Target, Traits
+from gateway.core.types import Answer, Request, ServerInfo
+from gateway.core.values import value
+from tests.contract.installed import PROTOCOLS
+from tests.contract.wire import LISTENER, LITERAL, arrived, returned
+
+
+@value
+class Dialect:
+    """A protocol, as it is spoken to one flavor of its servers. `name` is what test ids call it."""
+
+    name: str
+    protocol: Protocol
+    flavor: str = ""
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the protocol."""
+        return self.protocol.traits
+
+    @property
+    def target(self) -> Target:
+        """A server of this flavor."""
+        return Target("contract", "127.0.0.1:1", self.flavor)
+
+    def asked(self, request: Request) -> Request:
+        """What the server understands of `request`."""
+        message = self.protocol.encode_request(request, self.target)
+        return self.protocol.decode_request(arrived(message, self.protocol), LISTENER)
+
+    def answered(self, answer: Answer, question: Request, request: Request) -> Answer:
+        """What the client understands of `answer`, which the server gives to `question`, its reading of `request`."""
+        reply = self.protocol.encode_response(answer, question, LITERAL)
+        return self.protocol.decode_response(returned(reply, self.protocol), request, self.target)
+
+
+def dialects(protocol: Protocol) -> Iterator[Dialect]:
+    """How a server of ours is spoken to, and one that tells nothing of itself."""
+    plain = Dialect(protocol.name, protocol)
+    flavors = protocol.traits.flavors
+    if flavors is None:
+        yield plain
+        return
+    request = Request(Operation.SERVER_METADATA)
+    info = plain.answered(INFO, plain.asked(request), request)
+    assert isinstance(info, ServerInfo)
+    ours, unknown = flavors.detect(info), flavors.detect(None)
+    yield Dialect(protocol.name, protocol, ours)
+    if unknown != ours:
+        yield Dialect(f"{protocol.name}-{unknown}", protocol, unknown)
+
+
+DIALECTS = {dialect.name: dialect for protocol in PROTOCOLS.values() for dialect in dialects(protocol)}
+
+each_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+
+each_datatype = pytest.mark.parametrize(
+    ("dialect", "datatype"),
+    [
+        pytest.param(dialect, datatype, id=f"{name}-{datatype}")
+        for name, dialect in DIALECTS.items()
+        for datatype in Datatype
+        if datatype in dialect.traits.datatypes
+    ],
+)

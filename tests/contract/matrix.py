@@ -1,0 +1,184 @@
+"""One gateway with a listener for every protocol, in front of a model server for every protocol."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from gateway import registry
+from gateway.app import Gateway, serve_reference
+from gateway.cli.options import catalog
+from gateway.config import loading
+from gateway.config.models import Config, ReferenceConfig
+from gateway.core.exchange import ask
+from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
+from gateway.core.transport import Connector
+from gateway.core.types import Answer, Request, TensorSpec
+from gateway.core.values import replace
+from gateway.reference.bundled import BUNDLED
+from gateway.reference.handler import check
+from gateway.reference.model import Model
+from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.installed import PROTOCOLS
+
+MODELS = tuple(BUNDLED[name] for name in ("identity", "double", "add_sub", "upper", "classify", "posterior", "fail"))
+NOBODY = "nobody"
+"""A model that no server has."""
+
+BOUND = 20.0
+"""Seconds that no exchange needs."""
+
+
+def serves(protocol: Protocol, model: Model) -> bool:
+    """Whether there can be a server of `model` over `protocol`."""
+    try:
+        check([model], protocol)
+    except ValueError:
+        return False
+    return True
+
+
+def routed(back: Dialect, model: str) -> str:
+    """The gateway's name of a backend's model."""
+    return f"{back.name}-{model}"
+
+
+class Matrix:
+    """A client of each protocol, connected to the gateway."""
+
+    def __init__(self, clients: dict[str, Connector]) -> None:
+        self._clients = clients
+
+    async def ask(self, front: Dialect, back: Dialect, request: Request) -> Answer:
+        """The answer to a client that speaks `front`, of the backend that speaks `back`. The request names the model
+        as the backend does.
+
+        Raises:
+            GatewayError: what the gateway told the client, as its protocol tells it.
+        """
+        named = replace(request, model=routed(back, request.model) if request.model else "")
+        client = self._clients[_listener(front.protocol, back, request.model)]
+        async with asyncio.timeout(BOUND):
+            return await ask(named, front.protocol, client, Target("gateway", flavor=front.flavor))
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Matrix]:
+    """Every server, the gateway and every client; all on loopback."""
+    async with AsyncExitStack() as stack:
+        addresses = {name: await stack.enter_async_context(_reference(*each)) for name, each in _servers().items()}
+        config = loading.loads(json.dumps(_config(addresses)), "matrix.yaml", catalog())
+        gateway = await stack.enter_async_context(_started(config))
+        clients = {}
+        for each in config.listeners:
+            protocol = PROTOCOLS[each.protocols[0]]
+            address = gateway.listeners[each.name].address
+            clients[each.name] = await stack.enter_async_context(connected(protocol, address))
+        yield Matrix(clients)
+
+
+@asynccontextmanager
+async def _reference(protocol: Protocol, models: list[str]) -> AsyncIterator[str]:
+    config = ReferenceConfig.model_validate({"protocol": protocol.name, "bind": "127.0.0.1:0", "models": models})
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    try:
+        yield listener.address
+    finally:
+        await listener.drain(0)
+
+
+@asynccontextmanager
+async def _started(config: Config) -> AsyncIterator[Gateway]:
+    gateway = Gateway(config)
+    await gateway.start()
+    try:
+        yield gateway
+    finally:
+        await gateway.stop(0)
+
+
+@asynccontextmanager
+async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector]:
+    """A client's Connector."""
+    transport = registry.transport(protocol.transport)
+    per_call = protocol.traits.connection_per_call
+    connector: Connector = transport.Connector(address, connection_per_call=per_call, limits=DEFAULT_LIMITS)
+    try:
+        yield connector
+    finally:
+        await connector.close()
+
+
+# --- Its configuration ---
+
+
+def _servers() -> dict[str, tuple[Protocol, list[str]]]:
+    """A server of all models for each protocol; of one model each where a call names none."""
+    servers = {}
+    for protocol in PROTOCOLS.values():
+        models = [model.name for model in MODELS if serves(protocol, model)]
+        for each in [models] if protocol.traits.named_models else [[model] for model in models]:
+            servers[_server(protocol, each[0])] = protocol, each
+    return servers
+
+
+def _server(protocol: Protocol, model: str) -> str:
+    return protocol.name if protocol.traits.named_models else f"{protocol.name}-{model}"
+
+
+def _config(addresses: dict[str, str]) -> dict[str, Any]:
+    return {
+        "listeners": list(_listeners()),
+        "backends": dict(_backends(addresses)),
+        "routes": list(_routes()),
+    }
+
+
+def _listener(protocol: Protocol, back: Dialect, model: str) -> str:
+    """A client that names no model has a listener for each."""
+    return protocol.name if protocol.traits.named_models else f"{protocol.name}-to-{routed(back, model)}"
+
+
+def _listeners() -> Iterator[dict[str, Any]]:
+    for protocol in PROTOCOLS.values():
+        places = {_listener(protocol, back, model): routed(back, model) for back, model in _pairs()}
+        for name, model in places.items():
+            listener = {"name": name, "bind": "127.0.0.1:0", "protocols": [protocol.name]}
+            yield listener if protocol.traits.named_models else {**listener, "model": model}
+
+
+def _backends(addresses: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for back, model in _pairs():
+        flavor = {"flavor": back.flavor} if back.flavor else {}
+        server = addresses.get(_server(back.protocol, model))
+        if server:
+            yield _backend(back, model), {"protocol": back.protocol.name, "endpoints": [server], **flavor}
+
+
+def _backend(back: Dialect, model: str) -> str:
+    return back.name if back.traits.named_models else routed(back, model)
+
+
+def _routes() -> Iterator[dict[str, Any]]:
+    """The signature stands where nobody else tells it."""
+    for back, name in _pairs():
+        model = BUNDLED.get(name)
+        match = {"match": {"model": routed(back, name)}, "backend": _backend(back, name), "rewrite": {"model": name}}
+        if model is None or not model.signature.inputs or back.traits.trusted_metadata:
+            yield match
+        else:
+            signature = {"inputs": model.signature.inputs, "outputs": model.signature.outputs}
+            yield {**match, "signature": {side: [*map(_spec, specs)] for side, specs in signature.items()}}
+
+
+def _spec(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
+
+
+def _pairs() -> Iterator[tuple[Dialect, str]]:
+    """Each model of each backend, and one that it does not have."""
+    for back in DIALECTS.values():
+        yield from ((back, model.name) for model in MODELS if serves(back.protocol, model))
+        if back.traits.named_models:
+            yield back, NOBODY

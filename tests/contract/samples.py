@@ -1,0 +1,110 @@
+"""Messages as each protocol writes them itself: the questions and answers that it has words for."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import numpy as np
+
+from gateway.core.datatypes import Datatype, Kind
+from gateway.core.errors import Reason, refusal
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.types import (
+    Answer,
+    Message,
+    ModelEntry,
+    Request,
+    Response,
+    ServerInfo,
+    Shape,
+    Signature,
+    Tensor,
+    TensorSpec,
+    tensor,
+)
+from gateway.core.values import value
+from tests.contract.dialects import Dialect
+from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
+
+ANSWERS: Mapping[Operation, Answer] = {
+    Operation.LIVE: True,
+    Operation.READY: True,
+    Operation.MODEL_READY: True,
+    Operation.SERVER_METADATA: ServerInfo("contract", "1.2", ("extension",)),
+    Operation.MODELS: (ModelEntry("m", "1", "READY"), ModelEntry("other")),
+    Operation.CONFIG: {},
+}
+
+
+@value
+class Sample:
+    """One exchange: what is asked, and as messages the question, its answer and an error in its place."""
+
+    request: Request
+    question: Message
+    answer: Message
+    error: Message
+
+
+def samples(dialect: Dialect) -> Iterator[Sample]:
+    """One for each question that the protocol can ask."""
+    for request in _requests(dialect):
+        found = or_error(partial(sample, dialect, request))
+        if isinstance(found, Sample):
+            yield found
+        else:
+            assert found.reason is Reason.UNSUPPORTED
+
+
+def sample(dialect: Dialect, request: Request, outputs: tuple[Tensor, ...] = ()) -> Sample:
+    """The exchange that `request` begins.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, the protocol has no such question.
+    """
+    protocol = dialect.protocol
+    question = arrived(protocol.encode_request(request, dialect.target), protocol)
+    understood = protocol.decode_request(question, LISTENER)
+    response = Response(outputs or small_tensors(dialect))
+    answer = ANSWERS.get(understood.operation, response)
+    if understood.operation in DERIVATIVES:
+        answer = Response((tensor("output", np.array([0.5, 1.0])),))
+    elif understood.operation is Operation.METADATA:
+        answer = _signature(dialect)
+    reply = protocol.encode_response(answer, understood, LITERAL)
+    error = protocol.encode_error(refusal(Reason.MODEL_ERROR, "why"), understood, question)
+    return Sample(request, question, returned(reply, protocol), returned(error, protocol))
+
+
+def _requests(dialect: Dialect) -> Iterator[Request]:
+    inputs = small_tensors(dialect)
+    for operation in Operation:
+        for part in dialect.traits.metadata_parts if operation is Operation.METADATA else ("",):
+            carried = inputs if operation in (Operation.INFER, Operation.STREAM) else ()
+            yield Request(operation, "m", inputs=(*carried, *extras(operation)), part=part, translate=LITERAL)
+
+
+def small_tensors(dialect: Dialect) -> tuple[Tensor, ...]:
+    """A number of each kind that the wire carries, and texts."""
+    shape: Shape = (2,) if dialect.traits.points else (1, 2)
+    kinds = {datatype.kind: datatype for datatype in sorted(dialect.traits.datatypes)}
+    return tuple(_tensor(f"t{at}", datatype, shape) for at, datatype in enumerate(kinds.values()))
+
+
+def _tensor(name: str, datatype: Datatype, shape: Shape) -> Tensor:
+    elements = ["a", ""] if datatype.kind is Kind.BYTES else [1, 0]
+    return tensor(name, np.array(elements, datatype.dtype).reshape(shape), datatype)
+
+
+def extras(operation: Operation) -> tuple[Tensor, ...]:
+    """What a derivative takes beside the model's inputs."""
+    return tuple(
+        tensor(name, np.array([0]) if name in INDEX_TENSORS else np.array([0.5, 1.0]))
+        for name in DERIVATIVES.get(operation, ())
+    )
+
+
+def _signature(dialect: Dialect) -> Signature:
+    traits = dialect.traits
+    specs = (TensorSpec("x", Datatype.FP64, (2,) if traits.points else (-1, 2)),)
+    claimed = frozenset({Operation.INFER, *(DERIVATIVES if traits.derivatives else ())})
+    return Signature(specs, specs, claimed, "m", ("1",), traits.platform)

@@ -1,0 +1,147 @@
+"""Bytes that are not what the protocol says: an error of ours or a sound value, and never more memory than they are
+worth. For every protocol that is installed, in both directions."""
+
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.operations import Operation
+from gateway.core.types import MAX_RANK, Headers, Message, Request, Response, Tensor, tensor
+from gateway.core.values import replace
+from tests.contract.comparing import UNTYPED
+from tests.contract.corruption import corrupted
+from tests.contract.dialects import Dialect, each_datatype, each_dialect
+from tests.contract.samples import sample, samples
+from tests.contract.wire import LISTENER, LITERAL
+
+T = TypeVar("T")
+
+BLAMED = frozenset({Reason.INVALID_INPUT, Reason.TOO_LARGE, Reason.UNSUPPORTED, Reason.MODEL_NOT_FOUND})
+"""What a GatewayError of decode_request may be: the client's fault, or something that the protocol has no words for."""
+
+FACTOR, ALLOWANCE = 16, 64 * 2**10
+"""Bytes of memory for each byte received, and for any message at all."""
+
+
+@each_dialect
+def test_a_corrupt_request_is_an_error_or_a_sound_value(dialect: Dialect) -> None:
+    for each in samples(dialect):
+        check_requests(dialect, corrupt(each.question))
+
+
+@each_dialect
+def test_a_corrupt_reply_is_an_error_or_a_sound_value(dialect: Dialect) -> None:
+    for each in samples(dialect):
+        check_replies(dialect, each.request, corrupt(each.answer))
+        check_replies(dialect, each.request, corrupt(each.error))
+
+
+def corrupt(message: Message) -> Iterator[Message]:
+    """`message` with something else for one of its parts, or for the value of one of its headers."""
+    parts = tuple(map(bytes, message.parts))
+    for at, part in enumerate(parts):
+        for other in corrupted(part):
+            # The header of a byte stream's message has one length: less is none yet, more is the rest.
+            if len(other) == len(part) or at == len(parts) - 1:
+                yield replace(message, parts=(*parts[:at], other, *parts[at + 1 :]))
+    for at, (name, text) in enumerate(message.headers.raw):
+        before, after = message.headers.raw[:at], message.headers.raw[at + 1 :]
+        yield replace(message, headers=Headers([*before, *after]))
+        for other in corrupted(text):
+            yield replace(message, headers=Headers([*before, (name, other), *after]))
+
+
+def check_requests(dialect: Dialect, messages: Iterator[Message]) -> None:
+    with traced():
+        for message in messages:
+            request = attempt(partial(dialect.protocol.decode_request, message, LISTENER), len(message.body))
+            if isinstance(request, GatewayError):
+                assert request.reason in BLAMED
+            elif request is not None:
+                check_sound(request.inputs)
+                attempt(partial(dialect.protocol.encode_request, request, dialect.target))
+
+
+def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message]) -> None:
+    with traced():
+        for message in messages:
+            answer = attempt(
+                partial(dialect.protocol.decode_response, message, request, dialect.target), len(message.body)
+            )
+            if isinstance(answer, Response):
+                check_sound(answer.outputs)
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+
+
+def attempt(call: Callable[[], T], size: int | None = None) -> T | GatewayError | None:
+    """What `call` returns, or the GatewayError that it raises; None for a DecodeError. Bytes of another kind of failure
+    are in its traceback. With a `size` it took no more memory than that many bytes are worth."""
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    found: T | GatewayError | None = None
+    try:
+        found = call()
+    except GatewayError as error:
+        found = error
+    except DecodeError:
+        pass
+    peak = tracemalloc.get_traced_memory()[1] - before
+    assert size is None or peak <= FACTOR * size + ALLOWANCE, f"{peak} bytes of memory for {size} received"
+    return found
+
+
+def check_sound(tensors: tuple[Tensor, ...]) -> None:
+    """Whoever makes a Tensor has checked it: nobody behind looks again."""
+    for each in tensors:
+        assert len(each.shape) <= MAX_RANK
+        assert min(each.shape, default=0) >= 0
+        if each.datatype is Datatype.BYTES:
+            assert bytes_elements.count(each.data) == each.elements
+        else:
+            assert len(each.data) == each.elements * each.datatype.size
+        if each.datatype is Datatype.BOOL:
+            assert set(bytes(each.data)) <= {0, 1}
+        assert not each.untyped or each.datatype in UNTYPED
+
+
+# --- Large messages, sound and cut ---
+
+MANY = 20_000
+
+
+def large(dialect: Dialect, datatype: Datatype) -> tuple[Tensor, ...]:
+    """The least bytes for the most elements."""
+    array = np.zeros(MANY, datatype.dtype) if datatype is not Datatype.BYTES else np.array(["x"] * MANY, object)
+    shape = (MANY,) if dialect.traits.points else (MANY // 2, 2)
+    return (tensor("x", array.reshape(shape), datatype),)
+
+
+@each_datatype
+def test_large_messages_cost_what_they_are_worth(dialect: Dialect, datatype: Datatype) -> None:
+    tensors = large(dialect, datatype)
+    request = Request(Operation.INFER, "m", inputs=tensors, translate=LITERAL)
+    found = sample(dialect, request, tensors)
+    check_requests(dialect, some_lengths(found.question))
+    check_replies(dialect, request, some_lengths(found.answer))
+
+
+def some_lengths(message: Message) -> Iterator[Message]:
+    """Whole, and cut here and there."""
+    *before, whole = map(bytes, message.parts)
+    for length in (len(whole), len(whole) - 1, len(whole) // 2, len(whole) // 3):
+        yield replace(message, parts=(*before, whole[:length]))

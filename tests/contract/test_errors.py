@@ -1,0 +1,44 @@
+"""Every protocol tells every error, and reads it as what it was."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.operations import Operation
+from gateway.core.types import Request
+from tests.contract.dialects import Dialect, each_dialect
+from tests.contract.wire import LISTENER, arrived, returned
+
+TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300).filter(lambda text: text == text.strip())
+REQUEST = Request(Operation.INFER, "m")
+
+
+def told(dialect: Dialect, error: GatewayError, *, decoded: bool) -> GatewayError:
+    """`error` as the other side has it; `decoded`: the request was understood before it failed."""
+    protocol, target = dialect.protocol, dialect.target
+    message = arrived(protocol.encode_request(REQUEST, target), protocol)
+    request = protocol.decode_request(message, LISTENER) if decoded else None
+    with pytest.raises(GatewayError) as caught:
+        protocol.decode_response(returned(protocol.encode_error(error, request, message), protocol), REQUEST, target)
+    return caught.value
+
+
+@each_dialect
+@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("decoded", [True, False])
+def test_an_error_keeps_its_status_reason_and_text(dialect: Dialect, reason: Reason, decoded: bool) -> None:
+    found = told(dialect, refusal(reason, 'input "x" is É'), decoded=decoded)
+    assert (found.status, found.reason, found.message) == (reason.status, reason, 'input "x" is É')
+
+
+@each_dialect
+@given(text=TEXTS)
+def test_any_text_arrives(dialect: Dialect, text: str) -> None:
+    assert told(dialect, refusal(Reason.INVALID_INPUT, text), decoded=True).message == text
+
+
+@each_dialect
+@pytest.mark.parametrize("text", ["", "\ud800", "x" * 100_000], ids=["empty", "no Unicode", "long"])
+def test_an_error_is_told_whatever_its_text_is(dialect: Dialect, text: str) -> None:
+    assert told(dialect, refusal(Reason.MODEL_ERROR, text), decoded=False).reason is Reason.MODEL_ERROR

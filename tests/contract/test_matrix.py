@@ -1,0 +1,247 @@
+"""Every protocol in front of every protocol, over loopback sockets: clients that are the codec's own other side, one
+gateway, and the bundled models behind it. No protocol is named here: what must come of a question follows from Traits.
+"""
+
+import math
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.protocol import merge
+from gateway.core.types import Request, RequestedOutput, Response, Signature, TensorSpec, tensor
+from gateway.reference.bundled import BUNDLED
+from gateway.reference.bundled.testing import KINDS
+from tests.contract import expectations as expect
+from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.installed import toys
+from tests.contract.matrix import NOBODY, Matrix, running, serves
+from tests.contract.wire import LITERAL
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+each_pair = pytest.mark.parametrize(
+    ("front", "back"),
+    [
+        pytest.param(front, back, id=f"{front.name}-to-{back.name}")
+        for front in DIALECTS.values()
+        for back in DIALECTS.values()
+    ],
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def matrix() -> AsyncIterator[Matrix]:
+    with toys():
+        async with running() as found:
+            yield found
+
+
+def infer(model: str, *inputs: object, outputs: tuple[RequestedOutput, ...] = ()) -> Request:
+    return Request(Operation.INFER, model, inputs=inputs, outputs=outputs, translate=LITERAL)  # type: ignore[arg-type]
+
+
+async def answered(matrix: Matrix, front: Dialect, back: Dialect, request: Request) -> Response:
+    answer = await matrix.ask(front, back, request)
+    assert isinstance(answer, Response)
+    return answer
+
+
+async def refused(matrix: Matrix, front: Dialect, back: Dialect, request: Request) -> GatewayError:
+    with pytest.raises(GatewayError) as caught:
+        await matrix.ask(front, back, request)
+    return caught.value
+
+
+# --- Inference ---
+
+
+@each_pair
+@pytest.mark.parametrize("case", expect.CASES.values(), ids=expect.CASES)
+async def test_a_model_answers_or_the_tensor_is_refused(
+    matrix: Matrix, front: Dialect, back: Dialect, case: expect.Case
+) -> None:
+    if not serves(back.protocol, BUNDLED[case.model]) or not expect.sendable(front, case):
+        pytest.skip("no such server, or no such client")
+    request = infer(case.model, *expect.as_sent(case.inputs, front, back))
+    if expect.is_refused(case, front, back):
+        assert (await refused(matrix, front, back, request)).reason is Reason.INVALID_INPUT
+        return
+    response = await answered(matrix, front, back, request)
+    expect.check_outputs(response.outputs, case, front, back)
+
+
+@each_pair
+@pytest.mark.parametrize("datatype", Datatype)
+async def test_a_tensor_comes_back_as_it_was(matrix: Matrix, front: Dialect, back: Dialect, datatype: Datatype) -> None:
+    if datatype not in front.traits.datatypes:
+        pytest.skip("the client has no such datatype")
+    sent = expect.pair(datatype)
+    [named] = expect.as_sent((sent,), front, back)
+    request = infer("identity", named)
+    expected = expect.identical(sent, front, back)
+    if expected is None:
+        assert (await refused(matrix, front, back, request)).reason is Reason.INVALID_INPUT
+        return
+    [found] = (await answered(matrix, front, back, request)).outputs
+    expect.check_identical(found, expected, front, back)
+
+
+@each_pair
+async def test_what_is_not_finite_comes_back_unless_a_wire_refuses_it(
+    matrix: Matrix, front: Dialect, back: Dialect
+) -> None:
+    [sent] = expect.as_sent((expect.infinite(front),), front, back)
+    request = infer("identity", sent)
+    if not (expect.asks_what_is_not_finite(back) and expect.tells_what_is_not_finite(front)):
+        assert (await refused(matrix, front, back, request)).reason is Reason.INVALID_INPUT
+        return
+    [found] = (await answered(matrix, front, back, request)).outputs
+    first, second = found.array.reshape(-1).tolist()
+    assert math.isnan(first)
+    assert second == -math.inf
+
+
+@each_pair
+async def test_outputs_are_those_that_were_asked_for(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    case = expect.CASES["add_sub"]
+    if front.traits.positional or not serves(back.protocol, BUNDLED[case.model]):
+        pytest.skip("outputs have no names, or no such server")
+    inputs = expect.as_sent(case.inputs, front, back)
+    request = infer(case.model, *inputs, outputs=(RequestedOutput("OUTPUT1"),))
+    response = await answered(matrix, front, back, request)
+    expect.check_outputs(response.outputs, expect.Case(case.model, (), case.outputs[1:]), front, back)
+
+
+# --- Derivatives ---
+
+
+@each_pair
+@pytest.mark.parametrize(
+    ("operation", "given", "expected"),
+    [
+        (Operation.GRADIENT, {"sens": [1.0]}, [20.0, -10.0]),
+        (Operation.APPLY_JACOBIAN, {"vec": [1.0, 2.0]}, [0.0]),
+        (Operation.APPLY_HESSIAN, {"sens": [1.0], "vec": [1.0, 2.0]}, [19.9, 0.0]),
+    ],
+)
+async def test_derivatives_are_operations_or_companions(
+    matrix: Matrix,
+    front: Dialect,
+    back: Dialect,
+    operation: Operation,
+    given: dict[str, list[float]],
+    expected: list[float],
+) -> None:
+    if not (front.traits.named_models and back.traits.named_models):
+        pytest.skip("a companion has a name")
+    theta = expect.as_sent(expect.CASES["posterior"].inputs, front, back)
+    vectors = (tensor(name, np.array([given.get(name, [0])])) for name in DERIVATIVES[operation])
+    indices = (each if each.name in given else tensor(each.name, np.array([0])) for each in vectors)
+    extras = [tensor(each.name, each.array.reshape(-1)) if front.traits.points else each for each in indices]
+    companion = infer(f"posterior.{operation.value}", *theta, *extras)
+    own = Request(operation, "posterior", inputs=(*theta, *extras))
+    response = await answered(matrix, front, back, own if front.traits.derivatives else companion)
+    [output] = response.outputs
+    assert output.array.reshape(-1).tolist() == pytest.approx(expected)
+    assert output.shape == (len(expected),) if front.traits.points else (1, len(expected))
+
+
+# --- Errors ---
+
+
+@each_pair
+@pytest.mark.parametrize("number", KINDS)
+async def test_an_error_is_told_as_what_it_is(matrix: Matrix, front: Dialect, back: Dialect, number: int) -> None:
+    kind = expect.array("kind", Datatype.INT32, [number])
+    if kind.datatype not in front.traits.datatypes or expect.is_refused(expect.CASES["fail, at nothing"], front, back):
+        pytest.skip("cannot be asked for")
+    error = await refused(matrix, front, back, infer("fail", *expect.as_sent((kind,), front, back)))
+    reason = KINDS[number]
+    assert (error.status, error.reason) == (reason.status, reason)
+    assert f"model 'fail' was asked for {reason.value}" in error.message
+
+
+@each_pair
+async def test_a_model_that_is_not_there_is_not_found(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    if not (front.traits.named_models and back.traits.named_models):
+        pytest.skip("models have no names")
+    sent = expect.as_sent(expect.CASES["double"].inputs, front, back)
+    error = await refused(matrix, front, back, infer(NOBODY, *sent))
+    assert error.reason is Reason.MODEL_NOT_FOUND
+    assert NOBODY in error.message
+
+
+@each_pair
+async def test_inputs_that_do_not_fit_are_refused(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    [theta] = expect.as_sent(expect.CASES["posterior"].inputs, front, back)
+    for inputs in ((), (theta, expect.array("further", Datatype.FP64, 1.0))):
+        error = await refused(matrix, front, back, infer("posterior", *inputs))
+        assert error.reason is Reason.INVALID_INPUT
+
+
+# --- What is told of models and of the gateway ---
+
+
+def told(front: Dialect, operation: Operation, model: str = "", part: str = "") -> Request | None:
+    """The question, if such a client has words for it."""
+    request = Request(operation, model, part=part)
+    try:
+        front.asked(request)
+    except GatewayError:
+        return None
+    return request
+
+
+@each_pair
+async def test_metadata_is_that_of_the_model(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    questions = [told(front, Operation.METADATA, "posterior", part) for part in front.traits.metadata_parts]
+    parts = [await matrix.ask(front, back, each) for each in questions if each is not None]
+    if not parts:
+        pytest.skip("the client does not ask")
+    found = merge(tuple(each for each in parts if isinstance(each, Signature)))
+    case = expect.CASES["posterior"]
+    for specs, prefix, tensors in (
+        (found.inputs, "input", expect.as_sent(case.inputs, front, back)),
+        (found.outputs, "output", case.outputs),
+    ):
+        [each] = tensors
+        size = each.shape[-1]
+        name = each.name if back.traits.positional is False or not back.traits.trusted_metadata else f"{prefix}0"
+        shape = (size,) if front.traits.points else (-1, size)
+        assert specs == (TensorSpec("" if front.traits.points else name, Datatype.FP64, shape),)
+    if front.traits.derivatives and back.traits.named_models:
+        assert found.operations == {Operation.INFER, *DERIVATIVES}
+
+
+@each_pair
+@pytest.mark.parametrize("operation", [Operation.LIVE, Operation.READY, Operation.MODEL_READY])
+async def test_what_runs_is_ready(matrix: Matrix, front: Dialect, back: Dialect, operation: Operation) -> None:
+    request = told(front, operation, "posterior")
+    if request is None:
+        pytest.skip("the client does not ask")
+    assert await matrix.ask(front, back, request) is True
+
+
+@each_pair
+async def test_a_model_that_is_not_there_is_not_ready(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    request = told(front, Operation.MODEL_READY, NOBODY)
+    if request is None or not (front.traits.named_models and back.traits.named_models):
+        pytest.skip("the client does not ask, or models have no names")
+    if front.asked(request).operation is Operation.MODELS:
+        pytest.skip("the client looks into the list of models, which has what routes name")
+    assert await matrix.ask(front, back, request) is False
+
+
+@each_pair
+async def test_models_are_listed_as_the_routes_name_them(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    request = told(front, Operation.MODELS)
+    if request is None:
+        pytest.skip("the client does not ask")
+    listed = await matrix.ask(front, back, request)
+    assert isinstance(listed, tuple)
+    assert f"{back.name}-posterior" in [entry.name for entry in listed]

@@ -1,0 +1,244 @@
+"""What one side of a protocol writes, its other side reads: for every protocol that is installed."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.datatypes import Datatype, Kind
+from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.protocol import Traits, merge
+from gateway.core.types import (
+    Answer,
+    ModelEntry,
+    Parameters,
+    Request,
+    RequestedOutput,
+    Response,
+    ServerInfo,
+    Signature,
+    Tensor,
+    TensorSpec,
+    tensor,
+)
+from gateway.core.values import replace
+from tests.contract import strategies as make
+from tests.contract.comparing import check_all
+from tests.contract.dialects import Dialect, each_datatype, each_dialect
+from tests.contract.wire import DEADLINE, LISTENER, LITERAL, PEER, or_error
+
+REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED})
+"""What a wire has no form for: another sort of bytes, another shape, ..."""
+
+
+def of(datatype: Datatype, *shape: int) -> Tensor:
+    """0, 1, 2, ... and the greatest number; texts where there are none."""
+    count = math.prod(shape)
+    if datatype is Datatype.BYTES:
+        return tensor("x", np.array([f"{at} é" for at in range(count)], object).reshape(shape))
+    numbers = np.arange(count).astype(datatype.dtype)
+    if datatype.kind in (Kind.SIGNED, Kind.UNSIGNED):
+        numbers[-1] = np.iinfo(datatype.dtype).max
+    return tensor("x", numbers.reshape(shape), datatype)
+
+
+def plain_shape(traits: Traits) -> tuple[int, ...]:
+    return (6,) if traits.points else (2, 3)
+
+
+# --- Tensors ---
+
+
+@each_datatype
+def test_plain_tensors_are_never_refused(dialect: Dialect, datatype: Datatype) -> None:
+    request = Request(Operation.INFER, "m", inputs=(of(datatype, *plain_shape(dialect.traits)),))
+    question = dialect.asked(request)
+    check_all(question.inputs, request.inputs, dialect.traits)
+
+    response = Response((of(datatype, *plain_shape(dialect.traits)),))
+    answer = dialect.answered(response, question, request)
+    assert isinstance(answer, Response)
+    check_all(answer.outputs, response.outputs, dialect.traits)
+
+
+@each_dialect
+@given(data=st.data())
+def test_any_tensors_arrive_or_are_refused(dialect: Dialect, data: st.DataObject) -> None:
+    request = data.draw(make.inferences(dialect.traits))
+    question = or_error(lambda: dialect.asked(request))
+    if isinstance(question, GatewayError):
+        assert question.status in REFUSED
+        return
+    check_all(question.inputs, request.inputs, dialect.traits)
+    check_addressing(dialect, question, request)
+
+
+@each_dialect
+@given(data=st.data())
+def test_any_outputs_arrive_or_are_refused(dialect: Dialect, data: st.DataObject) -> None:
+    request = Request(Operation.INFER, "m", inputs=(of(Datatype.FP64, *plain_shape(dialect.traits)),))
+    response = data.draw(make.responses(dialect.traits))
+    answer = or_error(lambda: dialect.answered(response, dialect.asked(request), request))
+    if isinstance(answer, GatewayError):
+        assert answer.status in REFUSED
+        return
+    assert isinstance(answer, Response)
+    check_all(answer.outputs, response.outputs, dialect.traits)
+
+
+@each_dialect
+@pytest.mark.parametrize("datatype", [Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64])
+def test_what_is_not_finite_arrives(dialect: Dialect, datatype: Datatype) -> None:
+    if datatype not in dialect.traits.datatypes:
+        pytest.skip("not on this wire")
+    sent = tensor("x", np.array([math.nan, math.inf, -math.inf, -0.0]).astype(datatype.dtype), datatype)
+    request = Request(Operation.INFER, "m", inputs=(sent,), translate=LITERAL)
+    [found] = dialect.asked(request).inputs
+    first, *rest = found.array.astype(np.float64).tolist()
+    assert math.isnan(first)
+    assert list(map(str, rest)) == ["inf", "-inf", "-0.0"]
+
+
+# --- What stands beside the tensors ---
+
+
+def check_addressing(dialect: Dialect, found: Request, sent: Request) -> None:
+    traits = dialect.traits
+    assert found.operation is sent.operation
+    assert found.model == (sent.model if traits.named_models else LISTENER.model)
+    assert found.version == (sent.version if traits.versions else "")
+    assert found.id in (sent.id, None)
+    assert (found.protocol, found.listener, found.peer) == (dialect.protocol.name, LISTENER.name, PEER)
+    assert found.deadline in (DEADLINE, None)
+
+
+def is_refusal(found: object) -> bool:
+    return isinstance(found, GatewayError) and found.status is Status.INVALID_ARGUMENT
+
+
+@each_dialect
+@given(parameters=make.PARAMETERS)
+def test_parameters_arrive_or_are_refused(dialect: Dialect, parameters: Parameters) -> None:
+    plain = (of(Datatype.FP64, *plain_shape(dialect.traits)),)
+    request = Request(Operation.INFER, "m", inputs=plain, parameters=parameters)
+    found = or_error(lambda: dialect.asked(request).parameters)
+    assert found == parameters or is_refusal(found)
+
+
+@each_dialect
+@given(parameters=make.PARAMETERS)
+def test_parameters_of_tensors_arrive_or_are_refused(dialect: Dialect, parameters: Parameters) -> None:
+    plain = replace(of(Datatype.FP64, *plain_shape(dialect.traits)), parameters=parameters)
+    found = or_error(lambda: dialect.asked(Request(Operation.INFER, "m", inputs=(plain,))).inputs[0].parameters)
+    assert found == parameters or is_refusal(found)
+
+
+@each_dialect
+@given(outputs=make.requested())
+def test_requested_outputs_arrive(dialect: Dialect, outputs: tuple[RequestedOutput, ...]) -> None:
+    if dialect.traits.positional:
+        pytest.skip("outputs have no names on this wire")
+    plain = (of(Datatype.FP64, *plain_shape(dialect.traits)),)
+    assert dialect.asked(Request(Operation.INFER, "m", inputs=plain, outputs=outputs)).outputs == outputs
+
+
+# --- Operations ---
+
+
+@each_dialect
+@pytest.mark.parametrize("operation", DERIVATIVES)
+@given(data=st.data())
+def test_derivatives_arrive_where_the_wire_has_them(
+    dialect: Dialect, operation: Operation, data: st.DataObject
+) -> None:
+    request = data.draw(make.inferences(dialect.traits, operation=operation))
+    if not dialect.traits.derivatives:
+        with pytest.raises(GatewayError) as caught:
+            dialect.asked(request)
+        assert caught.value.reason is Reason.UNSUPPORTED
+        return
+    question = dialect.asked(request)
+    assert question.operation is operation
+    extras = len(DERIVATIVES[operation])
+    check_all(question.inputs[:-extras], request.inputs[:-extras], dialect.traits)
+    check_all(question.inputs[-extras:], request.inputs[-extras:], replace(dialect.traits, positional=False))
+
+    response = Response((tensor("output", np.array([0.5, -1.0])),))
+    answer = dialect.answered(response, question, request)
+    assert isinstance(answer, Response)
+    [output] = answer.outputs
+    assert output.array.tolist() == [0.5, -1.0]
+
+
+MODELS = (ModelEntry("a model", "1", "READY"), ModelEntry("b/é"))
+
+TOLD: Mapping[Operation, Answer] = {
+    Operation.LIVE: True,
+    Operation.READY: True,
+    Operation.MODEL_READY: True,
+    Operation.SERVER_METADATA: ServerInfo("contract", "1.2", ("binary_tensor_data",)),
+    Operation.MODELS: MODELS,
+    Operation.CONFIG: {"name": "a model"},
+}
+"""What a server answers. One operation may travel as another: UM-Bridge asks for the models to know who is alive."""
+
+
+@each_dialect
+@pytest.mark.parametrize("operation", TOLD)
+def test_what_is_asked_is_answered(dialect: Dialect, operation: Operation) -> None:
+    request = Request(operation, "a model")
+    question = or_error(lambda: dialect.asked(request))
+    if isinstance(question, GatewayError):
+        assert question.reason is Reason.UNSUPPORTED
+        return
+    told = TOLD.get(question.operation) or Signature()
+    found = dialect.answered(told, question, request)
+    if operation is Operation.SERVER_METADATA:
+        assert isinstance(found, ServerInfo)
+    elif operation is Operation.MODELS:
+        assert isinstance(found, tuple)
+        assert [entry.name for entry in found] == [entry.name for entry in MODELS]
+    elif operation is Operation.CONFIG:
+        assert isinstance(found, Mapping)
+    else:
+        assert found == TOLD[operation]
+
+
+@each_dialect
+def test_metadata_arrives(dialect: Dialect) -> None:
+    traits = dialect.traits
+    datatypes = [Datatype.FP64] if traits.points else sorted(traits.datatypes)
+    specs = tuple(TensorSpec(f"n{at}", each, (3,) if traits.points else (-1, 3)) for at, each in enumerate(datatypes))
+    claimed = frozenset({Operation.INFER, *(DERIVATIVES if traits.derivatives else ())})
+    told = Signature(specs, specs[::-1], claimed, "m", ("1",), traits.platform)
+    parts = []
+    for part in traits.metadata_parts:
+        request = Request(Operation.METADATA, "m", part=part)
+        question = or_error(partial(dialect.asked, request))
+        if isinstance(question, GatewayError):
+            assert question.reason is Reason.UNSUPPORTED
+            assert not traits.trusted_metadata
+            return
+        answer = dialect.answered(told, question, request)
+        assert isinstance(answer, Signature)
+        parts.append(answer)
+    found = merge(tuple(parts))
+    if traits.positional:
+        specs = tuple(replace(spec, name="") for spec in specs)
+    assert (found.inputs, found.outputs, found.operations) == (specs, specs[::-1], claimed)
+
+
+@each_dialect
+def test_a_stream_is_asked_for_where_the_traits_say_so(dialect: Dialect) -> None:
+    request = Request(Operation.STREAM, "m", inputs=(of(Datatype.FP64, *plain_shape(dialect.traits)),))
+    if dialect.traits.streams:
+        assert dialect.asked(request).operation is Operation.STREAM
+        return
+    with pytest.raises(GatewayError) as caught:
+        dialect.asked(request)
+    assert caught.value.reason is Reason.UNSUPPORTED

@@ -1,0 +1,134 @@
+"""However the bytes of a message arrive, it is the same message: over the real transports of every protocol whose bytes
+they read themselves."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from gateway import registry
+from gateway.app import serve_reference
+from gateway.config.models import ReferenceConfig
+from gateway.core.errors import GatewayError, Status
+from gateway.core.exchange import ask
+from gateway.core.operations import Operation
+from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
+from gateway.core.transport import Connector
+from gateway.core.types import Request, Response, tensor
+from tests.contract.comparing import numbers
+from tests.contract.installed import PROTOCOLS
+from tests.contract.relay import Passage, relayed
+
+READS_FOR_ITSELF = frozenset({"grpc"})
+"""Transports whose bytes a library reads from the socket."""
+
+BOUND = 20.0
+"""Seconds that no exchange needs."""
+
+ours = {name: each for name, each in PROTOCOLS.items() if each.transport not in READS_FOR_ITSELF}
+each_protocol = pytest.mark.parametrize("protocol", ours.values(), ids=ours)
+
+
+@asynccontextmanager
+async def serving(protocol: Protocol) -> AsyncIterator[str]:
+    """The address of `double` over `protocol`."""
+    config = ReferenceConfig.model_validate({"protocol": protocol.name, "bind": "127.0.0.1:0", "models": ["double"]})
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    try:
+        yield listener.address.removeprefix(f"{protocol.transport}://")
+    finally:
+        await listener.drain(0)
+
+
+@asynccontextmanager
+async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector]:
+    transport = registry.transport(protocol.transport)
+    per_call = protocol.traits.connection_per_call
+    connector: Connector = transport.Connector(address, connection_per_call=per_call, limits=DEFAULT_LIMITS)
+    try:
+        yield connector
+    finally:
+        await connector.close()
+
+
+@asynccontextmanager
+async def through(protocol: Protocol, address: str, requests: Passage, replies: Passage) -> AsyncIterator[Connector]:
+    """A Connector to a relay to the listener at `address`."""
+    async with relayed(address, requests, replies) as relay, connected(protocol, relay) as connector:
+        yield connector
+
+
+async def doubled(protocol: Protocol, connector: Connector, *values: float) -> list[object]:
+    """What the model makes of one row."""
+    row = np.array(values)
+    inputs = (tensor("x", row if protocol.traits.points else row[None]),)
+    async with asyncio.timeout(BOUND):
+        answer = await ask(Request(Operation.INFER, "double", inputs=inputs), protocol, connector, Target("relay"))
+    assert isinstance(answer, Response)
+    [output] = answer.outputs
+    return numbers(output)
+
+
+@each_protocol
+@pytest.mark.parametrize("piece", [0, 1], ids=["whole", "byte by byte"])
+async def test_a_message_is_the_same_however_it_is_cut(protocol: Protocol, piece: int) -> None:
+    requests, replies = Passage(piece=piece), Passage(piece=piece)
+    async with serving(protocol) as address, through(protocol, address, requests, replies) as connector:
+        assert await doubled(protocol, connector, 0.5, 1.25, -3.5) == [1.0, 2.5, -7.0]
+        assert await doubled(protocol, connector, 1.5, 2.5, 3.5) == [3.0, 5.0, 7.0]
+
+
+async def lengths(protocol: Protocol, address: str, *values: float) -> tuple[int, int]:
+    """How many bytes a request and its reply have."""
+    requests, replies = Passage(), Passage()
+    async with through(protocol, address, requests, replies) as connector:
+        await doubled(protocol, connector, *values)
+    return len(requests.passed), len(replies.passed)
+
+
+@each_protocol
+@pytest.mark.parametrize("tail", [b"\x00", b"HTTP/1.1 200 OK\r\n\r\n", b"\xff" * 64], ids=["NUL", "a head", "ones"])
+async def test_a_tail_belongs_to_no_reply(protocol: Protocol, tail: bytes) -> None:
+    async with serving(protocol) as address:
+        _, length = await lengths(protocol, address, 0.5, 1.25, -3.5)
+        replies = Passage(tail=tail, after=length)
+        async with through(protocol, address, Passage(), replies) as connector:
+            assert await doubled(protocol, connector, 0.5, 1.25, -3.5) == [1.0, 2.5, -7.0]
+            assert await doubled(protocol, connector, 1.5, 2.5, 3.5) == [3.0, 5.0, 7.0]
+
+
+@each_protocol
+@pytest.mark.parametrize("tail", [b"\x00", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64], ids=["NUL", "a head", "ones"])
+async def test_a_tail_belongs_to_no_request(protocol: Protocol, tail: bytes) -> None:
+    """It is another one, or none; what came before it is answered all the same."""
+    async with serving(protocol) as address:
+        length, _ = await lengths(protocol, address, 0.5, 1.25, -3.5)
+        requests = Passage(tail=tail, after=length)
+        async with through(protocol, address, requests, Passage()) as connector:
+            assert await doubled(protocol, connector, 0.5, 1.25, -3.5) == [1.0, 2.5, -7.0]
+        async with connected(protocol, address) as connector:
+            assert await doubled(protocol, connector, 1.5, 2.5, 3.5) == [3.0, 5.0, 7.0]
+
+
+@each_protocol
+async def test_a_reply_that_is_cut_is_none(protocol: Protocol) -> None:
+    async with serving(protocol) as address:
+        _, length = await lengths(protocol, address, 0.5, 1.25, -3.5)
+        for cut in range(length):
+            async with through(protocol, address, Passage(), Passage(cut=cut)) as connector:
+                with pytest.raises(GatewayError) as caught:
+                    await doubled(protocol, connector, 0.5, 1.25, -3.5)
+            assert caught.value.status in (Status.UNAVAILABLE, Status.INTERNAL)
+
+
+@each_protocol
+async def test_requests_that_are_cut_leave_the_others_alone(protocol: Protocol) -> None:
+    async with serving(protocol) as address, connected(protocol, address) as other:
+        length, _ = await lengths(protocol, address, 0.5, 1.25, -3.5)
+        for cut in range(length):
+            async with through(protocol, address, Passage(cut=cut), Passage()) as connector:
+                with pytest.raises(GatewayError):
+                    await doubled(protocol, connector, 0.5, 1.25, -3.5)
+            assert await doubled(protocol, other, 1.5, 2.5, 3.5) == [3.0, 5.0, 7.0]

@@ -1,0 +1,1 @@
+"""Protocols that nobody speaks. Each folder here is what a folder under `gateway/protocols` is."""

@@ -1,0 +1,75 @@
+"""Messages on their way: as the other side's transport hands over what one side's codec wrote. No sockets."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from gateway.core.errors import GatewayError
+from gateway.core.patterns import Match, PathTable
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.types import Buffer, Headers, Message, Translate
+from gateway.core.values import replace
+
+T = TypeVar("T")
+
+LISTENER = ListenerSettings("contract", model="of the listener")
+LITERAL = Translate(nan="literal")
+"""So that no number is refused."""
+PEER = "192.0.2.1:4242"
+RECEIVED, DEADLINE = 1000.0, 1001.0
+
+
+def arrived(message: Message, protocol: Protocol) -> Message:
+    """A request as decode_request gets it."""
+    delivered = replace(_DELIVERIES[protocol.transport](message, protocol), peer=PEER, received=RECEIVED)
+    return replace(delivered, parts=_parts(message, protocol), headers=_headers(message))
+
+
+def returned(message: Message, protocol: Protocol) -> Message:
+    """A reply as decode_response gets it."""
+    return Message(headers=_headers(message), parts=_parts(message, protocol), status=message.status)
+
+
+def or_error(call: Callable[[], T]) -> T | GatewayError:
+    """What `call` returns, or the GatewayError that it raises."""
+    try:
+        return call()
+    except GatewayError as error:
+        return error
+
+
+def _parts(message: Message, protocol: Protocol) -> tuple[Buffer, ...]:
+    """One part; of a byte stream the header and the rest."""
+    whole = b"".join(message.parts)
+    if protocol.framing is None:
+        return (whole,)
+    size = protocol.framing.header_size
+    return (whole[:size], whole[size:])
+
+
+def _headers(message: Message) -> Headers:
+    return Headers([(name.lower(), text) for name, text in message.headers.raw])
+
+
+def _over_http(message: Message, protocol: Protocol) -> Message:
+    match = PathTable([(protocol, "")]).match(message.method, message.path)
+    assert isinstance(match, Match), f"{protocol.name} does not serve {message.method} {message.path}"
+    return replace(message, pattern=match.pattern, captures=match.captures, deadline=DEADLINE)
+
+
+def _over_grpc(message: Message, protocol: Protocol) -> Message:
+    assert message.path in protocol.patterns, f"{protocol.name} does not serve {message.path}"
+    return replace(message, method="", pattern=message.path, deadline=DEADLINE)
+
+
+def _over_tcp(message: Message, protocol: Protocol) -> Message:
+    assert protocol.framing is not None
+    header, rest = _parts(message, protocol)
+    assert protocol.framing.size(header) == len(rest)
+    return Message()
+
+
+_DELIVERIES: dict[str, Callable[[Message, Protocol], Message]] = {
+    "http": _over_http,
+    "grpc": _over_grpc,
+    "tcp": _over_tcp,
+}
