@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from struct import unpack
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tests.interop.exchanges import gateway, get, post
 from tests.interop.kubemo_server import KubemoServer, connected, exchanged, start_kubemo
 from tests.interop.processes import Triton, free_port, run_client
-from tests.interop.steps import Step, doubles, infer, raw_of, tensor, tritonclient, umbridge
+from tests.interop.steps import Step, doubles, infer, raw_of, tensor, tritonclient, tritonclient_grpc, umbridge
 
 GIF = base64.b64encode(bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")).decode()
 
@@ -224,6 +225,7 @@ def test_an_open_connection_holds_nobody_up(front: Front) -> None:
 BEHIND = """
 listeners:
   - {{name: http, bind: "127.0.0.1:{http}", protocols: [v2-rest, umbridge]}}
+  - {{name: grpc, bind: "127.0.0.1:{grpc}", protocols: [v2-grpc]}}
   - {{name: mip, bind: "tcp://127.0.0.1:{mip}", protocols: [mip], model: free}}
 backends:
   lab: {{protocol: mip, endpoints: ["{url}"]}}
@@ -272,10 +274,10 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 class Behind:
     def __init__(self, url: str) -> None:
-        http, mip = free_port(), free_port()
-        self.http, self.mip = f"127.0.0.1:{http}", f"tcp://127.0.0.1:{mip}"
+        http, grpc, mip = free_port(), free_port(), free_port()
+        self.http, self.grpc, self.mip = f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", f"tcp://127.0.0.1:{mip}"
         self.url = f"http://{self.http}"
-        self.config = BEHIND.format(http=http, mip=mip, url=url)
+        self.config = BEHIND.format(http=http, grpc=grpc, mip=mip, url=url)
 
 
 @pytest.fixture(scope="module")
@@ -386,23 +388,31 @@ def test_the_server_behind_the_gateway_for_its_own_client(behind: Behind) -> Non
 
 def test_sixteen_clients_of_a_server_that_serves_one(behind: Behind) -> None:
     """Nothing is lost, refused or reordered, and readiness is answered in between."""
-
-    def ask(client: int) -> list[Any]:
-        answers: list[Any] = []
-        for step in range(6):
-            if client % 3 == 0:
-                _, document = post(behind.url, "/Evaluate", name="double", input=[[client, step, 0.5]], config={})
-                answers.append(document.get("output"))
-            elif client % 3 == 1:
-                data = {"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [client, step, 0.5]}
-                _, document = post(behind.url, "/v2/models/double/infer", inputs=[data])
-                answers.append([document["outputs"][0]["data"]])
-            else:
-                answers.append([get(behind.url, "/v2/models/double/ready")[0]])
-        return answers
-
+    faces = [over_umbridge, over_rest, over_grpc, readiness]
     with ThreadPoolExecutor(16) as pool:
-        found = list(pool.map(ask, range(16)))
+        found = list(pool.map(lambda client: faces[client % 4](behind, client), range(16)))
     for client, answers in enumerate(found):
-        expected = [[[2.0 * client, 2.0 * step, 1.0]] for step in range(6)]
-        assert answers == (expected if client % 3 < 2 else [[200]] * 6)
+        expected = [[2.0 * client, 2.0 * step, 1.0] for step in range(STEPS)]
+        assert answers == (expected if client % 4 < 3 else [200] * STEPS)
+
+
+STEPS = 6
+
+
+def over_umbridge(behind: Behind, client: int) -> list[Any]:
+    points = ([client, step, 0.5] for step in range(STEPS))
+    return [post(behind.url, "/Evaluate", name="double", input=[each], config={})[1]["output"][0] for each in points]
+
+
+def over_rest(behind: Behind, client: int) -> list[Any]:
+    inputs = ({"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [client, step, 0.5]} for step in range(STEPS))
+    return [post(behind.url, "/v2/models/double/infer", inputs=[each])[1]["outputs"][0]["data"] for each in inputs]
+
+
+def over_grpc(behind: Behind, client: int) -> list[Any]:
+    steps = [infer("double", doubles("x", [1, 3], client, step, 0.5)) for step in range(STEPS)]
+    return [list(unpack("<3d", raw_of(each))) for each in tritonclient_grpc(behind.grpc, "sync", *steps)]
+
+
+def readiness(behind: Behind, client: int) -> list[Any]:
+    return [get(behind.url, "/v2/models/double/ready")[0] for _ in range(STEPS)]
