@@ -68,14 +68,15 @@ class Bridge:
             DecodeError, GatewayError: as a call does; also after some responses.
         """
         key = self._addressing.key(request)
+        if self._upstream.traits.points:
+            asked = replace(request, operation=Operation.INFER)
+            yield await self._fitted(asked, key, await self._declared.model(key), self._settings)
+            return
         if self._opaque:
             asked, fitted, signature = self._addressing.asked(request, key), None, None
         else:
             signature = await self._declared.model(key)
             asked, fitted = self._fit(request, key, signature, self._settings)
-            if self._upstream.traits.points:
-                yield await self._fitted(request, key, signature, self._settings)
-                return
         async with aclosing(self._upstream.stream(asked)) as responses:
             async for response in responses:
                 if fitted is None or signature is None:
