@@ -15,11 +15,22 @@ import orjson
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json_arrays import Array, Form
 from gateway.core.json_document import Wanted, read_document
-from gateway.core.json_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX
+from gateway.core.json_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers
 from gateway.core.json_small import read_small
 from gateway.core.types import Buffer
 
-__all__ = ["INT64_MAX", "INT64_MIN", "MAX_DEPTH", "UINT64_MAX", "Array", "Form", "read", "write", "write_numbers"]
+__all__ = [
+    "INT64_MAX",
+    "INT64_MIN",
+    "MAX_DEPTH",
+    "UINT64_MAX",
+    "Array",
+    "Form",
+    "Numbers",
+    "read",
+    "write",
+    "write_numbers",
+]
 
 Json: TypeAlias = Any
 
