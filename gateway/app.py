@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 
@@ -11,21 +12,23 @@ from fastapi import FastAPI
 from gateway import registry
 from gateway.admin import health, status
 from gateway.admin.server import AdminServer
-from gateway.assembly import Assembly, reference_router
+from gateway.assembly import Assembly, any_model, reference_router
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.config.models import Config, ReferenceConfig
+from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
-from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, by_batch
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select
-from gateway.core.types import ServerInfo
+from gateway.core.types import Answer, Request, ServerInfo
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.router import Router
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +48,13 @@ class Gateway:
         self.config = config
         self.ready = False
         self.listeners: dict[str, Listener] = {}
+        self.references: list[Listener] = []
+        self.ports: dict[str, AdminServer] = {}
         self._protocols = registry.protocols()
         clock = asyncio.get_running_loop().time
         self._assembly = Assembly(
-            config, self._protocols, registry.policies(), _connect, clock, INFO, lambda: self.ready
+            config, self._protocols, registry.policies(), _locate, _connect, clock, INFO, lambda: self.ready
         )
-        self._references: list[Listener] = []
-        self._admin: list[AdminServer] = []
         self._clock: Callable[[], float] = clock
 
     async def start(self) -> None:
@@ -71,10 +74,11 @@ class Gateway:
     async def _start(self) -> None:
         config = self.config
         for reference in config.reference:
-            self._references.append(await serve_reference(reference, self._clock))
+            self.references.append(await serve_reference(reference, self._clock))
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
-            rows = [(self._protocols[name], each.prefix.get(name, "")) for name in each.protocols]
+            own = [(self._protocols[name], each.prefix.get(name, "")) for name in each.protocols]
+            rows = patterns.rows(own, each.model, self._routed_paths(each.name))
             with binding(f"listener {each.name!r}", each.bind):
                 self.listeners[each.name] = await listen(settings, rows, self._assembly.router.select, each.bind)
         if config.health:
@@ -82,11 +86,17 @@ class Gateway:
         if config.admin:
             await self._administer("admin", status.application(self.status), config.admin.bind)
 
+    def _routed_paths(self, listener: str) -> Iterator[tuple[str, str]]:
+        """The paths that routes match at a listener, each with the protocol that the route wants."""
+        for match in (route.match for route in self.config.routes):
+            if match.path and match.listener in (None, listener):
+                yield match.protocol or "", match.path
+
     async def _administer(self, name: str, application: FastAPI, address: Address) -> None:
         server = AdminServer(application)
         with binding(name, address):
             await server.start(address)
-        self._admin.append(server)
+        self.ports[name] = server
 
     async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
         """Stop being ready, let what is in flight finish for at most `seconds`, then close everything."""
@@ -94,8 +104,8 @@ class Gateway:
         await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
         for endpoint in self._assembly.endpoints.values():
             await endpoint.connector.close()
-        await asyncio.gather(*(reference.drain(0) for reference in self._references))
-        for server in self._admin:
+        await asyncio.gather(*(reference.drain(0) for reference in self.references))
+        for server in self.ports.values():
             await server.stop()
 
     def status(self) -> status.Status:
@@ -137,8 +147,11 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     models = [find(name) for name in config.models]
     check(models, protocol)
     router = reference_router(models, protocol, clock, INFO)
+    # A server of one model is asked for it without a name, where the protocol has none.
+    settings = ListenerSettings("reference", model=models[0].name if len(models) == 1 else "")
+    rows = patterns.rows([(protocol, "")], settings.model, ())
     with binding(f"reference {config.protocol!r}", config.bind):
-        return await listen(ListenerSettings("reference"), [(protocol, "")], router.select, config.bind)
+        return await listen(settings, rows, router.select, config.bind)
 
 
 async def listen(
@@ -165,29 +178,49 @@ def binding(what: str, address: Address) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BindError(f"{what}: cannot bind {address}: {error.strerror or error}") from error
+        # The loops put the address into the text once more; those of getaddrinfo are negative, and no errno.
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else error.strerror
+        raise BindError(f"{what}: cannot bind {address}: {why or error}") from error
+
+
+def _locate(address: str, protocol: Protocol) -> Hashable:
+    place: Hashable = registry.transport(protocol.transport).parse_address(address)
+    return place
 
 
 def _connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
     transport = registry.transport(protocol.transport)
+    # Only byte streams need to be told where messages end.
+    framing = {} if protocol.framing is None else {"framing": protocol.framing}
     connector: Connector = transport.Connector(
-        address, connection_per_call=protocol.traits.connection_per_call, limits=limits
+        address, connection_per_call=protocol.traits.connection_per_call, limits=limits, **framing
     )
     return connector
 
 
 @asynccontextmanager
 async def one_backend(protocol: Protocol, address: str, client: Protocol) -> AsyncIterator[Handler]:
-    """A Handler of `client`'s requests to the one server at `address`, with a Bridge in between.
+    """A Handler of `client`'s requests to the one server at `address`, with a Bridge in between. Companion models
+    (`M.gradient`) are the operations of a server that has such.
 
     Raises:
         ValueError: `address` is none of the protocol's transport.
     """
     connector = _connect(address, protocol, DEFAULT_LIMITS)
-    backend = Backend(Target("server"), protocol, [Endpoint(address, connector)], protocol.traits.max_in_flight)
-    signatures = Signatures(backend, protocol.traits, asyncio.get_running_loop().time)
-    upstream = Upstream("server", protocol.name, protocol.traits, backend, signatures, backend.capacity + 1)
+    batch, traits = by_batch(protocol, "")
+    target = Target("server", batch=batch)
+    backend = Backend(target, protocol, [Endpoint(address, connector)], traits.max_in_flight)
+    signatures = Signatures(backend, traits, asyncio.get_running_loop().time)
+    upstream = Upstream("server", protocol.name, traits, backend, signatures, backend.capacity + 1)
     try:
-        yield Bridge(RouteSettings(), client, upstream)
+        router = Router([any_model(Bridge(RouteSettings(), client, upstream), client)], {})
+
+        async def handle(request: Request) -> Answer:
+            handler = router.select(request).handler
+            assert handler is not None
+            return await handler(request)
+
+        yield handle
     finally:
         await connector.close()

@@ -1,6 +1,6 @@
 """From a Config to the values that answer requests: backends, bridges, routes. Nothing here opens a socket."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
 
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import Renames, RouteSettings
@@ -9,7 +9,7 @@ from gateway.config.models import BackendConfig, Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import Limits, Protocol, Target, Traits
+from gateway.core.protocol import Limits, Protocol, Target, Traits, by_batch
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, ServerInfo
 from gateway.core.values import replace
@@ -27,6 +27,8 @@ ROWS_AT_ONCE = 16
 IN_PROCESS = Traits(derivatives=True)
 """The reference models: named, typed and batched tensors, and derivatives as operations."""
 
+Locate = Callable[[str, Protocol], Hashable]
+"""Where an endpoint's text points: two that are written differently may be one place."""
 Connect = Callable[[str, Protocol, Limits], Connector]
 Ready = Callable[[], bool]
 
@@ -39,6 +41,7 @@ class Assembly:
         config: Config,
         protocols: Mapping[str, Protocol],
         policies: Mapping[str, Policy],
+        locate: Locate,
         connect: Connect,
         clock: Callable[[], float],
         info: ServerInfo,
@@ -46,9 +49,10 @@ class Assembly:
     ) -> None:
         self._protocols = protocols
         self._policies = policies
+        self._locate = locate
         self._connect = connect
         self._clock = clock
-        self.endpoints: dict[tuple[str, str], Endpoint] = {}
+        self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self._upstreams = {name: self._upstream(name, each) for name, each in config.backends.items()}
         served = {listener.name: listener.protocols for listener in config.listeners}
@@ -58,12 +62,15 @@ class Assembly:
         protocol = self._protocols[config.protocol]
         endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
         limit = protocol.traits.max_in_flight if config.max_in_flight is None else config.max_in_flight
-        target = Target(name, flavor=config.flavor, limits=config.limits, forward_headers=config.forward_headers)
+        batch, _ = by_batch(protocol, config.batch)
+        target = Target(
+            name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
+        )
         return Backend(target, protocol, endpoints, limit)
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
-        """One Endpoint for each (protocol, address), shared by the backends that name it."""
-        key = protocol.name, address
+        """One Endpoint for each (protocol, place), shared by the backends that name it."""
+        key = protocol.name, self._locate(address, protocol)
         if key not in self.endpoints:
             self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits))
         return self.endpoints[key]
@@ -71,12 +78,14 @@ class Assembly:
     def _upstream(self, name: str, config: BackendConfig) -> Upstream:
         backend = self.backends[name]
         protocol = backend.protocol
+        _, traits = by_batch(protocol, config.batch)
+        traits = replace(traits, trusted_metadata=traits.trusted_metadata or config.trust_metadata)
         handler = wrapped(backend, config.policies, self._policies)
-        responses = wrapped_stream(backend.stream, config.policies, self._policies) if protocol.traits.streams else None
-        signatures = Signatures(handler, protocol.traits, self._clock)
+        responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.streams else None
+        signatures = Signatures(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
         window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
-        return Upstream(name, protocol.name, protocol.traits, handler, signatures, window, responses, config.limits)
+        return Upstream(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
     def _router(
         self, configs: Sequence[RouteConfig], served: Mapping[str, Sequence[str]], info: ServerInfo, ready: Ready
@@ -117,18 +126,25 @@ class Assembly:
 
 
 def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[[], float], info: ServerInfo) -> Router:
-    """The Router of a reference server: one route for each model, over one protocol."""
+    """The Router of a reference server: one route for each model, over one protocol, and one for models that it does
+    not have, whose refusal names those that it has."""
     handler = reference_handler(models, points=client.traits.points)
     upstream = Upstream(
         "reference", "python", IN_PROCESS, handler, Signatures(handler, IN_PROCESS, clock), ROWS_AT_ONCE
     )
     bridge = Bridge(RouteSettings(), client, upstream)
     routes = [route(Conditions(model=model.name), {client.name: bridge}, _unpoliced) for model in models]
+    routes.append(any_model(bridge, client))
 
     async def listed(request: Request) -> Answer:
         return await handler(request)
 
     return Router(routes, server_destinations(listed, info, lambda: True))
+
+
+def any_model(bridge: Bridge, client: Protocol) -> Route:
+    """A Route that takes every model's requests, and companions as their operations."""
+    return route(Conditions(), {client.name: bridge}, _unpoliced)
 
 
 def _unpoliced(handler: Handler, stream: StreamHandler) -> Destination:

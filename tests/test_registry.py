@@ -61,5 +61,5 @@ def test_a_policy_is_a_module_with_settings_and_wrap(tmp_path: Path, monkeypatch
 
 def test_transports_are_imported_by_name() -> None:
     assert registry.transport("http").__name__ == "gateway.transports.http"
-    with pytest.raises(LookupError, match="no transport is called 'smoke'; there are .*http"):
+    with pytest.raises(LookupError, match=r"no transport is called 'smoke'; there are .*http"):
         registry.transport("smoke")

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 
 from gateway.core.address import Address
 from gateway.core.tasks import spawn
+from gateway.core.values import replace
 
 
 class _Server(uvicorn.Server):
@@ -31,6 +32,9 @@ class _Server(uvicorn.Server):
 class AdminServer:
     """Serves one application."""
 
+    address: str
+    """`host:port`, once started."""
+
     def __init__(self, application: FastAPI) -> None:
         config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", server_header=False)
         self._server = _Server(config)
@@ -40,6 +44,7 @@ class AdminServer:
         """Bind, and accept connections. Raises OSError where that cannot be: uvicorn itself would end the process."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.create_server((address.host, address.port), family=family)
+        self.address = str(replace(address, port=sock.getsockname()[1]))
         self._task = spawn(self._server.serve([sock]))
         await self._server.accepting.wait()
 

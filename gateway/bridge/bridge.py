@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 from gateway.bridge import names, outputs, streams
 from gateway.bridge.addressing import Addressing
+from gateway.bridge.batching import batched
 from gateway.bridge.declared import Declared
 from gateway.bridge.inputs import Fitted, fit_inputs
 from gateway.bridge.metadata import Metadata
@@ -69,10 +70,11 @@ class Bridge:
         if self._opaque:
             asked, fitted, signature = self._addressing.asked(request, key), None, None
         else:
-            signature = await self._declared.model(key)
+            declared = await self._declared.model(key)
+            signature, row_by_row = self._batched(declared)
             asked, fitted = self._fit(request, key, signature, self._settings)
-            if self._upstream.traits.points:
-                yield await self._fitted(request, key, signature, self._settings)
+            if row_by_row:
+                yield await self._fitted(request, key, declared, self._settings)
                 return
         async with aclosing(self._upstream.stream(asked)) as responses:
             async for response in responses:
@@ -129,25 +131,35 @@ class Bridge:
         signature = await self._declared.derivative(key, request.operation)
         return await self._fitted(asked, companion, signature, self._of_derivatives)
 
-    async def _fitted(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> Response:
+    async def _fitted(self, request: Request, key: Key, declared: Signature, settings: RouteSettings) -> Response:
+        signature, row_by_row = self._batched(declared)
         asked, fitted = self._fit(request, key, signature, settings)
         try:
-            response = await self._ask(asked, fitted, signature)
+            response = await self._ask(asked, fitted, signature, row_by_row)
         except DecodeError as error:
             raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
         return self._unfit(response, request, asked, fitted, signature, settings)
 
+    def _batched(self, declared: Signature) -> tuple[Signature, bool]:
+        """The signature that tensors are fitted to, and whether the backend is called for each row of them."""
+        return batched(declared, self._client.traits.rows, self._upstream.traits.rows)
+
     def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
         """What to ask the backend."""
         upstream = self._upstream
-        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits)
+        traits, limit = upstream.traits, upstream.limits.message
+        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
         wanted = names.requested(request.outputs, signature, settings)
+        if not traits.selects:
+            # It gives all its outputs, whatever is asked for; where nobody declares their names, these are.
+            none = none_asked(request.outputs, upstream.protocol)
+            wanted = none if signature.outputs else wanted
         asked = replace(
             request,
             model=key[0],
             version=key[1],
             inputs=outputs.carried(fitted.inputs, upstream.protocol, upstream.traits),
-            outputs=none_asked(request.outputs, upstream.protocol) if upstream.traits.points else wanted,
+            outputs=wanted,
             translate=settings.translate,
         )
         return asked, fitted
@@ -170,11 +182,19 @@ class Bridge:
             raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
         return _reply(response, request, outputs.carried(chosen, client.name, client.traits))
 
-    async def _ask(self, asked: Request, fitted: Fitted, signature: Signature) -> Response:
+    async def _ask(self, asked: Request, fitted: Fitted, signature: Signature, row_by_row: bool) -> Response:
         upstream = self._upstream
-        if not upstream.traits.points:
+        if not row_by_row:
             return await upstream.infer(asked)
-        return await point_by_point(asked, fitted, signature, self._settings, upstream.window, upstream.infer)
+        return await point_by_point(
+            asked,
+            fitted,
+            signature,
+            self._settings,
+            upstream.window,
+            upstream.infer,
+            flat=upstream.traits.points,
+        )
 
 
 def _are_alike(client: Traits, upstream: Traits) -> bool:

@@ -55,6 +55,21 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
     return replace(tensor, datatype=wanted, data=raw, parameters=parameters, untyped=False)
 
 
+def restored(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:
+    """`tensor` of a client whose wire lacks `wanted`: UINT8 as the BOOL that `carry` would have made it of.
+
+    Raises:
+        DecodeError: an element that is neither 0 nor 1.
+    """
+    if wanted is not Datatype.BOOL or tensor.datatype is not Datatype.UINT8:
+        return tensor
+    beyond = tensor.array.reshape(-1) > 1
+    if beyond.any():
+        at = int(np.argmax(beyond))
+        raise DecodeError(f"{what}: element {at} is {tensor.data[at]}, expected 0 or 1 for BOOL")
+    return replace(tensor, datatype=wanted)
+
+
 def _raw(array: Array, datatype: Datatype) -> Buffer:
     return make_tensor("", array, datatype).data
 

@@ -15,6 +15,7 @@ class Declared:
 
     def __init__(self, settings: RouteSettings, upstream: Upstream, addressing: Addressing) -> None:
         self._own = settings.signature
+        self._companions = settings.operations
         self._upstream = upstream
         self._addressing = addressing
 
@@ -66,12 +67,14 @@ class Declared:
         claimed = (await self.described(key)).operations
         if self._upstream.traits.derivatives:
             return claimed
-        offered = [each for each in DERIVATIVES if await self._has(self._addressing.companion(key, each))]
+        offered = [each for each in DERIVATIVES if await self._has(key, each)]
         return claimed & {Operation.INFER} | {*offered}
 
-    async def _has(self, companion: Key) -> bool:
+    async def _has(self, key: Key, operation: Operation) -> bool:
+        if not self._upstream.traits.trusted_metadata:
+            return operation in self._companions
         try:
-            await self._upstream.signatures.get(companion)
+            await self._upstream.signatures.get(self._addressing.companion(key, operation))
         except GatewayError as error:
             if error.status not in (Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT):
                 raise

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gateway.bridge import datatypes
+from gateway.bridge import datatypes, shapes
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import INDEX_TENSORS
@@ -31,12 +31,13 @@ def declared(given: Sequence[Tensor], signature: Signature) -> Sequence[Tensor]:
     return kept
 
 
-def fit(tensor: Tensor | None, spec: TensorSpec, rows: int | None) -> Tensor:
+def fit(tensor: Tensor | None, spec: TensorSpec, rows: int | None, limit: int) -> Tensor:
     """An index as the companion declares it. Left out it means 0, and one index holds for all rows. Any integer
     datatype that holds the value will do.
 
     Raises:
         DecodeError: naming the index, and the shapes that it may have.
+        GatewayError: RESOURCE_EXHAUSTED, one for each row takes more than `limit` bytes.
     """
     count = 1 if rows is None else rows
     what = f"index {spec.name!r}"
@@ -49,7 +50,7 @@ def fit(tensor: Tensor | None, spec: TensorSpec, rows: int | None) -> Tensor:
     single = Tensor(spec.name, spec.datatype, (tensor.elements,), data)
     if len(spec.shape) == 1:
         return _for_all_rows(single, what)
-    repeated = single.array if tensor.elements == count else np.repeat(single.array, count)
+    repeated = single.array if tensor.elements == count else shapes.repeat(single, count, limit, what)
     return make_tensor(spec.name, repeated.reshape(count, 1), spec.datatype)
 
 

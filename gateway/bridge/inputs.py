@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from gateway.bridge import datatypes, indices, names, shapes
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import INDEX_TENSORS
-from gateway.core.protocol import Traits
-from gateway.core.types import Signature, Tensor, TensorSpec
+from gateway.core.protocol import Rows, Traits
+from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
 from gateway.core.values import replace, value
 
@@ -26,31 +24,65 @@ class Fitted:
     lone: bool
 
 
-def fit_inputs(inputs: Sequence[Tensor], signature: Signature, settings: RouteSettings, client: Traits) -> Fitted:
-    """Inputs by name, datatype and shape as `signature` says, in its order.
+def fit_inputs(
+    inputs: Sequence[Tensor],
+    signature: Signature,
+    settings: RouteSettings,
+    client: Traits,
+    upstream: Traits,
+    limit: int,
+) -> Fitted:
+    """Inputs by name, datatype and shape as `signature` says, in its order. Where nobody knows it they pass as they
+    are. `limit` bounds the bytes of those that are the same in every row.
 
     Raises:
         DecodeError: whatever does not fit, naming the tensor, what it is and what is expected.
+        GatewayError: RESOURCE_EXHAUSTED, beyond `limit`.
     """
     if is_unknown(signature):
-        return Fitted(tuple(map(_doubled if client.points else _typed, names.as_given(inputs, settings))), None, False)
+        return _as_they_are(names.as_given(inputs, settings, unnamed=upstream.positional), client, upstream.rows)
     wanted = names.inputs_of(signature, settings)
-    given = names.by_name(indices.declared(inputs, signature), wanted, settings)
-    fit_shape = shapes.fit_point if client.points else shapes.fit_input
+    by_name = names.by_name(indices.declared(inputs, signature), wanted, settings)
     fitted: dict[str, Tensor] = {}
     batched: list[tuple[str, int, bool]] = []
     for name, spec in wanted:
         if spec.name in INDEX_TENSORS:
             continue
-        tensor, what = given[name], f"input {name!r}"
-        shape = fit_shape(tensor.shape, spec.shape, what)
+        tensor, what = by_name[name], f"input {name!r}"
+        shape = _shape(tensor, spec.shape, what, client)
+        if spec.datatype not in client.datatypes:
+            tensor = datatypes.restored(tensor, spec.datatype, what)
         data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
-        fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, tensor.content_type, tensor.parameters)
+        content_type = spec.content_type or tensor.content_type
+        fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
         if shapes.is_batch(spec.shape):
             batched.append((name, shape[0], len(shape) > len(tensor.shape)))
     rows = _rows(batched)
-    lone = client.points or (bool(batched) and all(added for *_, added in batched))
-    return Fitted(_complete(fitted, given, signature, settings, rows), rows, lone)
+    lone = client.points or (client.rows is Rows.FREE and bool(batched) and all(added for *_, added in batched))
+    return Fitted(_complete(fitted, by_name, signature, settings, rows, limit), rows, lone)
+
+
+def _shape(tensor: Tensor, wanted: Shape, what: str, client: Traits) -> Shape:
+    if client.points:
+        return shapes.fit_point(tensor.shape, wanted, what)
+    fit = shapes.fit_rows if client.rows is Rows.FIRST else shapes.fit_input
+    return fit(shapes.of_scalars(tensor, wanted), wanted, what)
+
+
+def _as_they_are(inputs: Sequence[Tensor], client: Traits, upstream: Rows) -> Fitted:
+    if client.points:
+        # A point is one row, also where the backend counts them on every tensor.
+        doubled = map(_doubled, inputs)
+        return Fitted(tuple(map(shapes.one_row, doubled) if upstream is Rows.FIRST else doubled), None, True)
+    rows = _rows([_leading(tensor, at) for at, tensor in enumerate(inputs)]) if upstream is Rows.ONE else None
+    return Fitted(tuple(map(_typed, inputs)), rows, False)
+
+
+def _leading(tensor: Tensor, at: int) -> tuple[str, int, bool]:
+    name = tensor.name or f"input{at}"
+    if not tensor.shape:
+        raise DecodeError(f"input {name!r} is a scalar, expected a first dimension that counts the rows")
+    return name, tensor.shape[0], False
 
 
 def _rows(batched: Sequence[tuple[str, int, bool]]) -> int | None:
@@ -71,20 +103,21 @@ def _complete(
     signature: Signature,
     settings: RouteSettings,
     rows: int | None,
+    limit: int,
 ) -> tuple[Tensor, ...]:
     """In the signature's order, with the route's constants and every index tensor that the model declares."""
     if len(fitted) == len(signature.inputs):
         return tuple(fitted.values())
     constants = {tensor.name: tensor for tensor in settings.constants}
     return tuple(
-        indices.fit(given.get(spec.name), spec, rows)
+        indices.fit(given.get(spec.name), spec, rows, limit)
         if spec.name in INDEX_TENSORS
-        else fitted.get(spec.name) or _constant(constants[spec.name], spec, settings, rows)
+        else fitted.get(spec.name) or _constant(constants[spec.name], spec, settings, rows, limit)
         for spec in signature.inputs
     )
 
 
-def _constant(tensor: Tensor, spec: TensorSpec, settings: RouteSettings, rows: int | None) -> Tensor:
+def _constant(tensor: Tensor, spec: TensorSpec, settings: RouteSettings, rows: int | None, limit: int) -> Tensor:
     """The route's input, the same for every row."""
     what = f"the route's constant {tensor.name!r}"
     shape = shapes.fit_input(tensor.shape, spec.shape, what)
@@ -93,7 +126,7 @@ def _constant(tensor: Tensor, spec: TensorSpec, settings: RouteSettings, rows: i
     if not shapes.is_batch(spec.shape) or rows in (None, shape[0]) or shape[0] != 1:
         return fitted
     assert rows is not None
-    return make_tensor(spec.name, np.repeat(fitted.array, rows, axis=0), spec.datatype)
+    return make_tensor(spec.name, shapes.repeat(fitted, rows, limit, what), spec.datatype)
 
 
 def _typed(tensor: Tensor) -> Tensor:

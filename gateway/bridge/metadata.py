@@ -4,7 +4,7 @@ from gateway.bridge import names, shapes
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.declared import Declared
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Key, of_derivative
+from gateway.bridge.signatures import Key, is_unknown, of_derivative
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import not_found, unsupported
@@ -48,10 +48,17 @@ class Metadata:
 
     async def _tensors(self, request: Request, key: Key) -> Signature:
         if self._client.points:
-            return self._sizes(request.model, await self._declared.model(key))
+            return self._as_seen(self._described(request.model, await self._declared.model(key), self._settings))
         if self._opaque:
             return replace(await self._upstream.metadata(self._addressing.asked(request, key)), name=request.model)
-        return self._described(request.model, await self._declared.described(key), self._settings)
+        return self._described(request.model, await self._told(request, key), self._settings)
+
+    async def _told(self, request: Request, key: Key) -> Signature:
+        """What is known. Metadata that cannot be trusted is for those whose own cannot: its clients do without."""
+        known = await self._declared.described(key)
+        if not is_unknown(known) or self._client.trusted_metadata or self._upstream.traits.trusted_metadata:
+            return known
+        return await self._upstream.metadata(self._addressing.asked(request, key))
 
     async def companion(self, request: Request, operation: Operation) -> Signature:
         """The same of a derivative of the model that `request` names.
@@ -64,15 +71,13 @@ class Metadata:
         if not self._upstream.traits.derivatives:
             companion = self._addressing.companion(key, operation)
             signature = await self._upstream.metadata(self._addressing.asked(request, companion))
-            return (
-                replace(signature, name=name)
-                if self._opaque
-                else self._described(name, signature, self._of_derivatives)
-            )
+            if self._opaque:
+                return replace(signature, name=name)
+            return self._as_seen(self._described(name, signature, self._of_derivatives))
         base = await self._declared.described(key)
         if operation not in base.operations:
             raise unsupported(f"model {request.model!r} does not claim {operation.value}")
-        return self._described(name, of_derivative(base, operation), self._of_derivatives)
+        return self._as_seen(self._described(name, of_derivative(base, operation), self._of_derivatives))
 
     async def ready(self, request: Request) -> bool:
         """Whether the backend says that the model is ready."""
@@ -98,15 +103,17 @@ class Metadata:
     def _described(self, name: str, signature: Signature, settings: RouteSettings) -> Signature:
         return replace(
             signature,
-            name=name,
+            name=name or signature.name,
             inputs=names.as_client(names.inputs_of(signature, settings)),
             outputs=names.as_client(names.outputs_of(signature, settings)),
             platform=signature.platform or self._upstream.traits.platform,
         )
 
-    def _sizes(self, name: str, signature: Signature) -> Signature:
-        described = self._described(name, signature, self._settings)
-        return replace(described, inputs=_points(described.inputs), outputs=_points(described.outputs))
+    def _as_seen(self, signature: Signature) -> Signature:
+        """By the client: one-point protocols see vectors."""
+        if not self._client.points:
+            return signature
+        return replace(signature, inputs=_points(signature.inputs), outputs=_points(signature.outputs))
 
 
 def _points(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

@@ -13,6 +13,8 @@ from gateway.core.values import replace
 Wanted: TypeAlias = Sequence[tuple[str, TensorSpec]]
 """The client's name of each tensor, and the backend's specification of it."""
 
+_LONGEST_COMPARED = 256
+
 
 def inputs_of(signature: Signature, settings: RouteSettings) -> Wanted:
     """The inputs that a client gives: all but the route's constants."""
@@ -87,12 +89,13 @@ def _check(given: Mapping[str, Tensor], wanted: Wanted) -> None:
     raise DecodeError(f"{plural} missing; the model takes {_list(wanted)}")
 
 
-def as_given(inputs: Sequence[Tensor], settings: RouteSettings) -> list[Tensor]:
+def as_given(inputs: Sequence[Tensor], settings: RouteSettings, *, unnamed: bool = False) -> list[Tensor]:
     """Inputs for a backend whose signature nobody knows: with its names as far as the route tells them, else `input0`,
-    `input1`, ..., and with the route's constants; in the route's `order`."""
+    `input1`, ... (or none, if it takes `unnamed` ones), and with the route's constants; in the route's `order`."""
     backend = dict(settings.rename.inputs)
     kept = [_renamed(tensor, backend) for tensor in inputs if not tensor.name or tensor.name not in settings.drop]
-    named = [*by_position(kept, settings.order, "input"), *settings.constants]
+    named = [*(kept if unnamed and not settings.order else by_position(kept, settings.order, "input"))]
+    named += settings.constants
     if settings.order:
         place = {name: at for at, name in enumerate(settings.order)}
         named.sort(key=lambda tensor: place.get(tensor.name, len(place)))
@@ -156,7 +159,8 @@ def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), 1)
+    # Comparing takes a tenth of a microsecond for each character, and clients choose how many there are.
+    close = get_close_matches(name, list(known), 1) if len(name) <= _LONGEST_COMPARED else []
     return f", did you mean {close[0]!r}?" if close else ""
 
 

@@ -56,7 +56,7 @@ def paired(
 
 def _fit(tensor: Tensor, spec: TensorSpec, fitted: Fitted, settings: RouteSettings, client: Traits) -> Tensor:
     what = f"output {spec.name!r}"
-    shape = tensor.shape
+    shape = shapes.of_scalars(tensor, spec.shape)
     if not shapes.matches(shape, spec.shape):
         raise DecodeError(f"{what} has shape {list(shape)}, expected {list(spec.shape)}")
     if shapes.is_batch(spec.shape):
@@ -66,7 +66,8 @@ def _fit(tensor: Tensor, spec: TensorSpec, fitted: Fitted, settings: RouteSettin
     if client.points and len(shape) != 1:
         shape = (prod(shape),)
     data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
-    return Tensor(spec.name, spec.datatype, shape, data, tensor.content_type, tensor.parameters)
+    content_type = spec.content_type or tensor.content_type
+    return Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
 
 
 def _unfitted(tensor: Tensor, client: Traits) -> Tensor:

@@ -1,11 +1,12 @@
-"""Batches for backends that take one point at a time: one call for each row."""
+"""Batches for backends that take one row at a time: one call for each."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
 from gateway.bridge import datatypes, outputs, rows, shapes
 from gateway.bridge.inputs import Fitted
 from gateway.bridge.settings import RouteSettings
-from gateway.core.errors import invalid_input
+from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
 from gateway.core.values import replace
 
@@ -17,8 +18,10 @@ async def point_by_point(
     settings: RouteSettings,
     window: int,
     ask: Callable[[Request], Awaitable[Response]],
+    *,
+    flat: bool,
 ) -> Response:
-    """The answers to all rows, stacked: at most `window` rows are on their way at once.
+    """The answers to all rows, stacked: at most `window` rows are on their way at once. `flat`: rows go as vectors.
 
     Raises:
         GatewayError: INVALID_ARGUMENT for too many rows; the first row that failed, by its number if there are several.
@@ -35,14 +38,13 @@ async def point_by_point(
         raise invalid_input(f"{text}: `translate: {{max_rows: {settings.max_rows}}}`")
     if count == 0:
         return Response(tuple(map(shapes.empty, signature.outputs)))
-    points = _points(asked.inputs, signature, count)
+    points = _points(asked.inputs, signature, fitted, flat)
     responses = [await call(points[0])] if count == 1 else await rows.each(points, call, window)
-    columns = zip(*(response.outputs for response in responses), strict=True)
-    return replace(responses[0], outputs=tuple(map(_stack, columns, signature.outputs)))
+    return replace(responses[0], outputs=_stacked([response.outputs for response in responses], signature, fitted))
 
 
 def none_asked(wanted: Sequence[RequestedOutput], protocol: str) -> tuple[RequestedOutput, ...]:
-    """No outputs: a one-point backend gives all that it has, whatever is asked for.
+    """No outputs: a backend without names gives all that it has, whatever is asked for.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, an output is wanted with a parameter, of which the backend would never hear.
@@ -53,21 +55,39 @@ def none_asked(wanted: Sequence[RequestedOutput], protocol: str) -> tuple[Reques
     return ()
 
 
-def _points(inputs: Sequence[Tensor], signature: Signature, count: int) -> list[tuple[Tensor, ...]]:
-    columns = [_rows(tensor, spec, count) for tensor, spec in zip(inputs, signature.inputs, strict=True)]
+def _points(inputs: Sequence[Tensor], signature: Signature, fitted: Fitted, flat: bool) -> list[tuple[Tensor, ...]]:
+    count = 1 if fitted.rows is None else fitted.rows
+    if signature.inputs:
+        batched = [shapes.is_batch(spec.shape) for spec in signature.inputs]
+    else:
+        batched = [fitted.rows is not None] * len(inputs)
+    columns = [_rows(tensor, each, count, flat) for tensor, each in zip(inputs, batched, strict=True)]
     return list(zip(*columns, strict=True)) if columns else [()] * count
 
 
-def _rows(tensor: Tensor, spec: TensorSpec, count: int) -> list[Tensor]:
-    """One vector for each row; a tensor without a batch dimension is the same in all."""
-    if shapes.is_batch(spec.shape):
-        return shapes.split(tensor)
-    return [replace(tensor, shape=(tensor.elements,))] * count
+def _rows(tensor: Tensor, is_batched: bool, count: int, flat: bool) -> list[Tensor]:
+    """One tensor for each row; one without a batch dimension is the same in all."""
+    each = shapes.split(tensor) if is_batched else [tensor] * count
+    return [replace(row, shape=(row.elements,)) for row in each] if flat else each
 
 
-def _typed(vectors: Sequence[Tensor], signature: Signature, settings: RouteSettings) -> tuple[Tensor, ...]:
+def _typed(given: Sequence[Tensor], signature: Signature, settings: RouteSettings) -> tuple[Tensor, ...]:
     """One row's outputs. Typed before they are stacked: the Python server prints 1 where another row has 1.5."""
-    return tuple(_output(vector, spec, settings) for vector, spec in outputs.paired(vectors, (), signature))
+    if not signature.outputs:
+        return tuple(given)
+    return tuple(_output(row, spec, settings) for row, spec in outputs.paired(given, (), signature))
+
+
+def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: Fitted) -> tuple[Tensor, ...]:
+    if signature.outputs:
+        columns = zip(*answers, strict=True)
+        return tuple(map(_stack, columns, signature.outputs))
+    if fitted.rows is None:
+        return tuple(answers[0])
+    for number, answer in enumerate(answers):
+        if len(answer) != len(answers[0]):
+            raise DecodeError(f"{len(answer)} outputs in row {number} and {len(answers[0])} in row 0")
+    return tuple(shapes.stack(_of_one_type(column)) for column in zip(*answers, strict=True))
 
 
 def _stack(column: Sequence[Tensor], spec: TensorSpec) -> Tensor:
@@ -75,7 +95,23 @@ def _stack(column: Sequence[Tensor], spec: TensorSpec) -> Tensor:
     return shapes.stack(column) if len(column) > 1 or shapes.is_batch(spec.shape) else column[0]
 
 
-def _output(vector: Tensor, spec: TensorSpec, settings: RouteSettings) -> Tensor:
+def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
+    """The rows of an output that nobody declared: untyped numbers in the datatype that holds all of them."""
+    found = {row.datatype for row in column}
+    if len(found) == 1:
+        return list(column)
+    if not found <= NUMBERS or not all(row.untyped for row in column):
+        raise DecodeError(f"output {column[0].name!r} is {' and '.join(sorted(found))} in different rows")
+    common = Datatype.FP64 if Datatype.FP64 in found else Datatype.UINT64
+    return [
+        replace(row, datatype=common, data=datatypes.fit(row, common, f"output {row.name!r}", "refuse"))
+        for row in column
+    ]
+
+
+def _output(row: Tensor, spec: TensorSpec, settings: RouteSettings) -> Tensor:
     what = f"output {spec.name!r}"
-    shape = shapes.fill(shapes.of_row(spec.shape), vector.elements, what)
-    return Tensor(spec.name, spec.datatype, shape, datatypes.fit(vector, spec.datatype, what, settings.cast))
+    wanted = shapes.of_row(spec.shape)
+    shape = row.shape if shapes.matches(row.shape, wanted) else shapes.fill(wanted, row.elements, what)
+    data = datatypes.fit(row, spec.datatype, what, settings.cast)
+    return Tensor(spec.name, spec.datatype, shape, data, row.content_type)

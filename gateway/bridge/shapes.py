@@ -5,8 +5,13 @@ A signature `[-1, N]` means a batch of rows; `[-1]` is one free dimension and no
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
-from gateway.core.errors import DecodeError
+import numpy as np
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Shape, Tensor, TensorSpec
 from gateway.core.values import replace
 
@@ -74,11 +79,40 @@ def fill(wanted: Shape, elements: int, what: str) -> Shape:
     return tuple(elements // fixed if size == -1 else size for size in wanted) if free else wanted
 
 
+def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
+    """A tensor's shape as the backend takes it, of a client whose first dimension counts rows always.
+
+    Raises:
+        DecodeError: naming the tensor, its shape and the expected one.
+    """
+    if not matches(shape, wanted):
+        raise DecodeError(f"{what} has shape {list(shape)}, expected {list(wanted)}")
+    return shape
+
+
+def of_scalars(tensor: Tensor, wanted: Shape) -> Shape:
+    """The tensor's shape; with a dimension of 1 at its end where that is what is wanted, and its wire does not tell a
+    scalar from a vector of one: JSON, and elements that travel by themselves."""
+    shape = tensor.shape
+    if not (tensor.untyped or tensor.content_type) or matches(shape, wanted):
+        return shape
+    return (*shape, 1) if matches((*shape, 1), wanted) else shape
+
+
+def one_row(tensor: Tensor) -> Tensor:
+    """The tensor as a batch of one row."""
+    return replace(tensor, shape=(1, *tensor.shape))
+
+
 def split(tensor: Tensor) -> list[Tensor]:
-    """The rows of numbers `[rows, ...]` as vectors; views, not copies."""
-    size = prod(tensor.shape[1:])
-    view, step = memoryview(tensor.data), size * tensor.datatype.size
-    return [replace(tensor, shape=(size,), data=view[at * step : (at + 1) * step]) for at in range(tensor.shape[0])]
+    """The rows of `[rows, ...]`; of numbers views, not copies."""
+    count, shape = tensor.shape[0], tensor.shape[1:]
+    if tensor.datatype is Datatype.BYTES:
+        size, elements = prod(shape), bytes_elements.unpack(tensor.data)
+        pieces = [elements[at * size : (at + 1) * size] for at in range(count)]
+        return [replace(tensor, shape=shape, data=bytes_elements.pack(piece)) for piece in pieces]
+    view, step = memoryview(tensor.data), prod(shape) * tensor.datatype.size
+    return [replace(tensor, shape=shape, data=view[at * step : (at + 1) * step]) for at in range(count)]
 
 
 def stack(rows: Sequence[Tensor]) -> Tensor:
@@ -94,6 +128,20 @@ def stack(rows: Sequence[Tensor]) -> Tensor:
             raise DecodeError(f"{text} and {list(first.shape)} in row 0")
     data = first.data if len(rows) == 1 else b"".join(row.data for row in rows)
     return replace(first, shape=(len(rows), *first.shape), data=data)
+
+
+def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any, Any]":
+    """The array of `tensor`, its first dimension (of 1) `rows` times. A client says how many rows there are without
+    sending one byte of them: `[4294967296, 0]`.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED, that is more than `limit` bytes.
+    """
+    size = len(tensor.data) * rows
+    if size > limit:
+        text = f"{what} for each of {rows} rows takes {size} bytes; limits.message of the backend is {limit}"
+        raise refusal(Reason.TOO_LARGE, text)
+    return np.repeat(tensor.array, rows, axis=0)
 
 
 def concatenate(pieces: Sequence[Tensor]) -> Tensor:

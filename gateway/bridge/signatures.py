@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import TypeAlias
 
 from gateway.bridge import shapes
@@ -17,6 +18,9 @@ from gateway.core.values import replace
 SECONDS_KEPT = 60.0
 MOST_KEPT = 1024
 """Clients choose the `config` in the key, so there must be an end to how many are kept."""
+
+LONGEST_CONFIG = 256
+"""Characters of a `config` that is kept as it is; a longer one, up to `limits.config`, is kept as its digest."""
 
 Key: TypeAlias = tuple[str, str, str]
 """(model, version, config)"""
@@ -37,7 +41,7 @@ class Signatures:
 
     def kept(self, key: Key) -> Signature | None:
         """What is known without asking."""
-        entry = self._kept.get(key)
+        entry = self._kept.get(_compact(key))
         return entry[1] if entry is not None and entry[0] > self._clock() else None
 
     async def get(self, key: Key) -> Signature:
@@ -84,8 +88,9 @@ class Signatures:
         del self._fetching[key]
         if fetch.cancelled() or fetch.exception() is not None:
             return
-        self._kept[key] = (self._clock() + SECONDS_KEPT, fetch.result())
-        self._kept.move_to_end(key)
+        compact = _compact(key)
+        self._kept[compact] = (self._clock() + SECONDS_KEPT, fetch.result())
+        self._kept.move_to_end(compact)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
 
@@ -93,6 +98,13 @@ class Signatures:
         answer = await self._backend(request)
         assert isinstance(answer, Signature)
         return answer
+
+
+def _compact(key: Key) -> Key:
+    model, version, config = key
+    if len(config) <= LONGEST_CONFIG:
+        return key
+    return model, version, sha256(config.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_unknown(signature: Signature) -> bool:
@@ -111,7 +123,7 @@ def as_batches(signature: Signature) -> Signature:
 
 def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ...]:
     return tuple(
-        TensorSpec(spec.name or f"{prefix}{at}", spec.datatype, (-1, *spec.shape)) for at, spec in enumerate(specs)
+        replace(spec, name=spec.name or f"{prefix}{at}", shape=(-1, *spec.shape)) for at, spec in enumerate(specs)
     )
 
 

@@ -4,5 +4,5 @@ from gateway.cli.options import ConfigFile, read
 
 
 def check(config: ConfigFile) -> None:
-    """Check a configuration: exit 0, or print every error as file:line:column: message and exit 1."""
+    """Check a configuration. Exit 0, or print every error as file:line:column: message and exit 1."""
     read(config)

@@ -1,7 +1,9 @@
 """Options that commands share, and how they end."""
 
+import asyncio
+import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,12 +14,20 @@ from gateway import registry
 from gateway.config import Catalog, Config, ConfigError, load
 from gateway.reference.bundled import BUNDLED
 
-ConfigFile = Annotated[Path, typer.Option("--config", help="The YAML file.", exists=True, dir_okay=False)]
+ConfigFile = Annotated[
+    Path, typer.Option("--config", metavar="FILE", help="The YAML file.", exists=True, dir_okay=False)
+]
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
     """Run on uvloop until done."""
     uvloop.run(program)
+
+
+def on_signals(stop: Callable[[], object]) -> None:
+    """Call `stop` on SIGTERM and SIGINT, and nothing that was to be called before."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def fail(message: object) -> NoReturn:

@@ -1,40 +1,38 @@
 """`gateway reference`: bundled models, or Python callables, over one protocol."""
 
 import asyncio
-import signal
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from gateway import registry
 from gateway.app import BindError, serve_reference
-from gateway.cli.options import fail, run
+from gateway.cli.options import catalog, fail, on_signals, run
+from gateway.config import reference_config
 from gateway.config.models import ReferenceConfig
 
 
 def reference(
-    protocol: Annotated[str, typer.Option(help="The protocol to speak.")],
-    bind_to: Annotated[str, typer.Option("--bind", help="HOST:PORT; port 0 is one that the system chooses.")],
-    model: Annotated[list[str], typer.Option(help="A bundled model, or module:attribute. May be repeated.")],
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol to speak.")],
+    bind_to: Annotated[
+        str, typer.Option("--bind", metavar="HOST:PORT", help="Where; port 0 is one that the system chooses.")
+    ],
+    model: Annotated[
+        list[str], typer.Option(metavar="NAME", help="A bundled model, or a callable as MODULE:ATTRIBUTE; repeatable.")
+    ],
 ) -> None:
-    """Serve bundled models or Python callables as a model server, until SIGTERM or SIGINT."""
-    if protocol not in registry.protocols():
-        fail(f"no protocol {protocol!r}; expected {', '.join(registry.protocols())}")
+    """Serve bundled models or Python callables. Until SIGTERM or SIGINT, as a model server."""
     try:
-        config = ReferenceConfig.model_validate({"protocol": protocol, "bind": bind_to, "models": model})
-    except ValidationError as error:
-        fail("; ".join(str(each["msg"]) for each in error.errors()))
+        config = reference_config(protocol, bind_to, model, catalog())
+    except ValueError as error:
+        fail(error)
     run(_serve(config))
 
 
 async def _serve(config: ReferenceConfig) -> None:
-    loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    on_signals(stopped.set)
     try:
-        listener = await serve_reference(config, loop.time)
+        listener = await serve_reference(config, asyncio.get_running_loop().time)
     except (BindError, ValueError) as error:
         fail(error)
     print(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready", flush=True)

@@ -1,23 +1,25 @@
 """`gateway serve`: the gateway of one configuration, until SIGTERM or SIGINT."""
 
 import asyncio
-import signal
 
 from gateway import registry
 from gateway.app import BindError, Gateway
-from gateway.cli.options import ConfigFile, fail, read, run
+from gateway.assembly import conditions
+from gateway.cli.options import ConfigFile, fail, on_signals, read, run
 from gateway.config.models import Config
+from gateway.core.tasks import spawn
+
+PATHS = {"health": "/healthz, /readyz", "admin": "/status, /docs"}
 
 
 def serve(config: ConfigFile) -> None:
-    """Serve a configuration. SIGTERM and SIGINT drain and stop it."""
+    """Serve a configuration. SIGTERM and SIGINT stop it: what is in flight has 30 s, or until a second signal."""
     run(_serve(read(config)))
 
 
 async def _serve(config: Config) -> None:
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    on_signals(stopped.set)
     gateway = Gateway(config)
     try:
         await gateway.start()
@@ -25,7 +27,17 @@ async def _serve(config: Config) -> None:
         fail(error)
     print("\n".join([*_addresses(gateway), *_examples(gateway), "ready"]), flush=True)
     await stopped.wait()
-    await gateway.stop()
+    await _stop(gateway)
+
+
+async def _stop(gateway: Gateway) -> None:
+    """Let what is in flight finish, unless there is a second signal."""
+    stopping = spawn(gateway.stop())
+    on_signals(stopping.cancel)
+    try:
+        await stopping
+    except asyncio.CancelledError:
+        await gateway.stop(0)
 
 
 def _addresses(gateway: Gateway) -> list[str]:
@@ -34,20 +46,31 @@ def _addresses(gateway: Gateway) -> list[str]:
         (f"listener {each.name}", gateway.listeners[each.name].address, ", ".join(each.protocols))
         for each in config.listeners
     ]
-    rows += [(f"reference {each.protocol}", str(each.bind), ", ".join(each.models)) for each in config.reference]
-    rows += [("health", str(config.health.bind), "/healthz, /readyz")] if config.health else []
-    rows += [("admin", str(config.admin.bind), "/status, /docs")] if config.admin else []
+    rows += [
+        (f"reference {each.protocol}", listener.address, ", ".join(each.models))
+        for each, listener in zip(config.reference, gateway.references, strict=True)
+    ]
+    rows += [(name, port.address, PATHS[name]) for name, port in gateway.ports.items()]
     width = max(len(name) for name, _, _ in rows)
     return [f"{name:{width}}  {address:21}  {what}" for name, address, what in rows]
 
 
 def _examples(gateway: Gateway) -> list[str]:
-    """One command for each protocol of each listener, on a model that a route names."""
+    """One command for each protocol of each listener, on the first model that a route names for it."""
     found = [
-        f"  {protocol.example.format(address=gateway.listeners[listener.name].address, model=route.match.model)}"
+        f"  {protocol.example.format(address=gateway.listeners[listener.name].address, model=model)}"
         for listener in gateway.config.listeners
         for protocol in (registry.protocols()[name] for name in listener.protocols)
-        for route in gateway.config.routes[:1]
-        if protocol.example and route.match.model and "*" not in route.match.model
+        for model in _named_models(gateway.config, listener.name, protocol.name)[:1]
+        if protocol.example
     ]
     return ["try:", *found] if found else []
+
+
+def _named_models(config: Config, listener: str, protocol: str) -> list[str]:
+    matches = [conditions(route.match) for route in config.routes]
+    return [
+        each.model
+        for each in matches
+        if each.exact and each.listener in ("", listener) and each.protocol in ("", protocol) and not each.per_request
+    ]

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from gateway.config.address import Bind
-from gateway.config.fields import HeaderName, Keys, Name, Size, SomeNames, Written, distinct, refusal
+from gateway.config.fields import Flag, HeaderName, Keys, Name, Size, SomeNames, Written, distinct, refusal
 from gateway.config.policies import Policies
 from gateway.config.routes import RouteConfig
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
@@ -83,8 +83,9 @@ class ReferenceConfig(Keys):
 # RFC 9110, section 7.6.1, and what this gateway's own message to the backend decides
 _NEVER_FORWARDED = frozenset(
     {
-        "connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive",
-        "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+        "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
+        "gateway-reason", "host", "inference-header-content-length", "keep-alive", "proxy-connection",
+        "request-timeout", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
 
@@ -104,8 +105,14 @@ class BackendConfig(Keys):
     """Its addresses: `HOST:PORT`, or a URL where the protocol has one. The one with the least in flight is taken."""
     policies: Policies = ()
     """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
+    trust_metadata: Flag = False
+    """Requests are fitted to what its metadata says, over protocols whose real servers tell wrong types (graphpipe)."""
     max_in_flight: Size | None = None
-    """Calls at once per endpoint. The default is the protocol's: 1 for umbridge, any number for v2-rest."""
+    """Calls at once per endpoint. The default is the protocol's: 1 for umbridge and mip, any number for the others."""
+    batch: Name = ""
+    """How a batch travels, where the protocol has several ways. For mip `split`: the first dimension of every tensor
+    counts the examples of one packet; `whole`: a packet has one example, which holds the tensors as they are; `each`:
+    a packet for each row."""
     flavor: Name = ""
     """What its servers are, where they do not speak the protocol alike: for v2-rest `triton`, `mlserver`, `kserve`,
     `binary` (another one, with binary tensors) or `plain`. Absent: each is asked before its first call."""

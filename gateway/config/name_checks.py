@@ -11,7 +11,7 @@ from gateway.config.fields import VALUE
 from gateway.config.parts import Parts
 from gateway.config.problems import Finding, suggestion
 from gateway.core.address import Address
-from gateway.core.patterns import PathTable
+from gateway.core.patterns import PathTable, rows
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -69,6 +69,14 @@ def _transports(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             )
 
 
+def _byte_streams(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, listener in parts.listeners.items():
+        spoken = [name for name in listener.protocols if name in catalog.protocols]
+        if len(spoken) > 1 and all(catalog.protocols[name].transport == "tcp" for name in spoken):
+            text = f"nothing on a byte stream tells {' from '.join(spoken)}; use a listener each"
+            yield Finding(("listeners", at, "protocols"), text)
+
+
 def _bind_schemes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for location, address, protocols in _binds(parts):
         transports = {catalog.protocols[name].transport for name in protocols if name in catalog.protocols}
@@ -116,6 +124,18 @@ def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield from _endpoint(("backends", key, "endpoints", i), transport, endpoint, catalog)
 
 
+def _trust(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for key, backend in parts.backends.items():
+        protocol = catalog.protocols.get(backend.protocol)
+        if not backend.trust_metadata or protocol is None:
+            continue
+        location = ("backends", key, "trust_metadata")
+        if not protocol.traits.metadata_parts:
+            yield Finding(location, f"there is no metadata over {protocol.name}", at_key=True)
+        elif protocol.traits.trusted_metadata:
+            yield Finding(location, f"the metadata of {protocol.name} is trusted anyway", at_key=True)
+
+
 def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalog) -> Iterator[Finding]:
     try:
         catalog.parse_endpoint(transport, endpoint)
@@ -137,6 +157,18 @@ def _flavors(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield from _unknown(location, f"flavor of {backend.protocol}", backend.flavor, flavors.names)
 
 
+def _batches(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for key, backend in parts.backends.items():
+        if backend.batch and backend.protocol in catalog.protocols:
+            location = ("backends", key, "batch")
+            words = catalog.protocols[backend.protocol].batches
+            if words:
+                yield from _unknown(location, f"batch of {backend.protocol}", backend.batch, words)
+            else:
+                text = f"a batch travels in one way only over {backend.protocol}; leave batch out"
+                yield Finding(location, text, at_key=True)
+
+
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, route in parts.routes.items():
         yield from _unknown(("routes", at, "backend"), "backend", route.backend, parts.backend_names)
@@ -149,10 +181,16 @@ def _path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
         if {protocol.transport for protocol in spoken} == {"http"}:
-            table = PathTable((protocol, listener.prefix.get(protocol.name, "")) for protocol in spoken)
-            for tie in table.ties:
+            own = [(protocol, listener.prefix.get(protocol.name, "")) for protocol in spoken]
+            for tie in PathTable(rows(own, listener.model, _routed_paths(parts, listener.name))).ties:
                 text = f"{tie.first} and {tie.second} both serve {tie.pattern}; give one of them a prefix"
                 yield Finding(("listeners", at, "protocols"), text)
+
+
+def _routed_paths(parts: Parts, listener: str) -> Iterator[tuple[str, str]]:
+    for match in (route.match for route in parts.routes.values()):
+        if match.path and match.listener in (None, listener):
+            yield match.protocol or "", match.path
 
 
 _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
@@ -160,12 +198,15 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _prefixes,
     _listener_names,
     _transports,
+    _byte_streams,
     _bind_schemes,
     _clashes,
     _admin_bind,
     _reference_models,
     _endpoints,
     _flavors,
+    _batches,
+    _trust,
     _route_names,
     _path_ties,
 )

@@ -39,13 +39,21 @@ def _named(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Ite
     if backend is None or not backend.traits.named_models or route.match.model or route.rewrite.model:
         return
     for listener, protocol in _arrivals(route.match, config, catalog):
-        if not protocol.traits.named_models and not listener.model:
+        if not _names_models(protocol, route.match) and not listener.model:
             yield Finding(
                 ("routes", at, "backend"),
                 f"{VALUE} needs a model name, which requests over {protocol.name} at listener {listener.name!r} "
                 "have not; add rewrite: {model: NAME} here, or model: NAME to the listener",
             )
             return
+
+
+def _names_models(protocol: Protocol, match: MatchConfig) -> bool:
+    """Whether the requests that `match` takes name a model: in the message, or in the protocol's own paths."""
+    if protocol.traits.named_models:
+        return True
+    own = (pattern.partition(" ")[2].partition("{model}") for pattern in protocol.patterns)
+    return any(found and (match.path is None or match.path.startswith(above)) for above, found, _ in own)
 
 
 def _version(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:

@@ -2,12 +2,12 @@
 
 from itertools import chain
 from math import prod
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field, Strict
 
-from gateway.config.fields import Keys, Name, Written, refusal
+from gateway.config.fields import VALUE, Keys, Name, Written, refusal
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
@@ -27,10 +27,18 @@ class TensorSpecConfig(Keys):
     """One of V2's datatypes."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)]
     """Its dimensions; -1 is a free one, and a first -1 before others is the batch."""
+    content_type: Literal["text", "json", "image", "npy"] | None = None
+    """The form in which it travels where a wire has several, such as mip's: of BYTES each element as a `text`, as the
+    text of a `json` value or as the file of an `image`; numbers as `json` or, without loss, as `npy`."""
 
 
 def _tensor_spec(keys: TensorSpecConfig) -> TensorSpec:
-    return TensorSpec(keys.name, keys.datatype, keys.shape)
+    form = keys.content_type or ""
+    if form in ("text", "image") and keys.datatype is not Datatype.BYTES:
+        raise refusal(f"{VALUE} is a form of BYTES, not of {keys.datatype}", "content_type")
+    if form == "npy" and keys.datatype is Datatype.BYTES:
+        raise refusal(f"{VALUE} is a form of numbers and BOOL, not of BYTES", "content_type")
+    return TensorSpec(keys.name, keys.datatype, keys.shape, form)
 
 
 def _distinct_names(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

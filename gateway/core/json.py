@@ -13,9 +13,9 @@ import numpy as np
 import orjson
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json_arrays import Array, Form
+from gateway.core.json_arrays import Array, Form, read_array
 from gateway.core.json_document import Wanted, read_document
-from gateway.core.json_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers
+from gateway.core.json_numbers import BLANKS, INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
 from gateway.core.json_small import read_small
 from gateway.core.types import Buffer
 
@@ -28,6 +28,7 @@ __all__ = [
     "Form",
     "Numbers",
     "read",
+    "read_bare",
     "write",
     "write_numbers",
 ]
@@ -65,6 +66,19 @@ def read(
     return read_document(text, wanted, values, literals)
 
 
+def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
+    """The rectangular array, or the scalar, that the whole of `text` is: numbers, booleans or strings. `values` and
+    `literals` are those of `read`.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    text = text.strip(BLANKS)
+    if text.startswith(b"{"):
+        raise DecodeError("an object, expected an array")
+    return read_array(Text(text, 0, len(text)), values, literals)
+
+
 def write(document: Json) -> bytes:
     """Compact JSON text of plain Python values (no bare NaN among them)."""
     try:
@@ -91,8 +105,9 @@ def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
 def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
     if array.ndim == 0 or array.size == 0:
         return orjson.dumps(array.tolist())
-    if not (array.flags.c_contiguous and array.dtype.isnative):
-        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    # orjson takes the array for aligned, which views on a message often are not
+    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+        array = np.require(array, array.dtype.newbyteorder("="), ["C", "A"])
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

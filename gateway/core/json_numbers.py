@@ -266,8 +266,10 @@ def describe_mixture(leaves: list[Any], base: int) -> str:
         if leaf is None:
             return f"element {at}: null is not a number"
     first = _NAMES[type(leaves[0])]
-    at = next(at for at, leaf in enumerate(leaves) if _NAMES[type(leaf)] != first)
-    return f"element {base + at}: {_NAMES[type(leaves[at])]} beside {first}; expected all of one sort"
+    for at, leaf in enumerate(leaves, base):
+        if _NAMES[type(leaf)] != first:
+            return f"element {at}: {_NAMES[type(leaf)]} beside {first}; expected all of one sort"
+    return f"element {base}: {first}, expected a number or a string"
 
 
 def _integers(leaves: list[int], base: int) -> _Piece:

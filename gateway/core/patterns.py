@@ -1,7 +1,7 @@
 """Which protocol a path belongs to, on an address that several share.
 
 A pattern is `METHOD /literal/{capture}/literal`; `{name}` stands for exactly one segment. The most literal pattern
-wins, compared segment by segment from the left.
+wins, compared segment by segment from the left. One that ends in `*` takes what begins so and nothing else has.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Protocol
-from gateway.core.values import value
+from gateway.core.values import replace, value
 
 # Paths are the clients' choice, so what is remembered of them is bounded in number and in size.
 _REMEMBERED_PATHS = 1024
@@ -85,6 +85,7 @@ class PathTable:
         self._first = rows[0][0]
         self._owners: dict[str, Protocol] = {}
         self._root = _Node()
+        self._open: dict[str, _Node] = {}
         self._depth = 0
         self.ties = tuple(
             tie
@@ -92,6 +93,7 @@ class PathTable:
             for pattern in protocol.patterns
             for tie in self._add(protocol, prefix, pattern)
         )
+        self._open = dict(sorted(self._open.items(), key=lambda item: -len(item[0])))
         self._recall = lru_cache(_REMEMBERED_PATHS)(self._find)
 
     def match(self, method: str, path: str) -> Match | tuple[str, ...]:
@@ -112,34 +114,82 @@ class PathTable:
         return self._owners.get(first_segment, self._first)
 
     def _add(self, protocol: Protocol, prefix: str, pattern: str) -> tuple[Tie, ...]:
-        method, _, path = pattern.partition(" ")
+        method, _, path = pattern.rpartition(" ")  # gRPC's have no method
         if prefix.strip("/"):
             path = f"/{prefix.strip('/')}{path.rstrip('/')}"
         segments = path.split("/")[1:]
-        node = self._root
-        for segment in segments:
-            node = node.child(segment)
+        node = self._node(path, segments)
         captures = tuple((segment[1:-1], at) for at, segment in enumerate(segments) if _is_capture(segment))
         claim = _Claim(protocol, pattern, captures)
         holder = node.claims.setdefault(method, claim)
         self._owners.setdefault(segments[0], protocol)
         self._depth = max(self._depth, len(segments))
-        return () if holder is claim else (Tie(f"{method} {path}", holder.protocol.name, protocol.name),)
+        return () if holder is claim else (Tie(f"{method} {path}".lstrip(), holder.protocol.name, protocol.name),)
+
+    def _node(self, path: str, segments: list[str]) -> _Node:
+        """Where the claims of a pattern's `path` stand."""
+        if path.endswith("*"):
+            return self._open.setdefault(path[:-1], _Node())
+        node = self._root
+        for segment in segments:
+            node = node.child(segment)
+        return node
+
+    def _ends(self, path: str, segments: list[str]) -> Iterable[_Node]:
+        """The nodes that `path` leads to; the open ones only where it is nobody's."""
+        own = [end for end in self._root.ends(segments) if end.claims] if segments else []
+        return own or (node for beginning, node in self._open.items() if path.startswith(beginning))
 
     def _find(self, method: str, path: str) -> Match | tuple[str, ...]:
         # MATLAB's and other clients that are given a URL with a trailing slash ask for `//Info`.
-        raw = path.lstrip("/").split("/", self._depth)
-        if len(raw) > self._depth:
-            return ()
-        segments = [_decode(segment) for segment in raw]
+        path = path.lstrip("/")
+        raw = path.split("/", self._depth)
+        segments = [_decode(segment) for segment in raw] if len(raw) <= self._depth else []
         wanted = "GET" if method == "HEAD" else method
         others: dict[str, None] = {}
-        for end in self._root.ends(segments):
+        for end in self._ends(f"/{path}", segments):
             claim = end.claims.get(wanted)
             if claim is not None:
                 return Match(claim.protocol, claim.pattern, {name: segments[at] for name, at in claim.captures})
             others |= dict.fromkeys(end.claims)
         return _with_head(others)
+
+
+def rows(
+    protocols: Iterable[tuple[Protocol, str]], model: str, routed: Iterable[tuple[str, str]]
+) -> tuple[tuple[Protocol, str], ...]:
+    """What a listener's PathTable is made of: `protocols`, each with its prefix, and what those take beside their own
+    patterns that take any path. `model` is the listener's; `routed` are the paths that its routes match, each with the
+    protocol's name that the route wants, or none.
+
+    A path that another pattern has stays with it. A route that wants any protocol gives away no more than one path,
+    unless there is only one protocol.
+    """
+    own = tuple((_with_root(protocol) if model else protocol, prefix) for protocol, prefix in protocols)
+    table, is_only = PathTable(own), len(own) == 1
+    paths = dict.fromkeys(
+        (name, path) for name, path in routed if (name or is_only if path.endswith("*") else _is_free(path, table))
+    )
+    return own + tuple(
+        (replace(protocol, patterns=patterns), "")
+        for protocol, _ in own
+        if (patterns := _patterns(protocol, (path for name, path in paths if name in ("", protocol.name))))
+    )
+
+
+def _is_free(path: str, table: PathTable) -> bool:
+    try:
+        return not table.match("POST", path)
+    except DecodeError:
+        return False
+
+
+def _with_root(protocol: Protocol) -> Protocol:
+    return replace(protocol, patterns=(*protocol.patterns, *_patterns(protocol, ("/",))))
+
+
+def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{method} {path}" for path in paths for method in protocol.any_path))
 
 
 def _is_capture(segment: str) -> bool:

@@ -4,8 +4,9 @@ A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one of 
 it; nothing else names it, and nothing compares its name: what others need to know stands in its Traits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
+from enum import Enum
 from typing import Any, TypeAlias
 
 from gateway.core.datatypes import Datatype
@@ -49,6 +50,14 @@ class Target:
     """Headers of clients, in lower case, that the endpoint gets; it gets no other."""
 
 
+class Rows(Enum):
+    """Where the rows of a batch are in what one call carries."""
+
+    FREE = "where the model's signature has a batch dimension"
+    FIRST = "the first dimension of every tensor counts rows, whatever the model is"
+    ONE = "a call is one row, and no tensor has a batch dimension"
+
+
 @value
 class Flavors:
     """The sorts of servers that speak a protocol each in its own way. `detect` gives the flavor of a server that tells
@@ -67,13 +76,16 @@ class Traits:
     untyped: bool = False
     """Numbers travel without a datatype."""
     positional: bool = False
-    """Tensors travel without names."""
+    """Tensors travel without names, or may."""
+    selects: bool = True
+    """A request can say which of the outputs it wants."""
+    rows: Rows = Rows.FREE
     points: bool = False
-    """One call is one point: every tensor a vector, and no batch dimension."""
+    """One call is one point: every tensor a vector. Its `rows` are ONE."""
     derivatives: bool = False
     """Gradient and its like are operations of their own; elsewhere they are companion models."""
     named_models: bool = True
-    """A call needs a model name."""
+    """A backend needs a model's name, and every client gives one."""
     streams: bool = False
     """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None
@@ -83,7 +95,7 @@ class Traits:
     trusted_metadata: bool = True
     """A backend's metadata is what it really takes and gives."""
     metadata_parts: tuple[str, ...] = ("",)
-    """What a backend must be asked, one question each, for a whole Signature."""
+    """What a backend must be asked, one question each, for a whole Signature; none: it tells nothing."""
     operations_part: str = ""
     """The one of them that asks for a model's operations and for nothing else; empty: they come with the tensors."""
     platform: str = ""
@@ -96,17 +108,23 @@ class Traits:
     """A new connection for every call (`Connection: close`)."""
     runs_to_the_end: bool = False
     """A call that its client gave up goes on in the server: its slot stays taken until the answer comes."""
+    one_connection: bool = False
+    """A server accepts the next connection only when it is done with the one before: every exchange takes a slot, not
+    only those that make a model work."""
 
 
 @value
 class Framing:
     """Where messages begin and end on a byte stream. The transport reads `header_size` bytes, checks `size(header)`
-    against the limit, allocates one buffer and receives into it. On multiplexed streams `tag` reads a reply's
-    correlation number and `retag` writes the connector's own into a request."""
+    against the limit, allocates one buffer and receives into it; a Message has the header and the rest as its two
+    parts. `size` raises DecodeError for what is no header.
+
+    On multiplexed streams `tag` reads a reply's correlation number and `retag` writes the connector's own into a
+    request; `tag` raises DecodeError where there is none."""
 
     header_size: int
     size: Callable[[Buffer], int]
-    tag: Callable[[Buffer], int] | None = None
+    tag: Callable[[Message], int] | None = None
     retag: Callable[[Message, int], Message] | None = None
 
 
@@ -138,6 +156,12 @@ class Protocol:
     encode_request: EncodeRequest
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
+    batches: Mapping[str, Traits] = field(default_factory=dict)
+    """What a backend's `batch` may be, the default first, and the Traits that the protocol has by each; empty where a
+    batch travels in one way only."""
+    any_path: tuple[str, ...] = ()
+    """HTTP: the methods that it also serves at paths that are not its own: those that routes match, and `/` where the
+    listener has a `model`."""
     example: str = ""
     """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
     streams: frozenset[str] = frozenset()
@@ -150,6 +174,12 @@ class Protocol:
     """Of byte streams."""
     stream_framing: Callable[..., Any] | None = None
     """Of streamed HTTP bodies."""
+
+
+def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
+    """A backend's `batch`, the default if `word` is empty, and the Traits that go with it."""
+    word = word or next(iter(protocol.batches), "")
+    return word, protocol.batches.get(word, protocol.traits)
 
 
 def merge(parts: tuple[Signature, ...]) -> Signature:

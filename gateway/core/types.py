@@ -88,9 +88,10 @@ class Message:
 class Tensor:
     """`data` is in V2's raw form: little-endian, row-major, BYTES as u32 length + bytes per element.
 
-    `shape` has no negative dimension and matches `data`: whoever makes a Tensor has checked it. `content_type` of BYTES
-    elements is `text`, `json`, `image` or empty. `untyped`: the numbers came from JSON without a datatype, and are
-    INT64 or UINT64 if every literal was an integer, else FP64. An empty `name` means the wire had none.
+    `shape` has no negative dimension and matches `data`: whoever makes a Tensor has checked it. `content_type` is
+    empty, or the form in which the tensor travels where a wire has several: BYTES elements as `text`, `json` or
+    `image`, numbers as `json` or `npy`. `untyped`: it came from JSON without a datatype, and numbers are INT64 or
+    UINT64 if every literal was an integer, else FP64. An empty `name` means the wire had none.
     """
 
     name: str
@@ -154,11 +155,13 @@ _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values()
 
 @value
 class TensorSpec:
-    """A tensor's name, datatype and shape, where -1 is a free dimension."""
+    """A tensor's name, datatype and shape, where -1 is a free dimension. `content_type` as a Tensor's; empty leaves it
+    as it is."""
 
     name: str
     datatype: Datatype
     shape: Shape
+    content_type: str = ""
 
 
 @value

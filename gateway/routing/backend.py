@@ -17,7 +17,8 @@ from gateway.routing.queue import FairQueue
 from gateway.routing.targets import Targets
 
 CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
-"""The operations that make a model work. Only they take a slot: a busy server still tells its sizes."""
+"""The operations that make a model work. Only they take a slot: a busy server still tells its sizes, unless it has time
+for one connection only."""
 
 MAX_WAITING = 1000
 MOST_SEQUENCES = 4096
@@ -58,7 +59,7 @@ class Backend:
         Raises:
             GatewayError: as `ask` does; RESOURCE_EXHAUSTED if too many are waiting.
         """
-        attempt = self._call if request.operation in CALLS else self._tell
+        attempt = self._call if self._takes_slot(request) else self._tell
         tried: tuple[Endpoint, ...] = ()
         while True:
             endpoint = await self._endpoint(request, tried)
@@ -108,9 +109,12 @@ class Backend:
         target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
         return await ask(request, self.protocol, endpoint, target)
 
+    def _takes_slot(self, request: Request) -> bool:
+        return request.operation in CALLS or self.protocol.traits.one_connection
+
     async def _endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
         """The endpoint to ask, for a call with its slot taken."""
-        if request.operation not in CALLS:
+        if not self._takes_slot(request):
             return self._least_busy(0, tried) or self.endpoints[0]
         if request.parameters.get("sequence_id"):
             return self._of_sequence(request, tried)

@@ -14,6 +14,10 @@ from gateway.core.values import value
 MOST_CACHED = 4096
 """Clients choose the model names in the key."""
 
+LONGEST_NAME = 1024
+"""Characters of a model's name or version. Names stand in caches, queues, paths and errors; no server has longer ones
+(the file systems beneath them end at 255 bytes), and a body would have room for millions."""
+
 
 @value
 class Conditions:
@@ -52,6 +56,12 @@ class Conditions:
     def exact(self) -> bool:
         """Whether the model is one name."""
         return bool(self.model) and not any(mark in self.model for mark in "*?[")
+
+
+def _check_length(name: str, what: str) -> None:
+    if len(name) > LONGEST_NAME:
+        shown = f"{name[:40]}..."
+        raise not_found(f"no route for {shown!r}: {what} has at most {LONGEST_NAME} characters, got {len(name)}")
 
 
 def _path_matches(wanted: str, path: str) -> bool:
@@ -103,6 +113,8 @@ class Router:
         """
         if request.operation in SERVER_OPERATIONS:
             return self._of_server(request.operation)
+        _check_length(request.model, "a model's name")
+        _check_length(request.version, "a version")
         candidates = self._candidates(
             request.listener, request.protocol, request.model, request.version, request.operation
         )

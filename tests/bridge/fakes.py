@@ -11,7 +11,7 @@ from gateway.bridge.signatures import Signatures
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import not_found
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.core.types import Answer, Request, Response, Signature, Tensor, TensorSpec, tensor
 
 FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
@@ -32,8 +32,8 @@ TENSORS = _protocol("tensors", Traits(versions=str.isdigit, platform="toy"))
 POINTS = _protocol(
     "points",
     Traits(
-        datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, positional=True, points=True, derivatives=True,
-        operations_part="ModelInfo", platform="points",
+        datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, positional=True, selects=False, rows=Rows.ONE, points=True,
+        derivatives=True, operations_part="ModelInfo", platform="points",
     ),
 )  # fmt: skip
 """Vectors of numbers without names and datatypes, one point per call, as UM-Bridge has them."""

@@ -12,6 +12,7 @@ from gateway.bridge.settings import Renames, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, not_found, unsupported
 from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Response, Shape, Tensor
 from tests.bridge.fakes import (
     FP32,
@@ -352,3 +353,16 @@ async def test_points_through_a_tensor_identity_are_the_same_points(vectors: lis
     response = await call(bridge(POINTS, TENSORS, backend), infer(*sent))
     assert [bytes(each.data) for each in response.outputs] == [bytes(each.data) for each in sent]
     assert [each.shape for each in response.outputs] == [each.shape for each in sent]
+
+
+@pytest.mark.parametrize("server", [POINTS, TENSORS])
+async def test_a_companion_named_as_a_model_has_sizes_like_any_other(server: Protocol) -> None:
+    operations = frozenset({Operation.INFER, GRADIENT})
+    of_points = signature(spec("", 2), gives=(spec("", 3),), offers=operations)
+    of_tensors = signature(spec("x", -1, 2), spec("in_wrt", -1, 1), gives=(spec("output", -1, 2),))
+    backend = Backend({"m": of_points, "m.gradient": of_tensors})
+    companion = bridge(POINTS, server, backend).companion(GRADIENT)
+    described = await describe(companion, "m.gradient", part="InputSizes")
+    assert [each.shape for each in described.inputs] == ([(2,), (1,), (1,), (3,)] if server is POINTS else [(2,), (1,)])
+    assert [each.shape for each in described.outputs] == [(2,)]
+    assert described.operations == {Operation.INFER}

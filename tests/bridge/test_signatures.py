@@ -1,10 +1,18 @@
 """What is remembered of a backend's models, and for how long."""
 
 import asyncio
+from sys import getrefcount
 
 import pytest
 
-from gateway.bridge.signatures import MOST_KEPT, SECONDS_KEPT, Signatures, as_batches, of_derivative
+from gateway.bridge.signatures import (
+    LONGEST_CONFIG,
+    MOST_KEPT,
+    SECONDS_KEPT,
+    Signatures,
+    as_batches,
+    of_derivative,
+)
 from gateway.core.errors import GatewayError, not_found
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits
@@ -187,3 +195,19 @@ def test_the_derivative_of_a_model_without_a_batch() -> None:
 
 def test_the_derivative_of_an_unknown_model_is_unknown() -> None:
     assert of_derivative(Signature(), Operation.GRADIENT) == Signature()
+
+
+async def test_a_long_config_is_told_to_the_backend_and_not_held_on_to(
+    signatures: Signatures, backend: Backend
+) -> None:
+    config = f'{{"mesh": "{"fine" * LONGEST_CONFIG}\ud800"}}'
+    uses = getrefcount(config)
+    task = asyncio.ensure_future(signatures.get(("m", "", config)))
+    await settle()
+    assert backend.asked.pop().parameters["config"] is config
+    backend.answers.pop().set_result(MODEL)
+    assert await task is MODEL
+    del task
+    assert signatures.kept(("m", "", config)) is MODEL
+    assert signatures.kept(("m", "", config.replace("mesh", "time"))) is None
+    assert getrefcount(config) == uses

@@ -10,6 +10,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, unsupported
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor, Translate
+from gateway.core.values import replace
 from tests.bridge.fakes import (
     COUNTERS,
     FP32,
@@ -275,6 +276,28 @@ async def test_the_signature_is_asked_again_after_the_backend_refused_an_input()
         with pytest.raises(GatewayError):
             await made(infer(named("x", [1.0]), id=number))
         assert len(backend.questions) == questions
+
+
+@pytest.mark.parametrize("index", [False, True])
+async def test_rows_without_a_byte_do_not_make_inputs_of_gigabytes(index: bool) -> None:
+    """`[4294967296, 0]` is a tensor of no bytes, and 32 GiB of what is the same in every row."""
+    name = "in_wrt" if index else "k"
+    own = signature(spec("x", -1, -1), spec(name, -1, 1, datatype=INT64), gives=())
+    settings = RouteSettings(signature=own, constants=() if index else (named("k", [7], INT64),))
+    sent = infer(Tensor("x", Datatype.FP64, (2**32, 0), b""))
+    with pytest.raises(
+        GatewayError, match=rf"{name}' for each of {2**32} rows takes {2**35} bytes; limits.message"
+    ) as no:
+        await bridge(TENSORS, TENSORS, Backend({"m": replace(own, outputs=(spec("y", 1),))}), settings)(sent)
+    assert no.value.reason is Reason.TOO_LARGE
+
+
+async def test_long_names_are_not_compared_with_those_that_there_are() -> None:
+    name = "x" * 257
+    backend = Backend({"m": signature(spec(name, -1, 1), gives=())})
+    settings = RouteSettings(cast="round")
+    with pytest.raises(DecodeError, match=r"unknown input 'x+y'; the model takes 'x+' FP64"):
+        await bridge(TENSORS, TENSORS, backend, settings)(infer(named(f"{name}y", [[1.0]])))
 
 
 async def test_a_client_of_named_tensors_that_knows_derivatives_is_told_of_companions() -> None:

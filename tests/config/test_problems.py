@@ -20,6 +20,8 @@ def test_the_sound_configuration_has_no_problems() -> None:
 
 
 # (where it is about, YAML, its problems without the file)
+PROTOCOL_NAMES = "anywhere, frames, nameless, packets, points, umbridge or v2-rest"
+
 PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     # the text
     ("empty", "", ["1:1: the key 'listeners' is missing"]),
@@ -85,8 +87,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "key of a later feature",
         BACKEND + "safe: true}}\n",
         [
-            "2:73: 'safe' is not a key here; expected endpoints, flavor, forward_headers, limits, max_in_flight, "
-            "policies or protocol"
+            "2:73: 'safe' is not a key here; expected batch, endpoints, flavor, forward_headers, limits, "
+            "max_in_flight, policies, protocol or trust_metadata"
         ],
     ),
     (
@@ -117,6 +119,16 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "unknown flavor",
         BACKEND.replace("umbridge, endpoints", "v2-rest, endpoints") + "flavor: trition}}\n",
         ["2:80: no flavor of v2-rest is called 'trition'; did you mean 'triton'?"],
+    ),
+    (
+        "batch where there is one way only",
+        BACKEND + "batch: split}}\n",
+        ["2:73: a batch travels in one way only over umbridge; leave batch out"],
+    ),
+    (
+        "unknown batch",
+        BACKEND.replace("umbridge, endpoints", "packets, endpoints") + "batch: spilt}}\n",
+        ["2:79: no batch of packets is called 'spilt'; did you mean 'split'?"],
     ),
     (
         "unnamed backend",
@@ -185,8 +197,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         + "reference: [{protocol: a, bind: '[::1]:1', models: [double]}]\n"
         + "routes: [{match: {protocol: b}, backend: s}]\n",
         [
-            "2:24: no protocol is called 'a'; expected nameless, packets, points, umbridge or v2-rest",
-            "3:29: no protocol is called 'b'; expected nameless, packets, points, umbridge or v2-rest",
+            f"2:24: no protocol is called 'a'; expected {PROTOCOL_NAMES}",
+            f"3:29: no protocol is called 'b'; expected {PROTOCOL_NAMES}",
             "3:42: no backend is called 's'; there are none",
         ],
     ),
@@ -246,7 +258,22 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "policies: [{timeout: {seconds: .inf}}]}}\n",
         ["2:104: expected a finite number, got inf"],
     ),
+    (
+        "content type that the datatype does not have",
+        ROUTE
+        + "match: {}, signature: {inputs: [{name: x, datatype: FP32, shape: [1], content_type: image}, "
+        + "{name: y, datatype: BYTES, shape: [1], content_type: npy}]}}]\n",
+        [
+            "3:113: 'image' is a form of BYTES, not of FP32",
+            "3:174: 'npy' is a form of numbers and BOOL, not of BYTES",
+        ],
+    ),
     # listeners
+    (
+        "two protocols on one byte stream",
+        "listeners: [{name: a, bind: '[::1]:1', protocols: [packets, frames]}]\n",
+        ["1:51: nothing on a byte stream tells packets from frames; use a listener each"],
+    ),
     (
         "several transports",
         "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, packets]}]\n",
@@ -307,6 +334,36 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         ],
     ),
     (
+        "route by a path that names no model",
+        SOUND.replace("[umbridge]", "[umbridge, anywhere]").replace("{model: m}", "{path: /free}"),
+        [
+            "3:42: 'science' needs a model name, which requests over anywhere at listener 'http' have not; add "
+            "rewrite: {model: NAME} here, or model: NAME to the listener"
+        ],
+    ),
+    (
+        "paths that two protocols would have",
+        SOUND.replace("[umbridge]", "[nameless, anywhere], prefix: {nameless: /any}").replace(
+            "match: {model: m}", "match: {protocol: anywhere, path: /any/nameless}, rewrite: {model: m}"
+        ),
+        [],
+    ),
+    (
+        "trust where there is no need",
+        BACKEND + "trust_metadata: true}}\nroutes: [{match: {model: m}, backend: science}]\n",
+        ["2:73: the metadata of umbridge is trusted anyway"],
+    ),
+    (
+        "trust where there is nothing to trust",
+        BACKEND.replace("umbridge, endpoints", "packets, endpoints") + "trust_metadata: true}}\n",
+        ["2:72: there is no metadata over packets"],
+    ),
+    (
+        "trust that is no flag",
+        BACKEND.replace("umbridge, end", "anywhere, end") + "trust_metadata: yes}}\n",
+        ["2:89: expected true or false, got 'yes'"],
+    ),
+    (
         "same match",
         SOUND.replace(
             "{match: {model: m}",
@@ -331,6 +388,18 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         [
             "2:97: 'Host' belongs to each connection by itself and is never forwarded",
             "2:103: 'a b' is not a header's name",
+        ],
+    ),
+    (
+        "headers that frame the message or tell of the gateway itself",
+        BACKEND + "forward_headers: [Inference-Header-Content-Length, request-timeout, gateway-reason]}}\n",
+        [
+            f"2:{column}: '{name}' belongs to each connection by itself and is never forwarded"
+            for column, name in (
+                (91, "Inference-Header-Content-Length"),
+                (124, "request-timeout"),
+                (141, "gateway-reason"),
+            )
         ],
     ),
     ("header listed twice", BACKEND + "forward_headers: [X-Id, x-id]}}\n", ["2:97: 'x-id' is listed twice"]),
@@ -419,7 +488,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         [
             "2:88: expected a whole number, got '${SECRET}'",
             "2:119: expected a whole number, got 'x${SECRET}'",
-            "2:149: no protocol is called '${SECRET}'; expected nameless, packets, points, umbridge or v2-rest",
+            "2:149: no protocol is called '${SECRET}'; expected " + PROTOCOL_NAMES,
         ],
     ),
     (

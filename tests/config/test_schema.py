@@ -25,7 +25,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
         (("listeners", 7, "limits"), ["message", "headers", "json_values", "config"]),
         (("backends", "any", "policies", 0), ["timeout"]),
         (("routes", 0, "policies", 0, "timeout"), ["seconds"]),
-        (("routes", 0, "signature", "inputs", 0), ["name", "datatype", "shape"]),
+        (("routes", 0, "signature", "inputs", 0), ["name", "datatype", "shape", "content_type"]),
         (("routes", 0, "translate", "rename", "outputs", 0), ["client", "backend"]),
         (("listeners", 0, "name"), []),
         (("nothing", 0, "there"), []),

@@ -4,6 +4,7 @@ from typing import NoReturn
 
 from gateway.config import Catalog
 from gateway.core.protocol import Flavors, Protocol, Traits
+from gateway.core.values import replace
 from gateway.policies import timeout
 
 
@@ -22,7 +23,17 @@ PROTOCOLS = (
     toy("umbridge", patterns=("POST /Evaluate", "GET /Info")),
     toy("points", patterns=("POST /Evaluate",)),
     toy("nameless", patterns=("POST /nameless",), traits=Traits(named_models=False)),
-    toy("packets", "tcp", traits=Traits(named_models=False)),
+    replace(
+        toy("packets", "tcp", traits=Traits(named_models=False, metadata_parts=())),
+        batches={"split": Traits(), "whole": Traits()},
+    ),
+    toy("frames", "tcp"),
+    replace(
+        toy(
+            "anywhere", patterns=("POST /anywhere/{model}",), traits=Traits(named_models=False, trusted_metadata=False)
+        ),
+        any_path=("POST",),
+    ),
 )
 
 

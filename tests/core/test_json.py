@@ -793,3 +793,10 @@ def test_doubles_survive_text(numbers: list[float]) -> None:
     text = write_numbers(array, "literal", "y")
     found = read(b'{"data":%b}' % text, DATA, values=10, literals=True)["data"].values
     np.testing.assert_array_equal(found, array)
+
+
+def test_a_view_that_is_not_aligned_is_written() -> None:
+    """orjson reads the memory as it lies, and a message's tensors lie anywhere."""
+    view = np.frombuffer(b"\0\0\0\0" + np.arange(3.0).tobytes(), np.uint8)[4:].view("<f8")
+    assert not view.flags.aligned
+    assert write_numbers(view, "error", "x") == b"[0.0,1.0,2.0]"

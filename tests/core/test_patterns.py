@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import DecodeError
-from gateway.core.patterns import Match, PathTable, Tie
+from gateway.core.patterns import Match, PathTable, Tie, rows
 from gateway.core.protocol import Protocol
+from gateway.core.values import replace
 
 
 def protocol(name: str, *patterns: str) -> Protocol:
@@ -104,8 +105,63 @@ def test_equal_claims_are_ties_whatever_the_captures_are_called() -> None:
     assert PathTable([(one, ""), (other, "/other")]).ties == ()
 
 
+def test_methods_of_grpc_services_tie_as_well() -> None:
+    one, other = protocol("one", "/a.B/C", "/a.B/D"), protocol("other", "/a.B/C")
+    assert PathTable([(one, ""), (other, "")]).ties == (Tie("/a.B/C", "one", "other"),)
+
+
 def test_blames_the_protocol_whose_first_segment_a_path_has() -> None:
     assert TABLE.blame("/v2/nothing") is MODELS
     assert TABLE.blame("//Evaluate") is POINTS
     assert TABLE.blame("/nothing") is MODELS
     assert PathTable([(MODELS, ""), (POINTS, "/um")]).blame("/um/nothing") is POINTS
+
+
+def test_an_open_pattern_takes_what_nothing_else_has() -> None:
+    anywhere = protocol("anywhere", "POST /*", "POST /api/*")
+    table = PathTable([(MODELS, ""), (anywhere, "")])
+    found = {
+        path: table.match("POST", path) for path in ("/api/a/b/c/d/e/f/g", "/api/", "/api", "/", "/%zz/a/b/c/d/e/f/g")
+    }
+    assert [match.pattern for match in found.values() if isinstance(match, Match)] == [
+        "POST /api/*", "POST /api/*", "POST /*", "POST /*", "POST /*",
+    ]  # fmt: skip
+    assert table.match("POST", "/v2/models/a/infer") == Match(MODELS, "POST /v2/models/{model}/infer", {"model": "a"})
+    assert table.match("POST", "/v2") == ("GET", "HEAD")
+
+
+ANY = replace(protocol("any", "POST /any/{model}"), any_path=("POST", "GET"))
+
+
+def patterns_of(found: tuple[tuple[Protocol, str], ...]) -> list[tuple[str, ...]]:
+    return [(each.name, prefix, *each.patterns) for each, prefix in found]
+
+
+def test_what_takes_any_path_has_the_root_where_the_listener_has_a_model() -> None:
+    assert patterns_of(rows([(ANY, "")], "", ())) == [("any", "", "POST /any/{model}")]
+    assert patterns_of(rows([(MODELS, ""), (ANY, "/pre")], "m", ())) == [
+        ("models", "", *MODELS.patterns),
+        ("any", "/pre", "POST /any/{model}", "POST /", "GET /"),
+    ]
+
+
+def test_what_takes_any_path_has_those_that_routes_match() -> None:
+    routed = [
+        ("", "/free"),
+        ("", "/free"),
+        ("any", "/named/*"),
+        ("", "/v2/models/m/infer"),  # has an owner
+        ("", "/Evaluate"),
+        ("", "/open/*"),  # could be meant for either
+        ("", "/%zz"),
+        ("models", "/theirs"),
+    ]
+    found = rows([(MODELS, ""), (POINTS, ""), (ANY, "/pre")], "", routed)
+    assert patterns_of(found)[2:] == [
+        ("any", "/pre", "POST /any/{model}"),
+        ("any", "", "POST /free", "GET /free", "POST /named/*", "GET /named/*"),
+    ]
+    assert patterns_of(rows([(ANY, "")], "", [("", "/open/*")]))[1:] == [("any", "", "POST /open/*", "GET /open/*")]
+    table = PathTable(found)
+    assert table.ties == ()
+    assert table.match("GET", "/free") == Match(found[3][0], "GET /free", {})

@@ -309,7 +309,7 @@ def test_versions(fronts: Mapping[str, str]) -> None:
 
     (none,) = tritonclient(fronts["kserve"], "sync", infer("single", SINGLE, version="1"))
     assert error_of(none)[0] == "404"
-    assert "a KServe, which has no versions over REST" in error_of(none)[1]
+    assert "a KServe, which has no versions" in error_of(none)[1]
     (text,) = tritonclient(fronts["triton"], "sync", infer("single", SINGLE, version="v1"))
     assert error_of(text)[0] == "404"
     assert "a Triton, whose versions are integers" in error_of(text)[1]

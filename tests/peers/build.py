@@ -67,10 +67,26 @@ TABLE = (
     Peer("tritonclient", ("tritonclient[http,grpc]==2.73.0", "aiohttp==3.14.5", "numpy==2.4.6", "ml_dtypes==0.5.4")),
     # gRPC's own clients of health and reflection; tritonclient pins an older protobuf.
     Peer("grpc", ("grpcio-reflection==1.85.1", "grpcio-health-checking==1.85.1")),
+    Peer("kubemo", ("kubemo==0.0.dev2", "numpy==2.4.6", "pillow==13.0.0")),
     # Only the server of pytriton's wheel is wanted, not the dependencies of its Python package.
     Peer("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"), options=("--no-deps",), finish=lay_out_triton),
     Peer("mlserver", ("mlserver==1.7.1",)),
     Peer("kserve", ("kserve==0.21.0",)),
+    # graphpipe pins versions of its dependencies that do not import on Python 3.11; flatbuffers 2 breaks its errors.
+    Peer(
+        "graphpipe",
+        (
+            "graphpipe==1.0.4",
+            "flatbuffers==1.12",
+            "numpy==2.4.6",
+            "requests==2.34.2",
+            "certifi",
+            "charset-normalizer",
+            "idna",
+            "urllib3",
+        ),
+        options=("--no-deps",),
+    ),
     # The bridges that people write by hand, for the benchmarks.
     Peer(
         "adapters",

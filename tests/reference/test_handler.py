@@ -11,6 +11,7 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.types import ModelEntry, Request, RequestedOutput, Response, Signature, TensorSpec
+from gateway.core.values import replace
 from gateway.reference import BUNDLED, check, from_callable, handler
 from tests.reference.calls import doubles, request
 
@@ -211,6 +212,13 @@ def test_a_callable_without_signature_is_refused_to_one_point_protocols() -> Non
         check([from_callable("f", undeclared)], ONE_POINT)
     with pytest.raises(ValueError, match="model 'f' cannot be served to one-point protocols"):
         handler([from_callable("f", undeclared)], points=True)
+
+
+def test_several_models_are_refused_where_clients_name_none() -> None:
+    nameless = replace(TENSORS, name="mip", traits=Traits(named_models=False))
+    check([BUNDLED["upper"]], nameless)
+    with pytest.raises(ValueError, match="clients of mip name no model, so one server has one; got upper, double"):
+        check([BUNDLED["upper"], BUNDLED["double"]], nameless)
 
 
 def test_tensor_protocols_take_every_model() -> None:

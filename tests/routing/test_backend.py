@@ -8,8 +8,9 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, Target
+from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request
+from gateway.core.values import replace
 from gateway.routing.backend import MAX_WAITING, Backend
 from gateway.routing.endpoint import SECONDS_AVOIDED, Endpoint
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
@@ -238,6 +239,21 @@ async def test_metadata_takes_no_slot_and_waits_for_none() -> None:
     lab.wires[0].answer()
     lab.wires[0].answer()
     await asyncio.gather(tell, after)
+
+
+async def test_a_server_of_one_connection_is_asked_nothing_while_it_is_busy() -> None:
+    lab = Lab(protocol=replace(TOY, traits=Traits(max_in_flight=1, one_connection=True)))
+    call = await lab.asked("a")
+    tell = lab.ask("a", operation=Operation.METADATA)
+    await settle()
+    assert (len(lab.wires[0].sent), lab.in_flight) == (1, [1])
+    lab.wires[0].answer()
+    await call
+    await settle()
+    assert (len(lab.wires[0].sent), lab.in_flight) == (2, [1])
+    lab.wires[0].answer()
+    await tell
+    assert lab.in_flight == [0]
 
 
 # Endpoints that cannot be reached

@@ -1,6 +1,6 @@
 """Which route a request takes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -8,7 +8,7 @@ from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.transport import Destination
 from gateway.core.types import Headers, Message, Request, Translate
-from gateway.routing.router import MOST_CACHED, Conditions, Route, Router
+from gateway.routing.router import LONGEST_NAME, MOST_CACHED, Conditions, Route, Router
 
 INFER, GRADIENT, METADATA = Operation.INFER, Operation.GRADIENT, Operation.METADATA
 
@@ -144,3 +144,14 @@ def test_what_is_asked_of_the_server_takes_no_route() -> None:
     with pytest.raises(GatewayError, match="models is not supported here") as failed:
         router.select(asking("", Operation.MODELS))
     assert failed.value.status is Status.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    "request_of", [lambda name: asking(name), lambda name: asking("m", version=name)], ids=["model", "version"]
+)
+def test_no_name_is_so_long_that_remembering_it_costs_memory(request_of: Callable[[str], Request]) -> None:
+    routes = [route("any")]
+    assert taken(routes, request_of("m" * LONGEST_NAME)) == "any"
+    with pytest.raises(GatewayError, match=r"no route for 'm{40}\.\.\.': a .* at most 1024 characters, got 1025") as no:
+        taken(routes, request_of("m" * (LONGEST_NAME + 1)))
+    assert no.value.status is Status.NOT_FOUND

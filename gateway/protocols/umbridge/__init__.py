@@ -1,7 +1,7 @@
 """UM-Bridge 1.0: uncertainty quantification's HTTP and JSON, where every model maps vectors to vectors."""
 
 from gateway.core.datatypes import NUMBERS, Datatype
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
 from gateway.protocols.umbridge.decode_response import decode_response
 from gateway.protocols.umbridge.encode_request import encode_request
@@ -24,6 +24,8 @@ PROTOCOLS = (
             datatypes=NUMBERS | {Datatype.BOOL},
             untyped=True,
             positional=True,
+            selects=False,
+            rows=Rows.ONE,
             points=True,
             derivatives=True,
             metadata_parts=PARTS,

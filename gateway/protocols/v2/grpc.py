@@ -108,7 +108,7 @@ def encode_request(request: Request, target: Target) -> Message:
 def _write(kind: ProtobufClass, request: Request, target: Target) -> Protobuf:
     if request.operation in SERVER_OPERATIONS:
         return kind()
-    check_version(request, target)
+    check_version(request.version, target)
     try:
         return kind(name=request.model, version=request.version)
     except UnicodeEncodeError as error:
@@ -155,7 +155,7 @@ V2_GRPC = Protocol(
     encode_request=encode_request,
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
-    traits=Traits(streams=True, versions=bool, platform="v2", flavors=FLAVORS),
+    traits=Traits(versions=bool, platform="v2", flavors=FLAVORS, streams=True),
     example=f"""grpcurl -plaintext -d '{{{{"name": "{{model}}"}}}}' {{address}} {schema.SERVICE}/ModelMetadata""",
     streams=frozenset({grpc_requests.STREAM}),
     encode_end=grpc_streams.encode_end,

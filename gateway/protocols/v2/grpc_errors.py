@@ -17,7 +17,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     """The reply that tells `error`: a status and its text; inside a stream a message of it, after which it goes on."""
     text = error.message.encode("utf-8", "replace")
     if message.pattern == STREAM:
-        return encode_stream_error(error, request, text.decode())
+        return encode_stream_error(error, request, message, text.decode())
     if request and request.operation is Operation.MODEL_READY and error.reason is Reason.MODEL_NOT_FOUND:
         # Triton's answer, and what makes tritonclient's is_model_ready() false; KServe's NOT_FOUND makes it raise
         return Message(parts=(ModelReadyResponse().SerializeToString(),))

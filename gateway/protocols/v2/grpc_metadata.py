@@ -52,6 +52,7 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
     for entries, specs in ((written.inputs, answer.inputs), (written.outputs, answer.outputs)):
         for spec in specs:
             entries.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
+    written.gateway_no_infer = Operation.INFER not in answer.operations
     return _reply(written)
 
 
@@ -102,6 +103,7 @@ def decode_metadata(reply: Message) -> Signature:
     return Signature(
         _read_specs(told.inputs, "input"),
         _read_specs(told.outputs, "output"),
+        frozenset() if told.gateway_no_infer else frozenset({Operation.INFER}),
         name=told.name,
         versions=tuple(told.versions),
         platform=told.platform,

@@ -4,6 +4,7 @@ from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Parameters, ParameterValue
+from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 from gateway.protocols.v2.schema import Protobuf
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -11,7 +12,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _CHOICES = {"double_param": "a number with a fraction", "uint64_param": "an integer beyond 64 bits with a sign"}
 """What the newer specification and Triton have."""
 
-WITHOUT_THEM = {"kserve": "KServe", "mlserver": "MLServer"}
+_WITHOUT_THEM = {KSERVE: "KServe", MLSERVER: "MLServer"}
 """Flavors that read such a parameter as one without a value."""
 
 
@@ -41,9 +42,9 @@ def write_parameters(field: Protobuf, parameters: Parameters, flavor: str, what:
     """
     for key, given in parameters.items():
         choice = _choice(given)
-        if choice in _CHOICES and flavor in WITHOUT_THEM:
+        if choice in _CHOICES and flavor in _WITHOUT_THEM:
             raise invalid_input(
-                f"{what}: parameter {key!r} is {_CHOICES[choice]}, which {WITHOUT_THEM[flavor]} cannot read over gRPC"
+                f"{what}: parameter {key!r} is {_CHOICES[choice]}, which {_WITHOUT_THEM[flavor]} cannot read over gRPC"
             )
         setattr(field[key], choice, given)
 

@@ -1,15 +1,19 @@
 """V2 gRPC's inference request: read from clients, written to backends."""
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Message, Request, RequestedOutput
+from gateway.core.types import Buffer, Message, Request, RequestedOutput
 from gateway.core.values import value
+from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
-from gateway.protocols.v2.grpc_tensors import REQUEST, read_inference, read_tensors, write_inference
+from gateway.protocols.v2.grpc_tensors import REQUEST, TENSORS, read_inference, read_tensors, write_inference
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
-from gateway.protocols.v2.schema import SERVICE, ModelInferRequest, Protobuf, not_utf8
+from gateway.protocols.v2.schema import SERVICE, ModelInferRequest, Protobuf, not_utf8, parse
 from gateway.protocols.v2.versions import check_version
+from gateway.protocols.v2.widening import widened
+from gateway.protocols.v2.wire import Allowance, cut
 
 NAME = "v2-grpc"
 
@@ -20,6 +24,8 @@ EMPTY_FINAL = "triton_enable_empty_final_response"
 
 _OPERATIONS = {INFER: Operation.INFER, STREAM: Operation.STREAM}
 _PATHS = {operation: path for path, operation in _OPERATIONS.items()}
+
+_LACKS = {flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)}
 
 _WHAT = "the request"
 
@@ -41,6 +47,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
     head = inference.message
     inputs = read_tensors(inference, REQUEST, listener.limits.message)
     parameters = read_parameters(head.parameters, _WHAT)
+    refuse_shared_memory(parameters, _WHAT)
     deadline = take_deadline(parameters, message, _WHAT) if parameters else message.deadline
     # perf_analyzer puts it on unary calls, too
     empty_final = take_flag(parameters, EMPTY_FINAL, _WHAT) and operation is Operation.STREAM
@@ -92,20 +99,31 @@ def _wanting_empty_final(message: Message) -> Message:
     )
 
 
+def read_id(body: Buffer) -> str | None:
+    """The id in a ModelInferRequest, also in one that decode_infer refuses; None where there is none to be found."""
+    try:
+        head, _ = cut(memoryview(body), (TENSORS, REQUEST.raw_number), Allowance())
+        return parse(ModelInferRequest, head).id or None
+    except DecodeError:
+        return None
+
+
 def encode_infer(request: Request, target: Target) -> Message:
-    """The ModelInferRequest for `target`, raw: every flavor reads it.
+    """The ModelInferRequest for `target`, raw: every flavor reads that.
 
     Raises:
         GatewayError: INVALID_ARGUMENT or NOT_FOUND, a name, version or parameter that has no form on the wire.
     """
-    check_version(request, target)
+    check_version(request.version, target)
     try:
         head = ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
         write_parameters(head.parameters, request.parameters, target.flavor, _WHAT)
         for output in request.outputs:
             entry = head.outputs.add(name=output.name)
             write_parameters(entry.parameters, output.parameters, target.flavor, f"output {output.name!r}")
-        parts = write_inference(head, REQUEST, request.inputs, target.flavor)
+        lacks = _LACKS.get(target.flavor)
+        inputs = [widened(each, lacks) for each in request.inputs] if lacks else request.inputs
+        parts = write_inference(head, REQUEST, inputs, target.flavor)
     except UnicodeEncodeError as error:
         raise not_utf8(error, _WHAT) from error
     path = _PATHS[request.operation]

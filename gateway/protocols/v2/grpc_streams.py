@@ -9,7 +9,7 @@ end, as from a decoupled model of Triton's.
 from gateway.core.errors import REASONS, GatewayError, Reason, refusal
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Translate
-from gateway.protocols.v2.grpc_requests import EmptyFinalMessage
+from gateway.protocols.v2.grpc_requests import EmptyFinalMessage, read_id
 from gateway.protocols.v2.grpc_responses import read_response, write_head, write_response
 from gateway.protocols.v2.grpc_tensors import Parts
 from gateway.protocols.v2.schema import ModelInferResponse, ModelStreamInferResponse, parse
@@ -57,9 +57,9 @@ def _wrap(response: Parts) -> Parts:
     return (_INFER_RESPONSE_KEY + varint(size) + bytes(first), *rest)
 
 
-def encode_stream_error(error: GatewayError, request: Request | None, text: str) -> Message:
+def encode_stream_error(error: GatewayError, request: Request | None, message: Message, text: str) -> Message:
     """An error inside the stream, which goes on: the text, and the request's id to tell whose it is."""
-    told = ModelInferResponse(id=request.id if request else None)
+    told = ModelInferResponse(id=request.id if request else read_id(message.body))
     told.parameters[_REASON].string_param = error.reason.value
     if request and _wants_empty_final(request):
         # Triton has no rule: it answers a refused request with the error alone, a failing model's with more

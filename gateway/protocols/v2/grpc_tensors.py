@@ -34,7 +34,7 @@ class Form:
 REQUEST = Form("input", schema.ModelInferRequest, schema.InferInputTensor, "inputs", "raw_input_contents", 7, key(7))
 REPLY = Form("output", schema.ModelInferResponse, schema.InferOutputTensor, "outputs", "raw_output_contents", 6, key(6))
 
-_TENSORS, _CONTENTS = 5, 5
+TENSORS, _CONTENTS = 5, 5
 """The numbers of `inputs` and `outputs`, and of a tensor's `contents`."""
 
 _SMALL = 2**17
@@ -72,10 +72,10 @@ def _is_typed(tensor: Protobuf) -> bool:
 
 def _cut_inference(body: Buffer, form: Form) -> Inference:
     allowance = Allowance()
-    rest, taken = cut(memoryview(body), (_TENSORS, form.raw_number), allowance)
+    rest, taken = cut(memoryview(body), (TENSORS, form.raw_number), allowance)
     return Inference(
         parse(form.message, rest),
-        [_cut_tensor(view, form, allowance) for number, view in taken if number == _TENSORS],
+        [_cut_tensor(view, form, allowance) for number, view in taken if number == TENSORS],
         [view for number, view in taken if number == form.raw_number],
     )
 
@@ -116,7 +116,8 @@ def read_tensors(inference: Inference, form: Form, limit: int) -> tuple[Tensor, 
 
 def _read_parameters(given: Protobuf, form: Form, what: str) -> dict[str, ParameterValue]:
     parameters = read_parameters(given, what, reply=form is REPLY)
-    refuse_shared_memory(parameters, what)
+    if form is REQUEST:
+        refuse_shared_memory(parameters, what)
     # KServe puts it on the outputs of its gRPC replies, too; it means something in REST only
     parameters.pop("binary_data_size", None)
     return parameters

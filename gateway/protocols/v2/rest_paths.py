@@ -3,10 +3,9 @@
 from functools import lru_cache
 from urllib.parse import quote
 
-from gateway.core.errors import invalid_input, not_found
+from gateway.core.errors import invalid_input
 from gateway.core.protocol import Target
 from gateway.core.types import Request
-from gateway.protocols.v2.flavors import KSERVE
 from gateway.protocols.v2.versions import check_version
 
 
@@ -17,12 +16,7 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
         GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for a version that the server's
             flavor cannot have.
     """
-    if request.version and target.flavor == KSERVE:  # 501 to all of them
-        raise not_found(
-            f"backend {target.backend!r} is a KServe, which has no versions over REST, not {request.version!r}; "
-            'the route may set rewrite.version, "" to drop it'
-        )
-    check_version(request, target)
+    check_version(request.version, target)
     return _model_path(request.model, request.version) + suffix
 
 

@@ -30,8 +30,8 @@ from gateway.protocols.v2.rest_tensors import (
     json_entry,
     read_inference,
     read_tensors,
-    widened,
 )
+from gateway.protocols.v2.widening import widened
 
 NAME = "v2-rest"
 
@@ -156,7 +156,7 @@ _FORMS = {
     KSERVE: _Form(binary=True, lacks=frozenset({Datatype.BF16}), needs_id=True),
     # It has no binary extension, but takes FP16 as JSON
     MLSERVER: _Form(binary=False, lacks=frozenset({Datatype.BF16})),
-    PLAIN: _Form(binary=False, lacks=frozenset(WITHOUT_JSON)),
+    PLAIN: _Form(binary=False, lacks=WITHOUT_JSON),
 }
 """The others are binary in all."""
 

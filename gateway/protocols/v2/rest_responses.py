@@ -11,7 +11,6 @@ from gateway.protocols.v2.parameters import read_parameters, writable
 from gateway.protocols.v2.rest_requests import InferMessage
 from gateway.protocols.v2.rest_tensors import WITHOUT_JSON, binary_entry, json_entry, read_inference, read_tensors
 
-_WITHOUT_JSON = frozenset(WITHOUT_JSON)
 _Outputs: TypeAlias = tuple[list[Entry], list[Buffer]]
 
 
@@ -35,7 +34,7 @@ def _write_outputs(outputs: tuple[Tensor, ...], origin: Message | None, translat
     tensors: list[Buffer] = []
     for output in outputs:
         if not (isinstance(origin, InferMessage) and origin.wants_binary(output.name)):
-            entries.append(json_entry(output, "output", translate, _WITHOUT_JSON))
+            entries.append(json_entry(output, "output", translate, WITHOUT_JSON))
             continue
         entries.append(binary_entry(output))
         if len(output.data):

@@ -12,16 +12,15 @@ from orjson import Fragment
 
 from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
-from gateway.core.datatypes import GATEWAY_DATATYPE, Datatype, Kind
+from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, Form, Numbers
 from gateway.core.types import Buffer, Parameters, Shape, Tensor, Translate
-from gateway.core.types import tensor as make_tensor
-from gateway.core.values import replace
 from gateway.protocols.v2.binary import BinaryTensors
 from gateway.protocols.v2.members import Entry, read_list, read_name
 from gateway.protocols.v2.parameters import read_parameters, refuse_shared_memory, writable
 from gateway.protocols.v2.raw_tensors import check_raw, check_size, read_datatype, read_shape
+from gateway.protocols.v2.widening import HALVES, widened
 
 
 def read_inference(header: Buffer, values: int) -> Entry:
@@ -39,9 +38,8 @@ def read_inference(header: Buffer, values: int) -> Entry:
 _DATA = {"data": Form.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
 
-# "fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON, MLServer takes FP16.
-WITHOUT_JSON = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
-"""Datatypes without a JSON form, and the datatype that holds all their values and has one."""
+WITHOUT_JSON = frozenset(HALVES)
+""""fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON, MLServer takes FP16."""
 
 _BASE64 = "base64"
 
@@ -136,15 +134,6 @@ def binary_entry(tensor: Tensor) -> Entry:
     """The JSON of a tensor whose raw bytes follow."""
     parameters = {**writable(tensor.parameters, f"tensor {tensor.name!r}"), "binary_data_size": len(tensor.data)}
     return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "parameters": parameters}
-
-
-def widened(tensor: Tensor, lacks: frozenset[Datatype]) -> Tensor:
-    """`tensor` as the wider datatype that has a JSON form, marked with the parameter `gateway_datatype`, if its own is
-    among those that the reader lacks."""
-    if tensor.datatype not in lacks:
-        return tensor
-    wide = make_tensor(tensor.name, tensor.array, WITHOUT_JSON[tensor.datatype])
-    return replace(wide, parameters={**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value})
 
 
 def json_entry(tensor: Tensor, role: str, translate: Translate, without_json: frozenset[Datatype]) -> Entry:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from enum import Enum
 
+from gateway.core.alarm import Alarm
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.patterns import PathTable
@@ -14,7 +15,6 @@ from gateway.core.types import Buffer, Headers, Message
 from gateway.core.values import replace, value
 from gateway.transports.http import writing
 from gateway.transports.http.admission import Admission, allow_header, check_length, worth_receiving
-from gateway.transports.http.alarm import Alarm
 from gateway.transports.http.answering import answer, finish
 from gateway.transports.http.bodies import ChunkedBody, SizedBody
 from gateway.transports.http.compression import MIN_DEFLATED

@@ -12,6 +12,9 @@ _OWN = frozenset(
 )  # fmt: skip
 _WITHOUT_BODY = ("GET", "HEAD")
 
+# What every reader of Request-Timeout takes, other gateways among them: more than nothing, and nine digits.
+_LEAST_SECONDS, _MOST_SECONDS = 0.001, 999_999_999.0
+
 
 class HeadWriter:
     """Writes the heads of requests to one address. It asks for no Content-Encoding: compressing a reply would cost a
@@ -33,7 +36,7 @@ class HeadWriter:
         if size or message.method not in _WITHOUT_BODY:
             lines.append(b"Content-Length: %d" % size)
         if remaining is not None:
-            lines.append(b"Request-Timeout: %.3f" % remaining)
+            lines.append(b"Request-Timeout: %.3f" % min(max(remaining, _LEAST_SECONDS), _MOST_SECONDS))
         lines.append(b"\r\n")
         head = b"\r\n".join(lines)
         ends = len(lines) + self._fixed_lines - 1

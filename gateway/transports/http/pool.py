@@ -41,6 +41,7 @@ class Pool:
     def opened(self, connection: Connection) -> None:
         """It has a transport."""
         self._open.add(connection)
+        self._emptied.clear()
         if self.is_closed:
             connection.abort()
 

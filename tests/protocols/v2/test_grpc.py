@@ -137,6 +137,8 @@ def raw_tensor(position: int, datatype: Datatype, shape: list[int], seed: int, *
 @given(tensors, st.sampled_from([1, 1, 20000]), st.sampled_from([TARGET, MLSERVER, KSERVE]))
 def test_every_datatype_and_shape_survives_both_ways(given: Any, copies: int, target: Target) -> None:
     sent = tuple(raw_tensor(position, *each, copies=copies) for position, each in enumerate(given))
+    if target.flavor and any(each.datatype is Datatype.BF16 for each in sent):
+        return  # widened, as another test has it
     for operation in (Operation.INFER, Operation.STREAM):
         request = Request(operation, "m", inputs=sent)
         asked = V2_GRPC.encode_request(request, target)

@@ -43,6 +43,12 @@ ANSWERS: list[tuple[Operation, str, Answer, bytes]] = [
     ),
     (Operation.METADATA, "ModelMetadata", SIGNATURE, METADATA),
     (Operation.METADATA, "ModelMetadata", Signature(name="m"), field(1, "m")),
+    (
+        Operation.METADATA,
+        "ModelMetadata",
+        Signature(name="m", operations=frozenset()),
+        field(1, "m") + b"\xc0\x3e\x01",  # companions only
+    ),
     (Operation.CONFIG, "ModelConfig", {}, field(1, b"")),
     (Operation.MODELS, "RepositoryIndex", MODELS, A + B + C),
     (Operation.MODELS, "RepositoryIndex", (), b""),

@@ -5,6 +5,7 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.protocol import Target
 from gateway.core.types import Parameters, Request, RequestedOutput, Tensor
 from tests.protocols.v2.grpc_wire import (
     INFER,
@@ -111,6 +112,7 @@ SHARED = parameter(4, "shared_memory_region", field(3, "r"))
         (tensor("x", "FP64", 0) + tensor("x", "FP64", 0), "input 1 is a second 'x'"),
         (field(6, b""), "requested output 0 has no name"),
         (field(6, field(1, "y")) * 2, "requested output 1 is a second 'y'"),
+        (parameter(4, "shared_memory_region", field(3, "r")), "the request: shared_memory_region cannot cross"),
         (tensor("x", "FP64", 0, more=SHARED), "input 'x': shared_memory_region cannot cross"),
         (field(6, field(1, "y") + parameter(2, "shared_memory_offset", field(2, 1))), "shared_memory_offset cannot"),
         (tensor("x", "fp64", 1) + field(7, bytes(8)), "input 'x': datatype must be one of"),
@@ -203,7 +205,7 @@ def test_parameters_take_the_field_of_their_type(given: object, choice: bytes) -
 
 @pytest.mark.parametrize("target", [MLSERVER, KSERVE])
 @pytest.mark.parametrize("given", [0.5, 2**63])
-def test_parameters_that_the_server_would_lose_are_refused(target: object, given: float | int) -> None:
+def test_parameters_that_the_server_would_lose_are_refused(target: Target, given: float | int) -> None:
     lost: Parameters = {"p": given}
     for request in (
         Request(Operation.INFER, parameters=lost),
@@ -211,8 +213,25 @@ def test_parameters_that_the_server_would_lose_are_refused(target: object, given
         Request(Operation.INFER, outputs=(RequestedOutput("y", lost),)),
     ):
         with pytest.raises(GatewayError, match=r"parameter 'p' is .* cannot read over gRPC") as raised:
-            V2_GRPC.encode_request(request, target)  # type: ignore[arg-type]
+            V2_GRPC.encode_request(request, target)
         assert raised.value.status is Status.INVALID_ARGUMENT
+
+
+def test_kserve_has_no_versions_and_would_answer_all_the_same() -> None:
+    with pytest.raises(GatewayError, match=r"a KServe, which has no versions, not '1'") as raised:
+        V2_GRPC.encode_request(Request(Operation.INFER, "m", "1"), KSERVE)
+    assert raised.value.status is Status.NOT_FOUND
+
+
+@pytest.mark.parametrize("target", [KSERVE, MLSERVER])
+def test_bf16_is_widened_for_servers_without_it(target: Target) -> None:
+    half = Tensor("x", Datatype.BF16, (2,), b"\x80\x3f\xc0\x7f")  # 1.0 and NaN
+    asked = V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), target)
+    (got,) = infer(b"".join(asked.parts)).inputs
+    assert (got.datatype, got.parameters) == (Datatype.FP32, {"gateway_datatype": "BF16"})
+    assert bytes(got.data) == b"\x00\x00\x80\x3f\x00\x00\xc0\x7f"
+    (kept,) = infer(b"".join(V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), TRITON).parts)).inputs
+    assert kept == half
 
 
 @pytest.mark.parametrize("operation", [Operation.INFER, Operation.STREAM, Operation.METADATA])

@@ -77,7 +77,6 @@ def test_skips_what_servers_add() -> None:
         (tensor("a", "INT8", 1) + tensor("a", "INT8", 1) + field(6, b"\x01") * 2, "output 1 is a second 'a'"),
         (tensor("a", "FP8", 1) + field(6, b"\x01"), "output 'a': datatype must be one of"),
         (tensor("a", "INT8", 1) + tensor("b", "INT8", 1) + field(6, b"\x01"), "output 'b' has no raw contents"),
-        (tensor("a", "INT8", 1, more=parameter(4, "shared_memory_region", field(3, "r"))), "shared_memory_region"),
     ],
 )
 def test_refuses_what_is_no_response(body: bytes, told: str) -> None:

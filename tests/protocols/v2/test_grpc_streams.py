@@ -100,6 +100,12 @@ def test_an_error_tells_whose_it_is_and_the_stream_goes_on() -> None:
     assert error(None, invalid_input("größe?")) == field(1, "größe?") + field(2, reason("invalid-input"))
 
 
+@pytest.mark.parametrize(("body", "told"), [(field(3, "42") + tensor("x", "FP8", 1), field(3, "42")), (b"\x0a", b"")])
+def test_a_request_that_cannot_be_read_is_told_by_its_id_all_the_same(body: bytes, told: bytes) -> None:
+    answer = V2_GRPC.encode_error(invalid_input("why"), None, message(body, STREAM))
+    assert answer.body == field(1, "why") + field(2, told + reason("invalid-input"))
+
+
 def test_an_error_is_never_an_empty_text_which_would_be_none() -> None:
     assert error(None, invalid_input("")).startswith(field(1, "invalid-input"))
 

@@ -195,9 +195,7 @@ def test_a_crash_in_triton() -> None:
 
 
 def test_kserve_has_no_versions() -> None:
-    with pytest.raises(
-        GatewayError, match=r"a KServe, which has no versions over REST, not '1'.*rewrite\.version"
-    ) as error:
+    with pytest.raises(GatewayError, match=r"a KServe, which has no versions, not '1'.*rewrite\.version") as error:
         V2_REST.encode_request(infer("single", SINGLE, version="1"), target("kserve"))
     assert error.value.reason is Reason.MODEL_NOT_FOUND
 

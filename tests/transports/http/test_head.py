@@ -8,8 +8,10 @@ JSON = Headers([(b"content-type", b"application/json")])
 WRITER = HeadWriter(parse_address("http://127.0.0.1:8000/base"), close=False)
 CLOSING = HeadWriter(parse_address("http://[::1]"), close=True)
 
+GET_V2 = b"GET /base/v2 HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n"
+
 HEADS = [
-    (WRITER, Message("GET", "/v2"), 0, None, b"GET /base/v2 HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n"),
+    (WRITER, Message("GET", "/v2"), 0, None, GET_V2 + b"\r\n"),
     (CLOSING, Message("GET", "/Info"), 0, None, b"GET /Info HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n"),
     (
         # A POST without a length keeps the C++ UM-Bridge server waiting for up to a year.
@@ -27,6 +29,9 @@ HEADS = [
         b"POST /base/a%20b?x=1 HTTP/1.1\r\nHost: 127.0.0.1:8000\r\ncontent-type: application/json\r\n"
         b"Content-Length: 12\r\nRequest-Timeout: 1.500\r\n\r\n",
     ),
+    # Our own listener, for one, refuses a timeout of zero, and one of more than nine digits.
+    (WRITER, Message("GET", "/v2"), 0, 1e-9, GET_V2 + b"Request-Timeout: 0.001\r\n\r\n"),
+    (WRITER, Message("GET", "/v2"), 0, 1.8e13, GET_V2 + b"Request-Timeout: 999999999.000\r\n\r\n"),
     (
         WRITER,
         Message("GET", "/", Headers([(b"content-length", b"7"), (b"transfer-encoding", b"chunked"), (b"host", b"x")])),

@@ -158,3 +158,24 @@ async def test_closing_ends_idle_and_busy_connections() -> None:
         while len(ends) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert not caught.value.sent
+
+
+async def test_closing_waits_for_the_last_connection_also_if_there_was_a_last_one_before() -> None:
+    arrived = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, _ = await read_request(reader)
+        if b"/busy" in head:
+            arrived.set()
+        else:
+            writer.write(OK)
+            writer.close()
+        await reader.read()
+
+    async with serving(handle) as port, connecting(port) as connector:
+        await connector.exchange(GET)
+        busy = asyncio.ensure_future(connector.exchange(Message("GET", "/busy")))
+        await arrived.wait()
+        await connector.close()
+        assert busy.done()
+        assert isinstance(busy.exception(), TransportError)

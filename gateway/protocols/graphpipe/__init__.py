@@ -1,0 +1,33 @@
+"""GraphPipe: Oracle's flatbuffers over HTTP, for one model per URL."""
+
+from gateway.core.protocol import Protocol, Traits
+from gateway.protocols.graphpipe.decode_request import decode_request
+from gateway.protocols.graphpipe.decode_response import decode_response
+from gateway.protocols.graphpipe.encode_request import encode_request
+from gateway.protocols.graphpipe.encode_response import encode_response
+from gateway.protocols.graphpipe.errors import encode_error
+from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
+
+PROTOCOLS = (
+    Protocol(
+        NAME,
+        transport="http",
+        patterns=("POST /graphpipe/{model}", "GET /graphpipe/{model}"),
+        any_path=("POST", "GET"),
+        decode_request=decode_request,
+        encode_response=encode_response,
+        encode_error=encode_error,
+        encode_request=encode_request,
+        decode_response=decode_response,
+        traits=Traits(
+            datatypes=frozenset(TYPE_NUMBERS),
+            # clients may leave all names out, and replies have none for their tensors
+            positional=True,
+            named_models=False,
+            # Go's `Serve` tells a type and a shape that are always wrong, the Python package the tensors in reverse
+            trusted_metadata=False,
+            platform=NAME,
+        ),
+        example="curl http://{address}/graphpipe/{model}",
+    ),
+)

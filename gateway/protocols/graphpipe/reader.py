@@ -1,0 +1,183 @@
+"""Flatbuffers as they arrive: every offset is checked before it is followed, at any alignment.
+
+The writer is not trusted in anything. What it may also do is let many offsets point to the same bytes, and so make a
+small message stand for a large one: hence a budget, from which every table, vector and string that is visited pays for
+its own bytes. Real writers share vtables, and perhaps a few strings; all else they write lies apart.
+"""
+
+from collections.abc import Iterator
+from struct import Struct, error
+
+from gateway.core.errors import DecodeError
+from gateway.core.types import MAX_RANK, Buffer, Shape
+
+_U16 = Struct("<H").unpack_from
+_U16_PAIR = Struct("<HH").unpack_from
+_I32 = Struct("<i").unpack_from
+_U32 = Struct("<I").unpack_from
+_I64 = Struct("<q").unpack_from
+_I64_TUPLES = [Struct(f"<{count}q").unpack_from for count in range(MAX_RANK + 1)]
+
+_SHARED = 2
+"""How often over the whole message may be visited."""
+_SLACK = 1024
+_OBJECT = 8
+"""What a string costs beside its bytes, since it becomes an object."""
+
+
+class Flatbuffer:
+    """The bytes of one message, and what of its budget is left."""
+
+    __slots__ = ("_left", "size", "view")
+
+    def __init__(self, body: Buffer) -> None:
+        self.view = memoryview(body)
+        self.size = len(body)
+        self._left = _SHARED * self.size + _SLACK
+
+    def root(self) -> "Table":
+        """The table that the message is."""
+        return Table(self, self.follow(0))
+
+    def follow(self, at: int) -> int:
+        """Where the offset at `at` points to, which may be anywhere behind it."""
+        try:
+            return at + int(_U32(self.view, at)[0])
+        except error as end:
+            raise self._past_the_end(at) from end
+
+    def vector(self, at: int, width: int) -> tuple[int, int]:
+        """Where the elements of the vector at `at` begin, and how many of `width` bytes there are."""
+        try:
+            (count,) = _U32(self.view, at)
+        except error as end:
+            raise self._past_the_end(at) from end
+        self.visit(at, 4 + count * width)
+        return at + 4, count
+
+    def string(self, at: int) -> bytes:
+        """The bytes of the string at `at`. The NUL behind them is not missed: Go's server writes none."""
+        start, size = self.vector(at, 1)
+        self._left -= _OBJECT
+        return bytes(self.view[start : start + size])
+
+    def visit(self, at: int, size: int) -> None:
+        """Pay for `size` bytes.
+
+        Raises:
+            DecodeError: they reach past the end, or there have been too many.
+        """
+        if at + size > self.size:
+            raise self._past_the_end(at, size)
+        self._left -= size
+        if self._left < 0:
+            raise DecodeError("the flatbuffer's offsets overlap: what they point to is larger than the message")
+
+    def _past_the_end(self, at: int, size: int = 4) -> DecodeError:
+        return DecodeError(f"the flatbuffer has {self.size} bytes, but {size} are to lie at byte {at}")
+
+
+class Table:
+    """One table. A field that is not there is 0, empty or None: in this schema every field is optional.
+
+    Every method raises DecodeError for a field that is not within the table, or points to something that is not within
+    the message.
+    """
+
+    __slots__ = ("_at", "_buffer", "_size", "_view", "_vtable", "_vtable_size")
+
+    def __init__(self, buffer: Flatbuffer, at: int) -> None:
+        self._buffer = buffer
+        self._view = view = buffer.view
+        self._at = at
+        buffer.visit(at, 4)
+        self._vtable = vtable = at - _I32(view, at)[0]
+        if not 0 <= vtable <= buffer.size - 4:
+            raise DecodeError(f"the flatbuffer's table at byte {at} has its vtable at byte {vtable}")
+        self._vtable_size, self._size = _U16_PAIR(view, vtable)
+        if self._vtable_size < 4 or self._size < 4 or vtable + self._vtable_size > buffer.size:
+            raise DecodeError(f"the flatbuffer's table at byte {at} has a malformed vtable")
+        buffer.visit(at, self._size)
+
+    def byte(self, slot: int) -> int:
+        """A uint8."""
+        at = self._field(slot, 1)
+        return self._view[at] if at else 0
+
+    def long(self, slot: int) -> int:
+        """An int64."""
+        at = self._field(slot, 8)
+        return int(_I64(self._view, at)[0]) if at else 0
+
+    def table(self, slot: int) -> "Table | None":
+        """A table."""
+        at = self._pointed(slot)
+        return Table(self._buffer, at) if at else None
+
+    def string(self, slot: int) -> bytes:
+        """A string."""
+        at = self._pointed(slot)
+        return self._buffer.string(at) if at else b""
+
+    def count(self, slot: int) -> int:
+        """How many elements a vector of offsets has."""
+        return self._vector(slot, 4)[1]
+
+    def octets(self, slot: int) -> memoryview:
+        """A vector of uint8: a view."""
+        start, size = self._vector(slot, 1)
+        return self._view[start : start + size]
+
+    def shape(self, slot: int) -> Shape:
+        """A vector of int64 that is a shape."""
+        start, count = self._vector(slot, 8)
+        if count > MAX_RANK:
+            raise DecodeError(f"a shape of {count} dimensions, at most {MAX_RANK} are allowed")
+        numbers: tuple[int, ...] = _I64_TUPLES[count](self._view, start)
+        return numbers
+
+    def tables(self, slot: int) -> Iterator["Table"]:
+        """A vector of tables."""
+        start, count = self._vector(slot, 4)
+        for at in range(start, start + 4 * count, 4):
+            yield Table(self._buffer, self._buffer.follow(at))
+
+    def strings(self, slot: int) -> Iterator[bytes]:
+        """A vector of strings. One that is null is empty: the JavaScript client writes its names so."""
+        start, count = self._vector(slot, 4)
+        for at in range(start, start + 4 * count, 4):
+            to = self._buffer.follow(at)
+            yield b"" if to == at else self._buffer.string(to)
+
+    def elements(self, slot: int) -> tuple[int, Buffer]:
+        """A vector of strings in V2's raw form, and how many they are: flatbuffers too, write a string as its length
+        in four bytes, and then its bytes."""
+        start, count = self._vector(slot, 4)
+        raw, view, follow, vector = bytearray(), self._view, self._buffer.follow, self._buffer.vector
+        for at in range(start, start + 4 * count, 4):
+            to = follow(at)
+            raw += view[to : to + 4 + vector(to, 1)[1]]
+        return count, raw
+
+    def _vector(self, slot: int, width: int) -> tuple[int, int]:
+        at = self._pointed(slot)
+        return self._buffer.vector(at, width) if at else (0, 0)
+
+    def _pointed(self, slot: int) -> int:
+        """Where a field's offset points to; 0 if it is not there, or null."""
+        at = self._field(slot, 4)
+        if not at:
+            return 0
+        to = self._buffer.follow(at)
+        return 0 if to == at else to
+
+    def _field(self, slot: int, width: int) -> int:
+        """Where a field lies; 0 if it is not there."""
+        if slot + 2 > self._vtable_size:
+            return 0
+        offset: int = _U16(self._view, self._vtable + slot)[0]
+        if not offset:
+            return 0
+        if offset < 4 or offset + width > self._size:
+            raise DecodeError(f"the flatbuffer's table at byte {self._at} has a field outside of itself")
+        return self._at + offset

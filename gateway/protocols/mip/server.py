@@ -1,0 +1,92 @@
+"""Facing clients: what they ask, and what they are answered."""
+
+from collections.abc import Iterator
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_output, refusal, unsupported
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import Answer, Message, Request, Response, Tensor, Translate
+from gateway.core.values import replace
+from gateway.protocols.mip import columns, examples
+from gateway.protocols.mip.examples import COUNTS, Column
+from gateway.protocols.mip.packets import HEADER, packet
+from gateway.protocols.mip.words import MOST_TENSORS, NAME, NAN, Form, Kind, Subtype
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """The question of one packet: a ping asks whether the gateway is ready. The first dimension of every tensor counts
+    the examples of the batch. `origin` keeps the counts alone.
+
+    The reserved byte and n-output are not looked at, as the real server does not.
+
+    Raises:
+        DecodeError: it is not a request, or the payload is not what its counts say.
+        GatewayError: UNIMPLEMENTED, an unknown kind.
+    """
+    header, payload = message.parts
+    _, kind, subtype, _, _ = HEADER.unpack(header)
+    if subtype != Subtype.REQUEST:
+        raise DecodeError(f"subtype {subtype} is not a request, which has {Subtype.REQUEST.value}")
+    if kind == Kind.PING:
+        return _request(Operation.READY, message, listener)
+    if kind != Kind.INFERENCE:
+        raise unsupported(f"kind {kind} is not supported; expected 1 (ping) or 2 (inference)")
+    inputs = tuple(_inputs(examples.read(payload), listener))
+    request = _request(Operation.INFER, message, listener)
+    return replace(request, inputs=inputs, origin=Message(parts=(bytes(payload[: COUNTS.size]),)))
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The reply to a Request of decode_request. Numbers are .npy files if a number of the request was.
+
+    Raises:
+        GatewayError: INTERNAL, the outputs have no row for each example, or are too many; INVALID_ARGUMENT, a tensor
+            that has no form on the wire; UNAVAILABLE, a ping before the gateway is ready.
+    """
+    if request.operation is Operation.READY:
+        if not answer:
+            raise refusal(Reason.NOT_READY, "the gateway is not ready")
+        return packet(Kind.PING, Subtype.RESPONSE)
+    assert isinstance(answer, Response)
+    assert request.origin is not None
+    inputs, _, batch = COUNTS.unpack(request.origin.parts[0])
+    outputs = answer.outputs
+    if len(outputs) > MOST_TENSORS:
+        raise invalid_output(f"{len(outputs)} outputs, but MIP carries at most {MOST_TENSORS}")
+    preferred = Form.NPY if any(tensor.content_type == "npy" for tensor in request.inputs) else Form.JSON
+    found = [_column(tensor, at, batch, translate.nan or NAN, preferred) for at, tensor in enumerate(outputs)]
+    return packet(Kind.INFERENCE, Subtype.RESPONSE, examples.write(inputs, len(outputs), batch, found))
+
+
+def _request(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
+    return Request(
+        operation,
+        listener.model,
+        deadline=message.deadline,
+        listener=listener.name,
+        protocol=NAME,
+        peer=message.peer,
+    )
+
+
+def _inputs(payload: examples.Examples, listener: ListenerSettings) -> Iterator[Tensor]:
+    if not payload.batch:
+        raise DecodeError("the batch is empty, expected at least one example")
+    expected = payload.inputs * payload.batch
+    if len(payload.contents) != expected:
+        told = f"{payload.batch} examples of {payload.inputs} inputs"
+        raise DecodeError(f"{len(payload.contents)} TLVs, expected {expected} for {told}")
+    for at, (form, contents) in enumerate(payload.columns(payload.inputs, "input")):
+        yield columns.stack(form, contents, f"input {at}", listener.limits.json_values)
+
+
+def _column(tensor: Tensor, at: int, batch: int, nan: str, preferred: Form) -> Column:
+    what = f"output {tensor.name!r}" if tensor.name else f"output {at}"
+    if not tensor.shape or tensor.shape[0] != batch:
+        raise _rows(what, tensor, batch)
+    return columns.split(tensor, batch, tensor.shape[1:], nan, what, preferred)
+
+
+def _rows(what: str, tensor: Tensor, batch: int) -> GatewayError:
+    text = f"{what} has shape {list(tensor.shape)}, expected a first dimension of {batch}, one row for each example"
+    return invalid_output(text)

@@ -1,0 +1,152 @@
+"""Exchanges messages with one endpoint of a byte stream."""
+
+import asyncio
+import os
+import re
+import socket
+
+from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.protocol import Framing, Limits
+from gateway.core.types import Message
+from gateway.transports.tcp.address import parse_address
+from gateway.transports.tcp.endpoint_connection import Connection
+from gateway.transports.tcp.reader import SCRATCH_BYTES
+
+LINGER_SECONDS = 0.05
+"""How long the endpoint has to close after its reply: who closes first keeps the port in TIME_WAIT for a minute. A
+server that waits for its client to close, and serves nobody else meanwhile, must not wait long."""
+
+
+class TcpConnector:
+    """`address` as `parse_address` takes it.
+
+    A connection carries one call (`connection_per_call`), one call at a time, or, where replies carry a tag, any number
+    at once: then there is one connection. Nothing is ever sent twice.
+
+    Raises:
+        ValueError: the address is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        framing: Framing,
+        connection_per_call: bool,
+        limits: Limits,
+        connect_timeout: float = 5.0,
+    ) -> None:
+        self._address = parse_address(address)
+        self._framing = framing
+        self._limits = limits
+        self._connect_timeout = connect_timeout
+        self._per_call = connection_per_call
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._open: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._shared: Connection | None = None
+        self._connecting = asyncio.Lock()
+        self._emptied = asyncio.Event()
+        self._is_closed = False
+
+    async def exchange(self, message: Message) -> Message:
+        """Send `message` and wait for its reply. Cancelling gives it up; see Connection.exchange.
+
+        Raises:
+            TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
+                good reply, or larger than the limit.
+        """
+        if self._framing.tag is not None:
+            return await (await self._multiplexed()).exchange(message)
+        connection = self._take() or await self._connect()
+        reply = await connection.exchange(message)
+        self._done(connection)
+        return reply
+
+    async def close(self) -> None:
+        """Close every connection. Exchanges still running fail."""
+        self._is_closed = True
+        for connection in list(self._open):
+            connection.abort()
+        if self._open:
+            await self._emptied.wait()
+
+    # What the connections call.
+
+    def opened(self, connection: Connection) -> None:
+        """It has a transport."""
+        self._open.add(connection)
+        if self._is_closed:
+            connection.abort()
+
+    def lost(self, connection: Connection) -> None:
+        """It has no transport any more."""
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        if not self._open:
+            self._emptied.set()
+
+    def _take(self) -> Connection | None:
+        """A connection that waits for its next call, and that the endpoint has left open."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable():
+                return connection
+            connection.abort()
+        return None
+
+    def _done(self, connection: Connection) -> None:
+        """Its call has been answered."""
+        if self._per_call:
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.close)
+        else:
+            self._idle.append(connection)
+
+    async def _multiplexed(self) -> Connection:
+        """The one connection, made by whoever needs it first."""
+        shared = self._shared
+        if shared is not None and shared.is_usable():
+            return shared
+        async with self._connecting:
+            if self._shared is not None and not self._shared.is_usable():
+                self._shared.abort()
+                self._shared = None
+            if self._shared is None:
+                self._shared = await self._connect()
+            return self._shared
+
+    async def _connect(self) -> Connection:
+        if self._is_closed:
+            raise _unreachable("the connector is closed")
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                return await self._connected()
+        except TimeoutError as error:
+            raise _unreachable(f"no connection within {self._connect_timeout:g} s") from error
+        except socket.gaierror as error:
+            raise _unreachable(f"host name {self._address.host!r} not resolved: {error.strerror}") from error
+        except OSError as error:
+            raise _unreachable(_why(error)) from error
+
+    async def _connected(self) -> Connection:
+        loop, address = asyncio.get_running_loop(), self._address
+        if address.path:
+            _, connection = await loop.create_unix_connection(self._connection, address.path)
+        else:
+            _, connection = await loop.create_connection(self._connection, address.host, address.port)
+        return connection
+
+    def _connection(self) -> Connection:
+        return Connection(self._framing, self._limits.message, self._scratch, self)
+
+
+def _unreachable(text: str) -> TransportError:
+    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
+
+
+def _why(error: OSError) -> str:
+    """The system's words, without the loop's: `connection refused`."""
+    # A name with several addresses (localhost) may fail with all their texts in one, and no number.
+    numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
+    return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -1,0 +1,170 @@
+"""One connection to an endpoint: one call at a time, or many where replies carry a tag."""
+
+import asyncio
+import os
+import select
+import socket
+from typing import Protocol, cast
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
+from gateway.core.protocol import Framing
+from gateway.core.types import Message
+from gateway.transports.tcp.reader import Reader
+from gateway.transports.tcp.writing import write
+
+_ONLY = 0
+"""Stands for the tag where there are none."""
+
+# A host that vanishes without a word is noticed after 60 s + 6 x 10 s. macOS has no TCP_KEEPIDLE.
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), number)
+        for name, number in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+        if hasattr(socket, name)
+    ),
+]
+
+
+class Owner(Protocol):
+    """Whom a Connection tells what became of it."""
+
+    def opened(self, connection: "Connection") -> None: ...
+    def lost(self, connection: "Connection") -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """`scratch` may be shared by all connections of a loop; see Reader."""
+
+    def __init__(self, framing: Framing, limit: int, scratch: memoryview, owner: Owner) -> None:
+        self._framing = framing
+        self._reader = Reader(framing, limit, scratch)
+        self._scratch = scratch
+        self._owner = owner
+        self._transport: asyncio.Transport
+        self._loop: asyncio.AbstractEventLoop
+        self._waiting: dict[int, asyncio.Future[Message]] = {}
+        self._last_tag = 0
+
+    async def exchange(self, message: Message) -> Message:
+        """Write `message`, with a tag of this connection's own, and wait for the reply that carries it. A cancelled
+        call without a tag closes the connection; one with a tag leaves it to the others.
+
+        Raises:
+            TransportError: UNAVAILABLE, the endpoint broke off; INTERNAL, what came is no reply, or beyond the limit.
+        """
+        tag, message = self._tagged(message)
+        waiter: asyncio.Future[Message] = self._loop.create_future()
+        self._waiting[tag] = waiter
+        write(self._transport, message)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._waiting.pop(tag, None)
+            if self._framing.tag is None:
+                self.abort()
+            raise
+
+    def is_usable(self) -> bool:
+        """Whether a further call can be written: the endpoint has not closed nor, where there are no tags, sent what
+        nobody asked for; also nothing of it that the loop has not seen yet."""
+        if self._transport.is_closing():
+            return False
+        poll = select.poll()
+        events = select.POLLIN if self._framing.tag is None else getattr(select, "POLLRDHUP", 0)
+        poll.register(self._transport.get_extra_info("socket").fileno(), events)
+        return not poll.poll(0)
+
+    def close(self) -> None:
+        """Close once what was written has been sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what is waited for fails."""
+        self._transport.abort()
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._loop = asyncio.get_running_loop()
+        _keep_alive(transport.get_extra_info("socket"))
+        self._owner.opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to receive into."""
+        return self._reader.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The endpoint sent something."""
+        if self._framing.tag is None and not self._waiting:
+            self.abort()
+            return
+        try:
+            for packet in self._reader.received(nbytes):
+                self._give(Message(parts=packet))
+        except (DecodeError, GatewayError) as error:
+            self._fail(TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True))
+
+    def eof_received(self) -> None:
+        """The endpoint has closed."""
+        self._fail(self._broken_off("closed"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Closed by either side, or a write failed."""
+        if exc is not None and self._waiting:
+            self._read_what_is_left()
+        self._fail(self._broken_off("closed" if exc is None else "reset"))
+        self._owner.lost(self)
+
+    def _tagged(self, message: Message) -> tuple[int, Message]:
+        if self._framing.retag is None:
+            return _ONLY, message
+        self._last_tag += 1
+        return self._last_tag, self._framing.retag(message, self._last_tag)
+
+    def _give(self, reply: Message) -> None:
+        """The reply to whoever waits for it. One that nobody waits for any more is dropped; without tags it ends the
+        connection, or it would be taken for the reply to the next call."""
+        tag = _ONLY if self._framing.tag is None else self._framing.tag(reply)
+        waiter = self._waiting.pop(tag, None)
+        if waiter is None and self._framing.tag is None:
+            self.abort()
+        elif waiter is not None and not waiter.done():
+            waiter.set_result(reply)
+
+    def _read_what_is_left(self) -> None:
+        """A server that refuses a request without reading it whole makes our write fail: its reply is in the kernel."""
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        try:
+            while self._waiting and (size := os.readv(descriptor, [self._reader.buffer])):
+                self.buffer_updated(size)
+        except OSError:
+            return
+
+    def _fail(self, error: TransportError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        self._transport.abort()
+        for waiter in waiting.values():
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _broken_off(self, how: str) -> TransportError:
+        try:
+            self._reader.check_end()
+        except DecodeError:
+            text = f"the connection was {how} in the middle of a reply"
+        else:
+            text = f"the connection was {how} without a reply"
+        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=True)
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """TCP_NODELAY is the loops' own default."""
+    if sock.family == socket.AF_UNIX:
+        return
+    borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
+    for option in _KEEPALIVE:
+        borrowed.setsockopt(*option)
+    borrowed.detach()

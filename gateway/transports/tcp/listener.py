@@ -1,0 +1,110 @@
+"""The listener of byte streams, over TCP or at a unix socket."""
+
+import asyncio
+import socket
+from asyncio.trsock import TransportSocket
+from collections.abc import Sequence
+
+from gateway.core.address import Address
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.transport import Exchanges
+from gateway.core.values import replace
+from gateway.transports.tcp.connection import Connection, Site
+from gateway.transports.tcp.reader import SCRATCH_BYTES
+from gateway.transports.tcp.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.tcp.unix_socket import UnixSocket
+
+# Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn.
+_BACKLOG = 2048
+
+# A host that vanished is noticed after two minutes: 60 s of silence, then six probes 10 s apart.
+_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+
+AT_ONCE = 256
+"""Requests of one multiplexed connection in flight; more stay in the kernel, which holds the client back."""
+
+
+class TcpListener:
+    """Accepts clients of one protocol, which has a Framing, at one address: nothing on a byte stream tells whose it is.
+
+    Raises:
+        ValueError: several protocols, or one without a Framing.
+    """
+
+    address: str
+    """`tcp://host:port` or `unix:///path`, once started."""
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        protocols: Sequence[tuple[Protocol, str]],
+        exchanges: Exchanges,
+        *,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
+        [(protocol, _)] = protocols
+        if protocol.framing is None:
+            raise ValueError(f"{protocol.name} has no framing, so it is no protocol for a byte stream")
+        self._connections: set[Connection] = set()
+        self._site = Site(
+            protocol,
+            settings.limits,
+            timeouts,
+            exchanges.exchange,
+            exchanges.refuse,
+            memoryview(bytearray(SCRATCH_BYTES)),
+            1 if protocol.framing.tag is None else AT_ONCE,
+            self._connections,
+        )
+        self._server: asyncio.Server | None = None
+        self._unix: UnixSocket | None = None
+
+    async def start(self, address: Address) -> None:
+        """Bind, and accept connections.
+
+        Raises:
+            OSError: the address is taken, not allowed, or none of this machine.
+        """
+        self._server = await (self._bind_unix(address.path) if address.path else self._bind(address))
+        port = 0 if address.path else self._server.sockets[0].getsockname()[1]
+        self.address = str(replace(address, port=port, scheme="unix" if address.path else "tcp"))
+        await self._server.start_serving()
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no more and close what is idle; let what is in flight finish for at most `seconds`, then break off."""
+        if self._server is not None:
+            self._server.close()
+        if self._unix is not None:
+            self._unix.remove()
+        closed = [connection.drain() for connection in list(self._connections)]
+        if closed:
+            await asyncio.wait(closed, timeout=seconds)
+        for connection in list(self._connections):
+            connection.abort()
+        if closed:
+            await asyncio.wait(closed)
+
+    async def _bind(self, address: Address) -> asyncio.Server:
+        server = await asyncio.get_running_loop().create_server(
+            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False
+        )
+        for sock in server.sockets:
+            _keep_probing(sock)
+        return server
+
+    async def _bind_unix(self, path: str) -> asyncio.Server:
+        self._unix = UnixSocket(path)
+        return await asyncio.get_running_loop().create_unix_server(
+            self._connection, sock=self._unix.socket, backlog=_BACKLOG, start_serving=False
+        )
+
+    def _connection(self) -> Connection:
+        return Connection(self._site)
+
+
+def _keep_probing(sock: socket.socket | TransportSocket) -> None:
+    """Accepted sockets inherit these from the one that listens."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, number in _KEEPALIVE:
+        if hasattr(socket, name):  # macOS has no TCP_KEEPIDLE
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), number)

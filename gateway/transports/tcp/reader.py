@@ -1,0 +1,104 @@
+"""Cuts messages out of a byte stream. Pure."""
+
+from collections.abc import Iterator
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.protocol import Framing
+from gateway.core.types import Buffer
+
+Packet = tuple[Buffer, Buffer]
+"""A message's header and the rest of it."""
+
+SCRATCH_BYTES = 64 * 2**10
+
+
+class Reader:
+    """What the stream gives is received into `buffer`, then cut by `received`.
+
+    That is `scratch`, which may be shared by all connections of a loop, since every loop fills it and calls back in one
+    go. Only the rest of a message that does not fit in there gets a buffer of its own, of exactly its size.
+    """
+
+    __slots__ = ("_body", "_filled", "_framing", "_header", "_limit", "_scratch")
+
+    def __init__(self, framing: Framing, limit: int, scratch: memoryview) -> None:
+        self._framing = framing
+        self._limit = limit
+        self._scratch = scratch
+        self._header = b""
+        self._body: memoryview | None = None
+        self._filled = 0
+
+    @property
+    def header(self) -> bytes:
+        """What has come of the header of the message that is arriving."""
+        return self._header
+
+    @property
+    def in_body(self) -> bool:
+        """Whether a header is complete and what belongs to it is not."""
+        return self._body is not None
+
+    @property
+    def buffer(self) -> memoryview:
+        """Where to receive into."""
+        return self._scratch if self._body is None else self._body[self._filled :]
+
+    def received(self, size: int) -> Iterator[Packet]:
+        """The messages that are complete with the next `size` bytes of `buffer`; to be exhausted before it is filled
+        again.
+
+        Raises:
+            DecodeError: something that is no header. `header` is what is wrong, and nothing more can be read.
+            GatewayError: RESOURCE_EXHAUSTED, a message beyond the limit; the same.
+        """
+        if self._body is None:
+            yield from self._cut(self._scratch[:size].tobytes())
+            return
+        self._filled += size
+        if self._filled == len(self._body):
+            yield self._complete(self._body)
+
+    def check_end(self) -> None:
+        """The stream ends here.
+
+        Raises:
+            DecodeError: in the middle of a message.
+        """
+        if self._body is not None:
+            there = f"{self._filled} of the {len(self._body)} bytes that its header tells"
+            raise DecodeError(f"the connection ended in a message, after {there}")
+        if self._header:
+            there = f"{len(self._header)} of the {self._framing.header_size} bytes of its header"
+            raise DecodeError(f"the connection ended in a message, after {there}")
+
+    def _cut(self, data: bytes) -> Iterator[Packet]:
+        at, end = 0, len(data)
+        while at < end:
+            start, at = at, min(end, at + self._framing.header_size - len(self._header))
+            self._header += data[start:at]
+            if len(self._header) < self._framing.header_size:
+                return
+            size = self._size()
+            if size > end - at:
+                self._begin(data[at:], size)
+                return
+            yield self._complete(data[at : at + size])
+            at += size
+
+    def _size(self) -> int:
+        size = self._framing.size(self._header)
+        if size > self._limit:
+            text = f"a message of {size} bytes is larger than limits.message, {self._limit} bytes"
+            raise refusal(Reason.TOO_LARGE, text)
+        return size
+
+    def _begin(self, data: bytes, size: int) -> None:
+        self._body = memoryview(bytearray(size))
+        self._body[: len(data)] = data
+        self._filled = len(data)
+
+    def _complete(self, body: Buffer) -> Packet:
+        packet = self._header, body
+        self._header, self._body = b"", None
+        return packet

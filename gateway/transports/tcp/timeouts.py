@@ -1,0 +1,22 @@
+"""How long a client may keep a connection waiting."""
+
+from gateway.core.values import value
+
+
+@value
+class Timeouts:
+    """Seconds. None of them bounds the wait for an answer: that is the business of deadlines and policies."""
+
+    header: float = 20.0
+    """From the first byte of a message to the end of its header."""
+    body: float = 30.0
+    """Between two pieces of the rest."""
+    idle: float = 75.0
+    """Between two messages, and before the first."""
+    write: float = 30.0
+    """Without the client reading a byte of its reply."""
+    linger: float = 2.0
+    """For the client to read an error and close, after the gateway gave up reading."""
+
+
+DEFAULT_TIMEOUTS = Timeouts()

@@ -1,0 +1,95 @@
+"""A protocol whose tensors may come without names, that lacks some datatypes, and whose servers' metadata is not to be
+trusted (GraphPipe): in front of tensors, behind them, and on both sides."""
+
+import numpy as np
+import pytest
+
+from gateway.bridge.settings import RouteSettings
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.operations import Operation
+from gateway.core.protocol import Traits
+from gateway.core.types import Request, RequestedOutput, Response, Signature
+from gateway.core.values import replace
+from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+
+UNNAMED = replace(
+    TENSORS,
+    name="unnamed",
+    traits=Traits(
+        datatypes=frozenset(Datatype) - {Datatype.BOOL, Datatype.BF16},
+        positional=True,
+        named_models=False,
+        trusted_metadata=False,
+        platform="unnamed",
+    ),
+)
+TOLD = signature(spec("x", 1, datatype=FP32), gives=(spec("y", 1, datatype=FP32),))
+METADATA = Request(Operation.METADATA, "m")
+
+
+async def test_inputs_without_names_stay_so_for_a_backend_that_nothing_is_known_of() -> None:
+    backend = Backend({"m": TOLD}, lambda _: Response((named("", [1]), named("", [2]))))
+    response = await call(bridge(UNNAMED, UNNAMED, backend), infer(named("", [1]), named("", [2])))
+    assert backend.questions == []
+    assert [tensor.name for tensor in backend.calls[0].inputs] == ["", ""]
+    assert [tensor.name for tensor in response.outputs] == ["output0", "output1"]
+
+
+async def test_a_backend_that_takes_unnamed_inputs_gets_the_names_of_the_routes_order() -> None:
+    backend = Backend({})
+    await call(
+        bridge(UNNAMED, UNNAMED, backend, RouteSettings(order=("a", "b"))), infer(named("", [1]), named("", [2]))
+    )
+    assert [tensor.name for tensor in backend.calls[0].inputs] == ["a", "b"]
+
+
+async def test_inputs_without_names_take_those_of_a_backends_metadata() -> None:
+    backend = Backend({"m": TOLD}, lambda _: Response((named("y", [3], FP32),)))
+    response = await call(bridge(UNNAMED, TENSORS, backend), infer(named("", [1], FP32)))
+    assert [tensor.name for tensor in backend.calls[0].inputs] == ["x"]
+    assert [tensor.name for tensor in response.outputs] == ["y"]
+
+
+async def test_requested_outputs_take_their_names_by_position() -> None:
+    backend = Backend({}, lambda _: Response((named("", [1]), named("", [2]))))
+    request = Request(
+        Operation.INFER, "m", inputs=(named("x", [1]),), outputs=(RequestedOutput("b"), RequestedOutput("a"))
+    )
+    response = await call(bridge(TENSORS, UNNAMED, backend), request)
+    assert [(tensor.name, tensor.array.tolist()) for tensor in response.outputs] == [("b", [1]), ("a", [2])]
+
+
+async def test_metadata_that_cannot_be_trusted_is_for_those_whose_own_cannot() -> None:
+    backend = Backend({"m": TOLD})
+    assert await bridge(TENSORS, UNNAMED, backend)(METADATA) == Signature(name="m", platform="unnamed")
+    assert await bridge(UNNAMED, UNNAMED, backend)(METADATA) == replace(TOLD, name="m", platform="unnamed")
+    declared = RouteSettings(signature=signature(spec("a", 2), gives=(spec("b", 2),)))
+    assert (await describe(bridge(UNNAMED, UNNAMED, backend, declared))).inputs == (spec("a", 2),)
+
+
+async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tell() -> None:
+    asked = Request(Operation.METADATA, "m", part="ModelInfo")
+    plain = await bridge(POINTS, UNNAMED, Backend({}))(asked)
+    named_by_route = await bridge(
+        POINTS, UNNAMED, Backend({}), RouteSettings(operations={Operation.GRADIENT: "m_gradient"})
+    )(asked)
+    assert isinstance(plain, Signature)
+    assert isinstance(named_by_route, Signature)
+    assert plain.operations == {Operation.INFER}
+    assert named_by_route.operations == {Operation.INFER, Operation.GRADIENT}
+
+
+async def test_uint8_is_bool_again_where_the_clients_wire_has_none() -> None:
+    wanted = signature(spec("x", 2, datatype=Datatype.BOOL), gives=(spec("y", 2, datatype=Datatype.BOOL),))
+    backend = Backend({"m": wanted}, lambda request: Response((replace(request.inputs[0], name="y"),)))
+    response = await call(bridge(UNNAMED, TENSORS, backend), infer(named("", np.array([0, 1]), Datatype.UINT8)))
+    assert backend.calls[0].inputs[0].array.tolist() == [False, True]
+    assert (response.outputs[0].datatype, bytes(response.outputs[0].data)) == (Datatype.UINT8, b"\0\1")
+    with pytest.raises(DecodeError, match="input 'x': element 1 is 7, expected 0 or 1 for BOOL"):
+        await call(bridge(UNNAMED, TENSORS, backend), infer(named("", np.array([0, 7]), Datatype.UINT8)))
+    with pytest.raises(DecodeError, match="input 'x' is UINT8, expected BOOL"):
+        await call(
+            bridge(TENSORS, TENSORS, backend, RouteSettings(signature=wanted)),
+            infer(named("x", [0, 1], Datatype.UINT8)),
+        )

@@ -1,0 +1,42 @@
+"""The command line as people start it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from typer.testing import CliRunner, Result
+
+from gateway.cli import application
+
+ROOT = Path(__file__).parent.parent.parent
+ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
+
+
+def gateway(*arguments: str, given: bytes = b"") -> Result:
+    """One command, to its end, in this process."""
+    return CliRunner().invoke(application, arguments, input=given)
+
+
+@contextmanager
+def started(*arguments: str, folder: Path = ROOT) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+    """A command that goes on, in a process of its own, and what it printed until it was ready."""
+    command = [sys.executable, "-m", "gateway", *arguments]
+    with subprocess.Popen(command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, _until_ready(process.stdout)
+        finally:
+            process.kill()
+
+
+def _until_ready(output: IO[str] | None) -> list[str]:
+    assert output is not None
+    lines = []
+    for line in output:
+        lines.append(line.rstrip("\n"))
+        if lines[-1] == "ready":
+            return lines
+    raise AssertionError(f"it ended before it was ready, and printed {lines}")

@@ -1,0 +1,41 @@
+"""What the commands say of themselves."""
+
+import pytest
+
+from tests.cli.commands import gateway
+
+
+def test_without_arguments_it_tells_its_commands() -> None:
+    result = gateway()
+    for command, what in (
+        ("serve", "Serve a configuration."),
+        ("check", "Check a configuration."),
+        ("reference", "Serve bundled models or Python callables."),
+        ("call", "Send one inference to a model server."),
+    ):
+        assert f"  {command:9}  {what}\n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("serve", "--config FILE"),
+        ("check", "--config FILE"),
+        ("reference", "--bind HOST:PORT"),
+        ("call", "--model NAME"),
+    ],
+)
+def test_each_command_tells_its_options(command: str, option: str) -> None:
+    result = gateway(command, "--help")
+    assert result.exit_code == 0
+    assert option in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("serve",), ("check", "--config", "no/such/file.yaml"), ("check", "--config", "/"), ("call", "-"), ("sevre",)],
+)
+def test_misuse_is_told_with_a_code_of_its_own(arguments: tuple[str, ...]) -> None:
+    result = gateway(*arguments)
+    assert result.exit_code == 2
+    assert "Error: " in result.stderr

@@ -1,0 +1,144 @@
+"""`gateway reference`, and `gateway call` on what it serves."""
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.registry import protocols
+from tests.cli.commands import gateway, started
+
+SPOKEN = sorted(protocols())
+
+MODEL = """\
+from gateway.reference import signature
+
+
+@signature(inputs=[("theta", "FP64", [-1, 2])], outputs=[("total", "FP64", [-1, 1])])
+def total(theta, config={}):
+    return theta.sum(axis=1, keepdims=True) * config.get("scale", 1)
+
+
+@signature(inputs=[("x", "FP64", [-1, 1])], outputs=[("y", "FP64", [-1, 1])])
+def nothing(x):
+    return x * float("nan")
+"""
+
+
+@pytest.fixture(scope="module", params=SPOKEN)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The protocol and the address of a server of one's own callables."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own.py").write_text(MODEL)
+    options = ("--protocol", request.param, "--bind", "127.0.0.1:0")
+    models = ("--model", "own:total", "--model", "own:nothing", "--model", "posterior")
+    with started("reference", *options, *models, folder=folder) as (_, said):
+        spoken, _, rest = said[0].partition(" on ")
+        address, models_said = rest.split(": ", 1)
+        assert (spoken, models_said, said[1:]) == (request.param, "own:total, own:nothing, posterior", ["ready"])
+        yield request.param, address
+
+
+def asked(server: tuple[str, str], model: str, document: object, *file: str) -> tuple[int, str, str]:
+    protocol, address = server
+    arguments = ("--protocol", protocol, "--address", address, "--model", model)
+    result = gateway("call", *arguments, *(file or ("-",)), given=json.dumps(document).encode())
+    return result.exit_code, result.stdout, result.stderr
+
+
+def named(server: tuple[str, str], name: str, role: str) -> str:
+    """Names that no signature tells go by position: UM-Bridge has none, and GraphPipe's and MIP's are not trusted."""
+    traits = protocols()[server[0]].traits
+    known = traits.trusted_metadata and not traits.points
+    return name if known or (role == "input" and not traits.points) else f"{role}0"
+
+
+def vector(name: str, *numbers: float) -> dict[str, object]:
+    return {"name": name, "datatype": "FP64", "shape": [1, len(numbers)], "data": numbers}
+
+
+def test_a_callable_is_served_and_called(server: tuple[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "request.json"
+    document = {"inputs": [vector(named(server, "theta", "input"), 1, 2)], "parameters": {"config": '{"scale": 5}'}}
+    path.write_text(json.dumps(document))
+    code, out, err = asked(server, "total", {}, str(path))
+    assert (code, err) == (0, "")
+    (output,) = json.loads(out)["outputs"]
+    assert output == {"name": named(server, "total", "output"), "datatype": "FP64", "shape": [1, 1], "data": [15.0]}
+
+
+def test_a_derivative_is_called_by_its_companions_name(server: tuple[str, str]) -> None:
+    document = {"inputs": [vector(named(server, "theta", "input"), 1, 2), vector("sens", 1)]}
+    code, out, _ = asked(server, "posterior.gradient", document)
+    assert (code, json.loads(out)["outputs"][0]["data"]) == (0, [20.0, -10.0])
+
+
+def test_numbers_that_are_none_are_shown(server: tuple[str, str]) -> None:
+    code, out, _ = asked(server, "nothing", {"inputs": [vector(named(server, "x", "input"), 1)]})
+    assert code == 0
+    assert '"data":[NaN]' in out
+
+
+def test_the_servers_refusal_is_told(server: tuple[str, str]) -> None:
+    code, out, err = asked(server, "totla", {"inputs": [vector("x", 1)]})
+    assert (code, out, err) == (1, "", "no model 'totla'; this server has total, nothing, posterior\n")
+
+
+CALLS = {
+    "protocol": (("v2", "127.0.0.1:1", "-"), b"", "no protocol 'v2'; expected "),
+    "address": (("v2-rest", "localhost", "-"), b'{"inputs": []}', "bad address 'localhost': it has no port; "),
+    "file": (("v2-rest", "127.0.0.1:1", "no/such/file"), b"", "no/such/file: No such file or directory"),
+    "JSON": (("v2-rest", "127.0.0.1:1", "-"), b"{", "not JSON: "),
+    "request": (("v2-rest", "127.0.0.1:1", "-"), b"{}", "inputs are missing"),
+    "server": (
+        ("v2-rest", "127.0.0.1:1", "-"),
+        b'{"inputs": []}',
+        "backend 'server' at 127.0.0.1:1: connection refused",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CALLS.values(), ids=CALLS)
+def test_a_call_that_cannot_be_is_told_in_one_line(case: tuple[tuple[str, str, str], bytes, str]) -> None:
+    (protocol, address, file), given, said = case
+    result = gateway("call", "--protocol", protocol, "--address", address, "--model", "m", file, given=given)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith(said)
+
+
+SERVERS = {
+    "protocol": (("umbrige", "127.0.0.1:0", "double"), "--protocol: no protocol is called 'umbrige'; did you mean "),
+    "no port": (("umbridge", "127.0.0.1", "double"), "--bind: expected HOST:PORT such as 127.0.0.1:8080 or "),
+    "scheme": (("umbridge", "unix:///tmp/a.sock", "double"), "--bind: unix:// is for protocols over TCP; expected "),
+    "model": (("umbridge", "127.0.0.1:0", "duoble"), "--model: no bundled model is called 'duoble'; did you mean "),
+    "twice": (("umbridge", "127.0.0.1:0", "double", "double"), "--model: 'double' is listed twice"),
+    "module": (("umbridge", "127.0.0.1:0", "no_such_module:x"), "no module 'no_such_module'; looked in "),
+    "sizes": (("umbridge", "127.0.0.1:0", "upper"), "model 'upper' cannot be served over umbridge: "),
+}
+
+
+@pytest.mark.parametrize("case", SERVERS.values(), ids=SERVERS)
+def test_a_server_that_cannot_be_is_told_in_one_line(case: tuple[tuple[str, ...], str]) -> None:
+    (protocol, bind, *models), said = case
+    options = [word for model in models for word in ("--model", model)]
+    result = gateway("reference", "--protocol", protocol, "--bind", bind, *options)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith(said)
+
+
+def test_a_taken_address_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = gateway("reference", "--protocol", "umbridge", "--bind", address, "--model", "double")
+    assert result.exit_code == 1
+    assert result.stderr == f"reference 'umbridge': cannot bind {address}: Address already in use\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it(number: signal.Signals) -> None:
+    with started("reference", "--protocol", "umbridge", "--bind", "127.0.0.1:0", "--model", "double") as (process, _):
+        process.send_signal(number)
+        assert process.wait() == 0

@@ -1,0 +1,115 @@
+"""`gateway serve`: what it prints, and how it ends."""
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import gateway, started
+from tests.held import INFER, REPLY, Held, ask, held, port_of
+
+CONFIG = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}
+  - {name: second, bind: "127.0.0.1:0", protocols: [umbridge]}
+health: {bind: "127.0.0.1:0"}
+admin: {bind: "127.0.0.1:0"}
+reference:
+  - {protocol: umbridge, bind: "127.0.0.1:0", models: [posterior, double]}
+backends:
+  lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"]}
+routes:
+  - {match: {model: "m*"}, backend: lab}
+  - {match: {model: hidden, header: {team: red}}, backend: lab}
+  - {match: {model: flat, protocol: v2-rest}, backend: lab}
+  - {match: {model: points, listener: second}, backend: lab}
+"""
+
+ADDRESS = r"127\.0\.0\.1:([1-9][0-9]*)"
+PRINTED = [
+    rf"listener http       {ADDRESS} +v2-rest, umbridge",
+    rf"listener second     {ADDRESS} +umbridge",
+    rf"reference umbridge  {ADDRESS} +posterior, double",
+    rf"health              {ADDRESS} +/healthz, /readyz",
+    rf"admin               {ADDRESS} +/status, /docs",
+    r"try:",
+    rf"  curl http://{ADDRESS}/v2/models/flat",
+    rf"""  curl http://{ADDRESS}/InputSizes -d '{{"name": "points"}}'""",
+    r"ready",
+]
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[tuple[Held, "subprocess.Popen[str]", list[str]]]:
+    """The gateway in front of a server that waits."""
+    path = folder / "gateway.yaml"
+    async with held() as lab:
+        path.write_text(CONFIG.replace("PORT", str(lab.port)))
+        with started("serve", "--config", str(path)) as (process, printed):
+            yield lab, process, printed
+
+
+async def until_refused(port: int) -> None:
+    """Wait until nobody listens any more."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionError:
+            return
+        writer.close()
+
+
+async def test_it_prints_where_it_is_and_what_to_try(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, _, printed):
+        found = [re.fullmatch(line, text) for line, text in zip(PRINTED, printed, strict=True)]
+        assert None not in found, printed
+
+
+async def test_a_signal_lets_what_is_in_flight_finish(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (lab, process, printed):
+        port = port_of(printed[0].split()[2])
+        inflight = asyncio.ensure_future(ask(port, INFER))
+        await lab.arrived.wait()
+        process.send_signal(signal.SIGTERM)
+        await until_refused(port)
+        lab.release.set()
+        assert (await inflight).endswith(REPLY)
+        assert await asyncio.to_thread(process.wait) == 0
+
+
+async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (lab, process, printed):
+        port = port_of(printed[0].split()[2])
+        inflight = asyncio.ensure_future(ask(port, INFER))
+        await lab.arrived.wait()
+        process.send_signal(signal.SIGINT)
+        await until_refused(port)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.to_thread(process.wait) == 0
+        assert await inflight == b""
+
+
+def test_what_cannot_be_bound_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        second = CONFIG.replace('second, bind: "127.0.0.1:0"', f'second, bind: "{address}"')
+        path.write_text(second.replace("PORT", "1"))
+        result = gateway("serve", "--config", str(path))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"listener 'second': cannot bind {address}: Address already in use\n"
+
+
+@pytest.mark.parametrize("command", ["serve", "check"])
+def test_a_wrong_configuration_is_told(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(CONFIG.replace("PORT", "1").replace("backend: lab", "backend: lob", 1))
+    result = gateway(command, "--config", str(path))
+    assert result.exit_code == 1
+    assert result.stderr == f"{path}:12:37: no backend is called 'lob'; expected lab\n"

@@ -1,0 +1,67 @@
+"""A model server whose replies wait until the test lets them go."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+REPLY = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT32","shape":[1],"data":[7]}]}'
+QUESTION = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]}]}'
+
+
+def http(start: bytes, body: bytes) -> bytes:
+    """A message with `body`."""
+    return b"%b\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (start, len(body), body)
+
+
+INFER = http(b"POST /v2/models/m/infer HTTP/1.1", QUESTION)
+
+
+class Held:
+    """`arrived` is set with each request; no reply goes out before `release`."""
+
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        self.release = asyncio.Event()
+        self.port = 0
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+        await reader.readexactly(length)
+        self.arrived.set()
+        await self.release.wait()
+        writer.write(http(b"HTTP/1.1 200 OK", REPLY))
+        writer.close()
+
+
+@asynccontextmanager
+async def held() -> AsyncIterator[Held]:
+    """A Held on loopback."""
+    here = Held()
+    server = await asyncio.start_server(here.handle, "127.0.0.1", 0)
+    here.port = server.sockets[0].getsockname()[1]
+    try:
+        yield here
+    finally:
+        here.release.set()
+        server.close()
+
+
+async def ask(port: int | str, request: bytes) -> bytes:
+    """Whatever comes back until the other side closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+    writer.write(request)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+def get(path: str) -> bytes:
+    """A request whose reply is the connection's last."""
+    return f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
+
+
+def port_of(address: str) -> int:
+    """Of `host:port`."""
+    return int(address.rpartition(":")[2])

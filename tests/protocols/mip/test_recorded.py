@@ -1,0 +1,152 @@
+"""What kubemo 0.0.dev2 really says, read and written: tests/wire/mip/record.py says how it was recorded."""
+
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import as_gateway_error
+from gateway.core.operations import Operation
+from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response
+from gateway.core.values import replace
+from tests.protocols.mip.wire import LISTENER, MIP, SPLIT, decoded, recorded, replied, sent, shown
+
+GIF = bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")
+
+Shown = list[tuple[str, list[int], Any]]
+INFERENCES: dict[str, tuple[Shown, Shown]] = {
+    "json": ([("INT64~", [1, 2], [1, 2])], [("INT64~", [1, 2], [2, 4])]),
+    "json_floats": ([("FP64~", [1, 4], [0.5, -0.0, nan, inf])], [("FP64~", [1, 4], [1.0, -0.0, nan, inf])]),
+    "scalar": ([("INT64~", [1], [3])], [("INT64~", [1], [6])]),
+    "batch": ([("INT64~", [2, 2], [1, 2, 3, 4])], [("INT64~", [2, 2], [2, 4, 6, 8])]),
+    "two_inputs": (
+        [("INT64~", [2, 1], [1, 3]), ("INT64~", [2, 1], [2, 4])],
+        [("INT64~", [2, 1], [2, 6]), ("INT64~", [2, 1], [4, 8])],
+    ),
+    "two_outputs": ([("BYTES", [1], [b'{"outputs": 2}'])], [("INT64~", [1], [0]), ("INT64~", [1], [1])]),
+    "labels": (
+        [("BYTES", [1], [b'{"labels": {"cat": 0.9, "dog": 0.1}}'])],
+        [("BYTES", [1], [b'{"cat": 0.9, "dog": 0.1}'])],
+    ),
+    "text": ([("BYTES", [2], ["kubemo é".encode(), b"x"])], [("BYTES", [2], ["KUBEMO É".encode(), b"X"])]),
+    "image": ([("BYTES", [1], [GIF])], [("BYTES", [1], [GIF])]),
+    "npy": ([("FP32", [1, 3], [0.5, 1.0, 2.0])], [("FP32", [1, 3], [1.0, 2.0, 4.0])]),
+    "npy_scalar": ([("FP16", [1], [1.5])], [("FP16", [1], [3.0])]),
+    "npy_integers": ([("UINT64", [1, 1, 2], [1, 2])], [("UINT64", [1, 1, 2], [2, 4])]),
+    "no_inputs": ([], []),
+}
+
+
+@pytest.mark.parametrize("name", INFERENCES)
+def test_requests_are_read(name: str) -> None:
+    request = MIP.decode_request(recorded(f"{name}.request"), LISTENER)
+    assert (request.operation, request.model, request.listener, request.protocol) == (
+        Operation.INFER, "classifier", "vision", "mip",
+    )  # fmt: skip
+    assert repr(shown(request.inputs)) == repr(INFERENCES[name][0])
+
+
+@pytest.mark.parametrize("name", INFERENCES)
+def test_replies_are_read(name: str) -> None:
+    """By counting: for two outputs of one input the header tells one."""
+    inputs = decoded(recorded(f"{name}.request"))
+    assert repr(shown(replied(recorded(f"{name}.reply"), *inputs))) == repr(INFERENCES[name][1])
+
+
+# JSON is written in our own way: no blanks, and integers as floats where the type is.
+SAME = sorted(INFERENCES.keys() - {"json", "json_floats", "batch", "two_inputs", "two_outputs"})
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_requests_are_written_as_the_client_writes_them(name: str) -> None:
+    inputs = decoded(recorded(f"{name}.request"))
+    message = MIP.encode_request(Request(Operation.INFER, inputs=inputs), SPLIT)
+    assert sent(message) == sent(recorded(f"{name}.request"))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_replies_are_written_as_the_server_writes_them(name: str) -> None:
+    request = MIP.decode_request(recorded(f"{name}.request"), LISTENER)
+    outputs = replied(recorded(f"{name}.reply"), *request.inputs)
+    message = MIP.encode_response(Response(outputs), request, DEFAULT_TRANSLATE)
+    assert sent(message) == sent(recorded(f"{name}.reply"))
+
+
+@pytest.mark.parametrize("name", sorted(INFERENCES.keys() - set(SAME)))
+def test_json_is_written_without_blanks(name: str) -> None:
+    request = MIP.decode_request(recorded(f"{name}.request"), LISTENER)
+    message = MIP.encode_request(request, SPLIT)
+    assert repr(shown(decoded(split(message)))) == repr(INFERENCES[name][0])
+    reply = MIP.encode_response(
+        Response(replied(recorded(f"{name}.reply"), *request.inputs)), request, DEFAULT_TRANSLATE
+    )
+    assert repr(shown(replied(split(reply), *request.inputs))) == repr(INFERENCES[name][1])
+    assert b" " not in sent(reply)
+
+
+def split(message: Message) -> Message:
+    """As the transport passes it on."""
+    data = sent(message)
+    return replace(message, parts=(data[:8], data[8:]))
+
+
+@pytest.mark.parametrize("name", ["ping", "ping_reserved"])
+def test_a_ping_asks_whether_the_gateway_is_ready(name: str) -> None:
+    request = MIP.decode_request(recorded(f"{name}.request"), LISTENER)
+    assert request.operation is Operation.READY
+    reply = MIP.encode_response(True, request, DEFAULT_TRANSLATE)
+    assert sent(reply) == sent(recorded(f"{name}.reply"))
+
+
+def test_a_model_is_ready_if_its_server_answers_a_ping() -> None:
+    request = Request(Operation.MODEL_READY, "m")
+    assert sent(MIP.encode_request(request, SPLIT)) == sent(recorded("ping.request"))
+    assert MIP.decode_response(recorded("ping.reply"), request, SPLIT) is True
+
+
+ERRORS = {
+    "error_protocol": (0, Reason.INVALID_OUTPUT, "the server answered with MIP error 0 (PROTOCOL)"),
+    "error_subtype": (1, Reason.INVALID_OUTPUT, "the server answered with MIP error 1 (SUBTYPE)"),
+    "error_method": (2, Reason.UNSUPPORTED, "the server answered with MIP error 2 (METHOD)"),
+    "error_memory": (3, Reason.OVERLOADED, "the server answered with MIP error 3 (MEMORY)"),
+    "error_shape": (4, Reason.INVALID_INPUT, "the server answered with MIP error 4 (SHAPE)"),
+    "error_internal": (5, Reason.MODEL_ERROR, "the server answered with MIP error 5 (INTERNAL)"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_are_read(name: str) -> None:
+    _, reason, text = ERRORS[name]
+    with pytest.raises(GatewayError) as failure:
+        MIP.decode_response(recorded(f"{name}.reply"), Request(Operation.INFER), SPLIT)
+    assert (failure.value.reason, failure.value.message) == (reason, text)
+
+
+@pytest.mark.parametrize("name", ["error_protocol", "error_subtype", "error_method"])
+def test_what_a_server_refuses_by_the_header_is_refused_alike(name: str) -> None:
+    """As the transport and `answer` do: what is raised, or the framing refuses, becomes the error."""
+    message = recorded(f"{name}.request")
+    error = refused(message)
+    reply = MIP.encode_error(error, None, message)
+    assert sent(reply)[:4] == sent(recorded(f"{name}.reply"))[:4]
+
+
+def refused(message: Message) -> GatewayError:
+    try:
+        assert MIP.framing is not None
+        MIP.framing.size(message.parts[0])
+        MIP.decode_request(message, LISTENER)
+    except (DecodeError, GatewayError) as error:
+        return as_gateway_error(error)
+    raise AssertionError("it was not refused")
+
+
+def test_bytes_are_what_is_stacked() -> None:
+    [text] = decoded(recorded("text.request"))
+    assert (text.datatype, text.content_type) == (Datatype.BYTES, "text")
+    [image] = decoded(recorded("image.request"))
+    assert (image.datatype, image.content_type) == (Datatype.BYTES, "image")
+    [labels] = decoded(recorded("labels.request"))
+    assert (labels.datatype, labels.content_type) == (Datatype.BYTES, "json")

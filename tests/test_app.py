@@ -1,0 +1,179 @@
+"""A configuration, served: started, asked, drained and stopped."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from gateway.app import BindError, Gateway, one_backend, serve_reference
+from gateway.cli.options import catalog
+from gateway.config import loads, reference_config
+from gateway.core.operations import Operation
+from gateway.core.types import Request, Response, Tensor, tensor
+from gateway.registry import protocols
+from tests.held import INFER, REPLY, ask, get, held, port_of
+
+CONFIG = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
+health: {bind: "127.0.0.1:0"}
+admin: {bind: "127.0.0.1:0"}
+reference: [{protocol: umbridge, bind: "127.0.0.1:0", models: [posterior]}]
+backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+
+
+def gateway(text: str, port: int = 1) -> Gateway:
+    return Gateway(loads(text.replace("PORT", str(port)), "test.yaml", catalog(), {}))
+
+
+@asynccontextmanager
+async def running(text: str = CONFIG, port: int = 1) -> AsyncIterator[Gateway]:
+    started = gateway(text, port)
+    await started.start()
+    try:
+        yield started
+    finally:
+        await started.stop(0)
+
+
+def at(running: Gateway) -> int:
+    return port_of(running.listeners["http"].address)
+
+
+async def refused(port: int) -> bool:
+    try:
+        await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionError:  # refused, or reset where the kernel had it already
+        return True
+    return False
+
+
+async def test_it_is_ready_from_start_to_stop() -> None:
+    here = gateway(CONFIG)
+    seen = [here.ready]
+    await here.start()
+    seen.append(here.ready)
+    others = [each.address for each in here.references] + [each.address for each in here.ports.values()]
+    ports = [at(here), *map(port_of, others)]
+    assert len(set(ports)) == 4
+    for path, port in (("/v2/health/ready", ports[0]), ("/Info", ports[1]), ("/readyz", ports[2])):
+        assert (await ask(port, get(path))).startswith(b"HTTP/1.1 200 OK\r\n")
+    await here.stop(0)
+    assert [*seen, here.ready] == [False, True, False]
+    assert [await refused(port) for port in ports] == [True] * 4
+
+
+async def test_a_taken_address_is_told_and_nothing_stays_bound() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        second = f'{{name: second, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]'
+        here = gateway(CONFIG.replace("umbridge]}]", f"umbridge]}}, {second}", 1))
+        with pytest.raises(BindError) as failed:
+            await here.start()
+    assert str(failed.value) == f"listener 'second': cannot bind 127.0.0.1:{port}: Address already in use"
+    assert not here.ready
+    assert await refused(at(here))
+    assert await refused(port_of(here.references[0].address))
+
+
+@pytest.mark.parametrize("name", ["health", "admin"])
+async def test_the_ports_for_operators_tell_what_they_are_when_they_cannot_be_bound(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bound = f'{name}: {{bind: "127.0.0.1:{taken.getsockname()[1]}"}}'
+        with pytest.raises(BindError, match=f"^{name}: cannot bind 127.0.0.1:[0-9]+: Address already in use$"):
+            await gateway(CONFIG.replace(f'{name}: {{bind: "127.0.0.1:0"}}', bound)).start()
+
+
+async def test_a_host_that_is_none_of_ours_is_told() -> None:
+    with pytest.raises(BindError, match=r"^listener 'http': cannot bind 192.0.2.1:0: Cannot assign requested address$"):
+        await gateway(CONFIG.replace('http, bind: "127.0.0.1:0"', 'http, bind: "192.0.2.1:0"')).start()
+
+
+async def test_a_reference_model_that_the_protocol_cannot_carry_ends_the_start() -> None:
+    with pytest.raises(ValueError, match="model 'upper' cannot be served over umbridge"):
+        await gateway(CONFIG.replace("[posterior]", "[upper]")).start()
+
+
+async def test_stopping_waits_for_what_is_in_flight_and_takes_no_more() -> None:
+    async with held() as lab:
+        here = gateway(CONFIG, lab.port)
+        await here.start()
+        inflight = asyncio.ensure_future(ask(at(here), INFER))
+        await lab.arrived.wait()
+        stopping = asyncio.ensure_future(here.stop(60))
+        await asyncio.sleep(0)
+        assert await refused(at(here))
+        readiness = await ask(port_of(here.ports["health"].address), get("/readyz"))
+        assert readiness.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        lab.release.set()
+        await stopping
+        reply = await inflight
+    assert reply.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert reply.endswith(REPLY)
+    assert b"Connection: close" in reply
+
+
+async def test_stopping_waits_no_longer_than_it_was_told_to() -> None:
+    async with held() as lab, running(port=lab.port) as here:
+        inflight = asyncio.ensure_future(ask(at(here), INFER))
+        await lab.arrived.wait()
+        await here.stop(0)
+        assert await inflight == b""
+
+
+async def test_the_status_tells_what_runs_and_what_waits() -> None:
+    async with held() as lab, running(CONFIG.replace("endpoints", "max_in_flight: 1, endpoints"), lab.port) as here:
+        port = at(here)
+        calls = [asyncio.ensure_future(ask(port, INFER)) for _ in range(2)]
+        await lab.arrived.wait()
+        status = json.loads((await ask(port_of(here.ports["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
+        for call in calls:
+            call.cancel()
+    assert status["ready"] is True
+    assert status["listeners"] == {"http": {"address": f"127.0.0.1:{port}", "protocols": ["v2-rest", "umbridge"]}}
+    endpoint = {"address": f"127.0.0.1:{lab.port}", "in_flight": 1, "reachable": True}
+    assert status["backends"]["lab"] == {
+        "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "endpoints": [endpoint]
+    }  # fmt: skip
+
+
+async def test_a_gateway_without_ports_for_operators_has_none() -> None:
+    lean = "\n".join(line for line in CONFIG.splitlines() if not line.startswith(("health", "admin")))
+    async with running(lean) as here:
+        assert here.ports == {}
+
+
+POINT = np.array([[1.0, 2.0]])
+SENS = tensor("sens", np.ones((1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("model", "further", "expected"), [("posterior", (), [-5.0]), ("posterior.gradient", (SENS,), [20.0, -10.0])]
+)
+@pytest.mark.parametrize(("protocol", "name"), [("umbridge", "input0"), ("v2-rest", "theta")])
+async def test_one_server_of_any_protocol_can_be_asked_for_models_and_companions(
+    protocol: str, name: str, model: str, further: tuple[Tensor, ...], expected: list[float]
+) -> None:
+    config = reference_config(protocol, "127.0.0.1:0", ["posterior"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    sent = Request(Operation.INFER, model, inputs=(tensor(name, POINT), *further), protocol="v2-rest")
+    try:
+        async with one_backend(protocols()[protocol], listener.address, protocols()["v2-rest"]) as handler:
+            answer = await handler(sent)
+    finally:
+        await listener.drain(0)
+    assert isinstance(answer, Response)
+    assert answer.outputs[0].array.tolist() == [expected]
+
+
+async def test_a_reference_server_tells_what_it_has_to_those_who_ask_for_something_else() -> None:
+    config = reference_config("v2-rest", "127.0.0.1:0", ["double", "upper"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    reply = await ask(port_of(listener.address), get("/v2/models/triple"))
+    await listener.drain(0)
+    assert reply.endswith(b"""{"error":"no model 'triple'; this server has double, upper"}""")

@@ -1,0 +1,171 @@
+"""From a configuration to what answers requests."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from gateway.assembly import Assembly
+from gateway.config import Catalog, loads
+from gateway.core.errors import GatewayError, Status
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo
+from gateway.registry import protocols
+from gateway.transports.http.address import parse_address
+
+INFO = ServerInfo("gateway", "1")
+REPLY = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT32","shape":[1],"data":[7]}]}'
+
+
+class Wire:
+    """A Connector that notes where messages go, and answers all alike."""
+
+    def __init__(self, sent: list[str], address: str, limits: Limits) -> None:
+        self.sent, self.address, self.limits = sent, address, limits
+
+    async def exchange(self, message: Message) -> Message:
+        self.sent.append(f"{self.address} {message.path}")
+        return Message(status=200, headers=Headers(), parts=(REPLY,))
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        yield await self.exchange(message)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Named(BaseModel):
+    name: str
+
+
+def marks(passed: list[str]) -> Any:
+    """A policy that notes what it lets pass."""
+
+    def wrap(handler: Handler, settings: Named) -> Handler:
+        async def marked(request: Request) -> Answer:
+            passed.append(settings.name)
+            return await handler(request)
+
+        return marked
+
+    def wrap_stream(handler: StreamHandler, settings: Named) -> StreamHandler:
+        async def marked(request: Request) -> AsyncGenerator[Response, None]:
+            passed.append(f"stream {settings.name}")
+            async for response in handler(request):
+                yield response
+
+        return marked
+
+    return SimpleNamespace(Settings=Named, wrap=wrap, wrap_stream=wrap_stream)
+
+
+class Assembled:
+    """An Assembly on Wires: `passed` are the policies, `sent` what reached an endpoint."""
+
+    def __init__(self, text: str, *, ready: bool = True) -> None:
+        self.passed: list[str] = []
+        self.sent: list[str] = []
+        policies = {"mark": marks(self.passed)}
+        config = loads(LISTENER + text, "test.yaml", Catalog(protocols(), policies), {})
+        self.assembly = Assembly(
+            config,
+            protocols(),
+            policies,
+            lambda address, protocol: parse_address(address),
+            self._connect,
+            asyncio.get_running_loop().time,
+            INFO,
+            lambda: ready,
+        )
+
+    def _connect(self, address: str, protocol: Protocol, limits: Limits) -> Wire:
+        return Wire(self.sent, address, limits)
+
+    async def ask(self, operation: Operation = Operation.INFER, model: str = "m", protocol: str = "v2-rest") -> Answer:
+        request = Request(operation, model, protocol=protocol, listener="http")
+        destination = self.assembly.router.select(request)
+        if destination.local is not None:
+            return destination.local(request)
+        assert destination.handler is not None
+        return await destination.handler(request)
+
+
+LISTENER = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
+"""
+
+POLICED = """
+backends:
+  lab:
+    protocol: v2-rest
+    flavor: plain
+    endpoints: ["lab:1"]
+    policies: [{mark: {name: third}}, {mark: {name: fourth}}]
+routes:
+  - {match: {model: m}, backend: lab, policies: [{mark: {name: first}}, {mark: {name: second}}]}
+"""
+
+
+async def test_the_routes_policies_come_before_the_backends_and_the_first_is_outermost() -> None:
+    here = Assembled(POLICED)
+    answer = await here.ask()
+    assert isinstance(answer, Response)
+    assert answer.outputs[0].array.tolist() == [7]
+    assert here.passed == ["first", "second", "third", "fourth"]
+    assert here.sent == ["lab:1 /v2/models/m/infer"]
+
+
+async def test_companions_and_streams_have_the_routes_policies_too() -> None:
+    here = Assembled(POLICED)
+    await here.ask(model="m.gradient")
+    assert here.passed == ["first", "second", "third", "fourth"]
+    assert here.sent == ["lab:1 /v2/models/m.gradient/infer"]
+    for model in ("m", "m.gradient"):
+        here.passed.clear()
+        stream = here.assembly.router.select(
+            Request(Operation.STREAM if model == "m" else Operation.INFER, model, protocol="v2-rest", listener="http")
+        ).stream
+        assert stream is not None
+        request = Request(Operation.STREAM, model, protocol="v2-rest")
+        assert [answer.model async for answer in stream(request)] == [model]
+        assert here.passed == ["stream first", "stream second", "third", "fourth"]
+
+
+SHARING = """
+backends:
+  one: {protocol: umbridge, endpoints: ["http://lab:80", "lab:81"], max_in_flight: 1}
+  two: {protocol: umbridge, endpoints: ["lab:81", "http://lab/"], max_in_flight: 2, limits: {message: 1024}}
+  other: {protocol: v2-rest, flavor: plain, endpoints: ["lab:81"]}
+routes: [{match: {}, backend: one}]
+"""
+
+
+async def test_backends_that_name_one_place_share_its_endpoint_however_they_write_it() -> None:
+    backends = Assembled(SHARING).assembly.backends
+    (plain, other), (same, written_so) = (backends[name].endpoints for name in ("one", "two"))
+    assert (plain, other) == (written_so, same)
+    assert backends["other"].endpoints[0] is not other
+    assert (backends["one"].capacity, backends["two"].capacity, backends["other"].capacity) == (2, 4, 0)
+
+
+async def test_the_gateway_answers_for_itself() -> None:
+    here = Assembled("backends: {}\nroutes: []\n", ready=False)
+    assert await here.ask(Operation.LIVE) is True
+    assert await here.ask(Operation.READY) is False
+    assert await here.ask(Operation.SERVER_METADATA) is INFO
+    assert await here.ask(Operation.MODELS) == ()
+    with pytest.raises(GatewayError, match="no route for model 'm'") as refused:
+        await here.ask()
+    assert refused.value.status is Status.NOT_FOUND
+
+
+async def test_a_route_serves_the_protocols_that_it_matches() -> None:
+    here = Assembled(POLICED.replace("match: {model: m}", "match: {protocol: umbridge}"))
+    with pytest.raises(GatewayError, match="no route for model 'm'"):
+        await here.ask()
+    assert here.assembly.router.select(Request(Operation.INFER, "m", protocol="umbridge", listener="http"))

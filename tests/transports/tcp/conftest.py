@@ -1,0 +1,13 @@
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """A module's `LOOPS` are the event loops each of its tests is run on."""
+    module = getattr(item, "module", None)
+    loops: Mapping[str, LoopFactory] = getattr(module, "LOOPS", {"asyncio": asyncio.new_event_loop})
+    return loops

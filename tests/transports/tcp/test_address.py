@@ -1,0 +1,39 @@
+import pytest
+
+from gateway.core.address import Address
+from gateway.transports.tcp import parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.1:9100", Address("10.0.0.1", 9100, scheme="tcp")),
+        ("tcp://resnet-0:9100", Address("resnet-0", 9100, scheme="tcp")),
+        ("tcp://[::1]:9100", Address("::1", 9100, scheme="tcp")),
+        ("unix:///run/mip.sock", Address(path="/run/mip.sock", scheme="unix")),
+    ],
+)
+def test_where_an_endpoint_is(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("host", "it is no host and port"),
+        ("tcp://host", "it is no host and port"),
+        ("http://host:1", "the scheme 'http' is neither tcp nor unix"),
+        ("host:0", "its port is not between 1 and 65535"),
+        ("host:65536", "its port is not between 1 and 65535"),
+        ("[no]:1", "'no' is no IPv6 address"),
+        ("::1:80", "it is no host and port"),
+        ("tcp://user@host:1", "it is no host and port"),
+        ("host:1/path", "it is no host and port"),
+        ("unix://relative.sock", "is not absolute"),
+        ("unix:///" + "x" * 107, "at most 107 bytes"),
+        ("host:\u0661", "it is no host and port"),
+    ],
+)
+def test_what_is_no_address_is_told(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s)bad address .*{why}.*; expected host:port, tcp://host:port or unix"):
+        parse_address(text)

@@ -1,0 +1,255 @@
+"""What one client sees of the listener."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.types import Message
+from gateway.transports.tcp.timeouts import Timeouts
+from tests.transports.tcp.toy import (
+    HEADER,
+    TAGGED,
+    body_of,
+    connected,
+    listening,
+    packet,
+    read_all,
+    read_packet,
+    reply,
+    tag_of,
+    within_bound,
+)
+from tests.transports.tcp.toy import LOOPS as LOOPS
+
+
+class Held:
+    """An exchange whose replies wait, each for its own text to be let go."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.go: dict[str, asyncio.Event] = {}
+        self.cancelled = asyncio.Event()
+
+    def __call__(self, message: Message, protocol: Protocol) -> "asyncio.Future[Message]":
+        self.go[body_of(message)] = asyncio.Event()
+        self.asked.put_nowait(body_of(message))
+        return asyncio.ensure_future(self._reply(message))
+
+    async def _reply(self, message: Message) -> Message:
+        try:
+            await self.go[body_of(message)].wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return reply(body_of(message).upper(), tag_of(message))
+
+
+async def test_several_requests_on_one_connection_are_answered_one_by_one() -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        for text in ("one", "two"):
+            writer.write(packet(text))
+            assert await read_packet(reader) == (0, text.upper())
+
+
+async def test_a_request_may_come_byte_by_byte() -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        for byte in packet("slow"):
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert await read_packet(reader) == (0, "SLOW")
+
+
+async def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as (reader, writer):
+        writer.write(packet("one") + packet("two") + packet("three"))
+        assert await within_bound(held.asked.get()) == "one"
+        assert held.asked.empty()
+        for text in ("one", "two", "three"):
+            held.go[text].set()
+            assert await read_packet(reader) == (0, text.upper())
+            if text != "three":
+                await within_bound(held.asked.get())
+
+
+async def test_tagged_requests_run_side_by_side_and_are_answered_as_they_are_done() -> None:
+    held = Held()
+    async with listening(held, framing=TAGGED) as listener, connected(listener) as (reader, writer):
+        writer.write(packet("one", 7) + packet("two", 8))
+        await within_bound(held.asked.get())
+        await within_bound(held.asked.get())
+        held.go["two"].set()
+        assert await read_packet(reader) == (8, "TWO")
+        held.go["one"].set()
+        assert await read_packet(reader) == (7, "ONE")
+
+
+async def test_a_large_request_and_a_large_reply() -> None:
+    text = "ab" * 5_000_000
+    async with listening(limits=Limits(message=2**24)) as listener, connected(listener) as (reader, writer):
+        writer.write(packet(text))
+        assert (await read_packet(reader))[1] == text.upper()
+
+
+async def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    """Neither its requests nor its replies pile up."""
+    asked = 0
+
+    def enlarge(message: Message, protocol: Protocol) -> Message:
+        nonlocal asked
+        asked += 1
+        return reply(bytes(1_000_000))
+
+    async with listening(enlarge) as listener, connected(listener) as (reader, writer):
+        writer.write(packet("more") * 1000)
+        await read_packet(reader)
+        assert asked < 30  # what the kernel's buffers hold, and a little
+        for _ in range(999):
+            await read_packet(reader)
+        assert asked == 1000
+
+
+BAD = [
+    ("no header", b"GET / HTTP/1.1\r\n\r\n", "invalid-input: magic b'G', expected b'T' [GET / HTT]"),
+    (
+        "too large",
+        HEADER.pack(b"T", 0, 0xFFFFFFFF),
+        "too-large: a message of 4294967295 bytes is larger than limits.message, 100000 bytes []",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sent", "answer"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
+async def test_what_cannot_be_cut_is_refused_after_what_came_before_and_ends_the_connection(
+    sent: bytes, answer: str
+) -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as (reader, writer):
+        writer.write(packet("first") + sent)
+        held_text = await within_bound(held.asked.get())
+        held.go[held_text].set()
+        assert await read_packet(reader) == (0, "FIRST")
+        assert await read_packet(reader) == (0, answer)
+        assert await read_all(reader) == b""
+
+
+async def test_no_reset_eats_the_refusal_of_a_client_that_goes_on_sending() -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        writer.write(HEADER.pack(b"T", 0, 100_001))
+        assert (await read_packet(reader))[1].startswith("too-large")
+        writer.write(bytes(90_000))  # a reset would answer this
+        await writer.drain()
+        writer.write_eof()
+        assert await read_all(reader) == b""
+
+
+async def test_what_is_dropped_is_bounded() -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        writer.write(b"no header")
+        await read_packet(reader)
+        with pytest.raises(ConnectionError):
+            await within_bound(flood(writer))
+
+
+async def flood(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(bytes(100_000))
+        await writer.drain()
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (packet("abcd")[:3], "3 of the 9 bytes of its header"),
+        (packet("abcd")[:11], "2 of the 4 bytes that its header tells"),
+    ],
+)
+async def test_a_message_that_is_cut_off_is_answered(sent: bytes, why: str) -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        writer.write(sent)
+        writer.write_eof()
+        _, text = await read_packet(reader)
+        assert why in text
+        assert await read_all(reader) == b""
+
+
+async def test_a_client_that_leaves_cancels_what_it_asked_for() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as (_, writer):
+        writer.write(packet("one"))
+        await within_bound(held.asked.get())
+        writer.close()
+        await within_bound(held.cancelled.wait())
+
+
+async def test_an_exchange_that_fails_is_answered() -> None:
+    async def later(message: Message) -> Message:
+        raise refusal(Reason.TIMEOUT, body_of(message))
+
+    def fail(message: Message, protocol: Protocol) -> "asyncio.Future[Message]":
+        if body_of(message) == "now":
+            raise GatewayError(Reason.TIMEOUT.status, Reason.TIMEOUT, "now")
+        return asyncio.ensure_future(later(message))
+
+    async with listening(fail) as listener, connected(listener) as (reader, writer):
+        for text in ("now", "later"):
+            writer.write(packet(text))
+            assert (await read_packet(reader))[1] == f"timeout: {text} []"
+
+
+@pytest.mark.parametrize(
+    ("sent", "timeouts", "answer"),
+    [
+        (b"", Timeouts(idle=0.01), b""),
+        (packet("x")[:3], Timeouts(header=0.01), b"did not arrive within 0.01 s"),
+        (packet("xyz")[:10], Timeouts(body=0.01), b"nothing of the message came for 0.01 s"),
+    ],
+    ids=["idle", "header", "body"],
+)
+async def test_a_slow_client_is_told_and_let_go(sent: bytes, timeouts: Timeouts, answer: bytes) -> None:
+    async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
+        writer.write(sent)
+        assert answer in await read_all(reader)
+
+
+async def test_the_header_has_one_time_however_it_trickles() -> None:
+    async with listening(timeouts=Timeouts(header=0.2)) as listener, connected(listener) as (reader, writer):
+        end = asyncio.ensure_future(read_all(reader))
+        with suppress(ConnectionError):
+            for byte in packet("x" * 100)[:8] * 100:
+                writer.write(bytes([byte]))
+                done, _ = await asyncio.wait({end}, timeout=0.04)
+                if done:
+                    break
+        assert b"header did not arrive" in await within_bound(end)
+
+
+async def test_a_client_that_never_reads_is_let_go() -> None:
+    asked = []
+
+    def enlarge(message: Message, protocol: Protocol) -> Message:
+        asked.append(message)
+        return reply(bytes(20_000_000))
+
+    async with listening(enlarge, timeouts=Timeouts(write=0.05)) as listener, connected(listener) as (reader, writer):
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(packet("more"))
+        for _ in range(2000):
+            if asked and not listener._connections:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("the connection is still there")
+
+
+async def test_the_peer_is_told_to_the_exchange() -> None:
+    def tell(message: Message, protocol: Protocol) -> Message:
+        return reply(message.peer)
+
+    async with listening(tell) as listener, connected(listener) as (reader, writer):
+        writer.write(packet(""))
+        host, port = writer.get_extra_info("sockname")
+        assert await read_packet(reader) == (0, f"{host}:{port}")

@@ -1,0 +1,151 @@
+import asyncio
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from gateway.core.address import Address
+from gateway.core.protocol import ListenerSettings
+from gateway.transports.tcp.listener import TcpListener
+from tests.transports.tcp.test_connection import Held
+from tests.transports.tcp.toy import (
+    HEADER,
+    ORDERED,
+    connected,
+    exchanges,
+    listening,
+    packet,
+    read_all,
+    read_packet,
+    say_back,
+    toy,
+    within_bound,
+)
+from tests.transports.tcp.toy import LOOPS as LOOPS
+
+
+async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as (idle, _), connected(listener) as (busy, writer):
+        writer.write(packet("one"))
+        await within_bound(held.asked.get())
+        draining = asyncio.ensure_future(listener.drain(20))
+        assert await read_all(idle) == b""
+        assert not draining.done()
+        held.go["one"].set()
+        assert await read_all(busy) == packet("ONE")
+        await within_bound(draining)
+
+
+async def test_draining_lets_a_message_that_is_arriving_finish() -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        writer.write(packet("one") + packet("two")[:10])
+        assert await read_packet(reader) == (0, "ONE")
+        draining = asyncio.ensure_future(listener.drain(20))
+        await asyncio.sleep(0)
+        writer.write(packet("two")[10:])
+        assert await read_all(reader) == packet("TWO")
+        await within_bound(draining)
+
+
+async def test_draining_is_bounded() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as (_, writer):
+        writer.write(packet("one"))
+        await within_bound(held.asked.get())
+        await within_bound(listener.drain(0.01))
+        await within_bound(held.cancelled.wait())
+
+
+async def test_a_taken_address_is_an_os_error() -> None:
+    async with listening() as listener:
+        assert listener.address.startswith("tcp://127.0.0.1:")
+        taken = Address("127.0.0.1", int(listener.address.rpartition(":")[2]))
+        with pytest.raises(OSError, match="address already in use"):
+            await TcpListener(ListenerSettings(), [(toy(ORDERED), "")], exchanges()).start(taken)
+
+
+async def test_connections_are_probed_so_that_a_vanished_host_is_noticed() -> None:
+    async with listening() as listener:
+        assert listener._server is not None
+        for sock in listener._server.sockets:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+
+
+def at(path: Path) -> Address:
+    return Address(path=str(path), scheme="unix")
+
+
+async def test_a_unix_socket_is_for_user_and_group_and_removed_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "toy.sock"
+    async with listening(address=at(path)) as listener, connected(listener) as (reader, writer):
+        assert listener.address == f"unix://{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        writer.write(packet("one"))
+        assert await read_packet(reader) == (0, "ONE")
+    assert not path.exists()
+
+
+async def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "toy.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    async with listening(address=at(path)) as listener, connected(listener) as (reader, writer):
+        writer.write(packet("one"))
+        assert await read_packet(reader) == (0, "ONE")
+
+
+async def test_a_socket_where_somebody_listens_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "toy.sock"
+    async with listening(address=at(path)):
+        with pytest.raises(OSError, match="Address already in use"):
+            async with listening(address=at(path)):
+                pass
+        assert path.exists()
+
+
+async def test_a_file_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "toy.sock"
+    path.write_text("precious")
+    with pytest.raises(OSError, match="no socket"):
+        async with listening(address=at(path)):
+            pass
+    assert path.read_text() == "precious"
+
+
+async def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        async with listening(address=at(tmp_path / "none" / "toy.sock")):
+            pass
+
+
+async def test_the_socket_of_a_successor_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "toy.sock"
+    async with listening(address=at(path)):
+        path.unlink()
+        with socket.socket(socket.AF_UNIX) as successor:
+            successor.bind(str(path))
+    assert path.exists()
+
+
+async def test_clients_of_a_unix_socket_have_no_address(tmp_path: Path) -> None:
+    peers: list[str] = []
+
+    def note(message: object, protocol: object) -> object:
+        peers.append(message.peer)  # type: ignore[attr-defined]
+        return say_back(message, protocol)  # type: ignore[arg-type]
+
+    async with listening(note, address=at(tmp_path / "s")) as listener, connected(listener) as (reader, writer):  # type: ignore[arg-type]
+        writer.write(packet("one"))
+        await read_packet(reader)
+    assert peers == [""]
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_protocol_with_a_framing_is_what_it_takes() -> None:
+    no_framing = toy(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="toy has no framing"):
+        TcpListener(ListenerSettings(), [(no_framing, "")], exchanges())
+    assert HEADER.size == 9

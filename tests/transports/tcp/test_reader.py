@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.transports.tcp.reader import Packet, Reader
+from tests.transports.tcp.toy import HEADER, ORDERED, packet
+
+
+def reader(limit: int = 1000, scratch: int = 64) -> Reader:
+    return Reader(ORDERED, limit, memoryview(bytearray(scratch)))
+
+
+def feed(into: Reader, data: bytes) -> list[Packet]:
+    """As a loop does: fills the buffer, and tells how far."""
+    packets: list[Packet] = []
+    while data:
+        buffer = into.buffer
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        packets += into.received(size)
+        data = data[size:]
+    return packets
+
+
+def texts(packets: list[Packet]) -> list[bytes]:
+    return [bytes(body) for _, body in packets]
+
+
+SEVERAL = packet("one") + packet("") + packet(b"x" * 200) + packet("four")
+TEXTS = [b"one", b"", b"x" * 200, b"four"]
+
+
+@pytest.mark.parametrize("scratch", [1, 9, 10, 64, 4096])
+def test_messages_are_cut_out_however_they_come(scratch: int) -> None:
+    assert texts(feed(reader(scratch=scratch), SEVERAL)) == TEXTS
+
+
+@given(st.lists(st.integers(0, len(SEVERAL)), max_size=6))
+def test_messages_are_cut_out_wherever_the_stream_is_cut(places: list[int]) -> None:
+    into, packets = reader(scratch=4096), []
+    ends = sorted({*places, len(SEVERAL)})
+    for start, end in zip([0, *ends], ends, strict=False):
+        packets += feed(into, SEVERAL[start:end])
+    assert texts(packets) == TEXTS
+    into.check_end()
+
+
+def test_what_is_larger_than_the_scratch_is_received_into_a_buffer_of_its_size() -> None:
+    into = reader(scratch=16)
+    feed(into, packet(bytes(100))[:20])
+    assert len(into.buffer) == 100 - (20 - HEADER.size)
+
+
+def test_a_message_beyond_the_limit_is_refused_before_it_is_received() -> None:
+    into = reader(limit=10)
+    packets: list[Packet] = []
+    good, bad = packet("ten bytes."), HEADER.pack(b"T", 0, 0xFFFFFFFF)
+    with pytest.raises(GatewayError, match=r"4294967295 bytes is larger than limits.message, 10 bytes"):
+        packets.extend(_into(packets, into, good + bad))
+    assert texts(packets) == [b"ten bytes."]
+    assert into.header == bad
+    assert not into.in_body
+
+
+def _into(packets: list[Packet], into: Reader, data: bytes) -> list[Packet]:
+    into.buffer[: len(data)] = data
+    for each in into.received(len(data)):
+        packets.append(each)
+    return []
+
+
+def test_what_is_no_header_is_shown() -> None:
+    into = reader()
+    with pytest.raises(DecodeError, match="magic b'G', expected b'T'"):
+        feed(into, b"GET / HTTP/1.1\r\n\r\n")
+    assert into.header == b"GET / HTT"
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (packet("abcd")[:3], "3 of the 9 bytes of its header"),
+        (packet("abcd")[:9], "0 of the 4 bytes that its header tells"),
+        (packet("abcd")[:12], "3 of the 4 bytes that its header tells"),
+    ],
+)
+def test_an_end_in_the_middle_is_told(sent: bytes, why: str) -> None:
+    into = reader()
+    assert feed(into, sent) == []
+    with pytest.raises(DecodeError, match=why):
+        into.check_end()
