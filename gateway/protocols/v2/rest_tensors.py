@@ -99,7 +99,7 @@ def _from_json(name: str, datatype: Datatype, shape: Shape, array: Array, parame
     if datatype is not Datatype.BYTES:
         return Tensor(name, datatype, shape, _numbers(array.values, datatype, what), parameters=parameters)
     if parameters.get("content_type") != _BASE64:
-        return Tensor(name, datatype, shape, _strings(array, what), "text", parameters)
+        return Tensor(name, datatype, shape, _strings(array, what), parameters=parameters)
     # the mark is of this form, which ends here: the tensor holds the bytes themselves
     del parameters["content_type"]
     return Tensor(name, datatype, shape, _from_base64(_strings(array, what), what), parameters=parameters)
