@@ -11,7 +11,8 @@ import pytest
 from gateway.registry import protocols
 from tests.cli.commands import gateway, started
 
-SPOKEN = sorted(protocols())
+SPOKEN = sorted(name for name, protocol in protocols().items() if protocol.traits.named_models)
+"""Those over which one server has several models."""
 
 MODEL = """\
 from gateway.reference import signature
