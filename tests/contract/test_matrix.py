@@ -117,6 +117,35 @@ async def test_outputs_are_those_that_were_asked_for(matrix: Matrix, front: Dial
     expect.check_outputs(response.outputs, expect.Case(case.model, (), case.outputs[1:]), front, back)
 
 
+each_streaming_pair = pytest.mark.parametrize(
+    ("front", "back"),
+    [
+        pytest.param(front, back, id=f"{front.name}-to-{back.name}")
+        for front in DIALECTS.values()
+        for back in DIALECTS.values()
+        if front.traits.streams
+    ],
+)
+
+
+@each_streaming_pair
+async def test_a_stream_has_one_response_of_a_model_that_gives_one(
+    matrix: Matrix, front: Dialect, back: Dialect
+) -> None:
+    case = expect.CASES["double"]
+    inputs = expect.as_sent(case.inputs, front, back)
+    [response] = await matrix.stream(front, back, Request(Operation.STREAM, case.model, inputs=inputs))
+    expect.check_outputs(response.outputs, case, front, back)
+
+
+@each_streaming_pair
+async def test_an_error_in_a_stream_is_told_as_what_it_is(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    kind = expect.array("kind", Datatype.INT32, [5])
+    inputs = expect.as_sent((kind,), front, back)
+    with pytest.raises(GatewayError, match=f"model 'fail' was asked for {KINDS[5].value}"):
+        await matrix.stream(front, back, Request(Operation.STREAM, "fail", inputs=inputs))
+
+
 # --- Derivatives ---
 
 
