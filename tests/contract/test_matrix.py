@@ -166,7 +166,7 @@ async def test_derivatives_are_operations_or_companions(
     given: dict[str, list[float]],
     expected: list[float],
 ) -> None:
-    if not (front.traits.named_models and back.traits.named_models):
+    if not front.traits.named_models:
         pytest.skip("a companion has a name")
     theta = expect.as_sent(expect.CASES["posterior"].inputs, front, back)
     vectors = (tensor(name, np.array([given.get(name, [0])])) for name in DERIVATIVES[operation])
@@ -174,7 +174,11 @@ async def test_derivatives_are_operations_or_companions(
     extras = [tensor(each.name, each.array.reshape(-1)) if front.traits.points else each for each in indices]
     companion = infer(f"posterior.{operation.value}", *theta, *extras)
     own = Request(operation, "posterior", inputs=(*theta, *extras))
-    response = await answered(matrix, front, back, own if front.traits.derivatives else companion)
+    request = own if front.traits.derivatives else companion
+    if not (back.traits.derivatives or back.traits.companions):
+        assert (await refused(matrix, front, back, request)).reason is Reason.UNSUPPORTED
+        return
+    response = await answered(matrix, front, back, request)
     [output] = response.outputs
     assert output.array.reshape(-1).tolist() == pytest.approx(expected)
     assert output.shape == (len(expected),) if front.traits.points else (1, len(expected))
@@ -243,8 +247,8 @@ async def test_metadata_is_that_of_the_model(matrix: Matrix, front: Dialect, bac
         name = each.name if back.traits.positional is False or not back.traits.trusted_metadata else f"{prefix}0"
         shape = (size,) if front.traits.points else (-1, size)
         assert specs == (TensorSpec("" if front.traits.points else name, Datatype.FP64, shape),)
-    if front.traits.derivatives and back.traits.named_models:
-        assert found.operations == {Operation.INFER, *DERIVATIVES}
+    if front.traits.derivatives and (back.traits.trusted_metadata or not back.traits.companions):
+        assert found.operations == {Operation.INFER, *(DERIVATIVES if back.traits.companions else ())}
 
 
 @each_pair
