@@ -26,8 +26,8 @@ class Held:
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
-        await reader.readexactly(length)
+        lines = head.lower().split(b"\r\n")
+        await reader.readexactly(sum(int(line[15:]) for line in lines if line.startswith(b"content-length:")))
         self.arrived.set()
         await self.release.wait()
         writer.write(http(b"HTTP/1.1 200 OK", REPLY))

@@ -100,7 +100,9 @@ async def prints(interpreter: Path, program: str) -> str:
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize(("program", "printed"), blocks("python"), ids=["umbridge", "tritonclient", "tritonclient-grpc"])
+@pytest.mark.parametrize(
+    ("program", "printed"), blocks("python"), ids=["umbridge", "tritonclient", "tritonclient-grpc"]
+)
 async def test_each_client_prints_what_readme_shows(
     running: tuple[Running, list[str]], program: str, printed: str
 ) -> None:

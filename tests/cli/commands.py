@@ -1,6 +1,7 @@
 """The command line as people start it."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,8 +18,13 @@ ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
 
 
 def gateway(*arguments: str, given: bytes = b"") -> Result:
-    """One command, to its end, in this process."""
-    return CliRunner().invoke(application, arguments, input=given)
+    """One command, to its end, in this process, which keeps its own signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        return CliRunner().invoke(application, arguments, input=given)
+    finally:
+        for number, action in before.items():
+            signal.signal(number, action)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from gateway.registry import protocols
 from tests.cli.commands import gateway, started
 
 SPOKEN = sorted(name for name, protocol in protocols().items() if protocol.names_models)
+"""Those over which one server has several models."""
 NAMELESS = sorted(set(protocols()) - set(SPOKEN))
 
 MODEL = """\

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from gateway import registry
-from gateway.app import Gateway, serve_reference
+from gateway.app import Gateway, connect, serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loading
 from gateway.config.models import Config, ReferenceConfig
@@ -101,9 +100,7 @@ async def _started(config: Config) -> AsyncIterator[Gateway]:
 @asynccontextmanager
 async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector]:
     """A client's Connector."""
-    transport = registry.transport(protocol.transport)
-    per_call = protocol.traits.connection_per_call
-    connector: Connector = transport.Connector(address, connection_per_call=per_call, limits=DEFAULT_LIMITS)
+    connector = connect(address, protocol, DEFAULT_LIMITS)
     try:
         yield connector
     finally:

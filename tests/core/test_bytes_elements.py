@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,3 +68,15 @@ def test_count_and_unpack_agree(raw: bytes) -> None:
     else:
         assert count(raw) == len(elements)
         assert pack(elements) == raw
+
+
+def test_packing_many_short_elements_takes_little_more_than_they_do() -> None:
+    elements = [b"x"] * 50_000
+    tracemalloc.start()
+    try:
+        raw = pack(elements)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * len(raw)
+    assert raw == b"\x01\x00\x00\x00x" * 50_000

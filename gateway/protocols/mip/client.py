@@ -26,9 +26,10 @@ def encode_request(request: Request, target: Target) -> Message:
         return packet(Kind.PING, Subtype.REQUEST)
     if request.operation is not Operation.INFER:
         raise unsupported(f"MIP has no word for {request.operation.value}")
-    if request.parameters:
-        raise invalid_input(f"MIP carries no parameters, got {', '.join(map(repr, request.parameters))}")
     inputs = request.inputs
+    for parameters in (request.parameters, *(tensor.parameters for tensor in inputs)):
+        if parameters:
+            raise invalid_input(f"MIP carries no parameters, got {', '.join(map(repr, parameters))}")
     if len(inputs) > MOST_TENSORS:
         raise invalid_input(f"{len(inputs)} inputs, but MIP carries at most {MOST_TENSORS}")
     batch, is_split = _batch(inputs, target), _is_split(target)
