@@ -177,6 +177,11 @@ class Protocol:
     stream_framing: Callable[..., Any] | None = None
     """Of streamed HTTP bodies."""
 
+    @property
+    def names_models(self) -> bool:
+        """Whether a client can say which model it means."""
+        return self.traits.named_models or any("{model}" in pattern for pattern in self.patterns)
+
 
 def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
     """A backend's `batch`, the default if `word` is empty, and the Traits that go with it."""

@@ -31,17 +31,13 @@ def check(models: Sequence[Model], protocol: Protocol) -> None:
             protocol would have to show sizes that nothing tells.
     """
     names = [model.name for model in models]
-    if len(names) > 1 and not _can_be_named(protocol):
+    if len(names) > 1 and not protocol.names_models:
         raise ValueError(f"clients of {protocol.name} name no model, so one server has one; got {', '.join(names)}")
     for model in models:
         if names.count(model.name) > 1:
             raise ValueError(f"two models are named {model.name!r}; one server serves each name once")
         if protocol.traits.points and model.points is None:
             raise ValueError(f"model {model.name!r} cannot be served over {protocol.name}: {_obstacle(model)}")
-
-
-def _can_be_named(protocol: Protocol) -> bool:
-    return protocol.traits.named_models or any("{model}" in pattern for pattern in protocol.patterns)
 
 
 def _obstacle(model: Model) -> str:

@@ -11,8 +11,9 @@ import pytest
 from gateway.registry import protocols
 from tests.cli.commands import gateway, started
 
-SPOKEN = sorted(name for name, protocol in protocols().items() if protocol.traits.named_models)
+SPOKEN = sorted(name for name, protocol in protocols().items() if protocol.names_models)
 """Those over which one server has several models."""
+NAMELESS = sorted(set(protocols()) - set(SPOKEN))
 
 MODEL = """\
 from gateway.reference import signature
@@ -86,6 +87,20 @@ def test_numbers_that_are_none_are_shown(server: tuple[str, str]) -> None:
 def test_the_servers_refusal_is_told(server: tuple[str, str]) -> None:
     code, out, err = asked(server, "totla", {"inputs": [vector("x", 1)]})
     assert (code, out, err) == (1, "", "no model 'totla'; this server has total, nothing, posterior\n")
+
+
+@pytest.mark.parametrize("protocol", NAMELESS)
+def test_where_clients_name_no_model_there_is_one(protocol: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(MODEL)
+    options = ("--protocol", protocol, "--bind", "127.0.0.1:0")
+    with started("reference", *options, "--model", "own:nothing", folder=tmp_path) as (_, said):
+        address = said[0].partition(" on ")[2].split(": ")[0]
+        code, out, _ = asked((protocol, address), "any", {"inputs": [vector("x", 1)]})
+    assert code == 0
+    assert '"data":[NaN]' in out
+    several = gateway("reference", *options, "--model", "double", "--model", "upper")
+    assert several.exit_code == 1
+    assert several.stderr == f"clients of {protocol} name no model, so one server has one; got double, upper\n"
 
 
 CALLS = {

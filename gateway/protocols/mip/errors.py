@@ -1,6 +1,6 @@
 """MIP's six errors, to and from Status and Reason."""
 
-from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.errors import REASONS, GatewayError, Reason, Status, refusal
 from gateway.core.types import Buffer, Message, Request
 from gateway.protocols.mip.packets import HEADER, packet
 from gateway.protocols.mip.words import VERSION, Fault, Kind, Subtype
@@ -24,10 +24,14 @@ _REASONS: dict[int, Reason] = {
 }
 
 
+_OF_THE_HEADER = (Fault.PROTOCOL, Fault.SUBTYPE)
+
+
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The error packet. Its payload is the text: the specification has none, real clients read it and throw it away,
-    and others can show it."""
-    return packet(Kind.ERROR, _fault(error, request, message), [error.message.encode(errors="replace")])
+    """The error packet. Its payload is `REASON: TEXT`: the specification has none, real clients read it and throw it
+    away, others can show it, and another gateway loses nothing."""
+    told = f"{error.reason.value}: {error.message}"
+    return packet(Kind.ERROR, _fault(error, request, message), [told.encode(errors="replace")])
 
 
 def _fault(error: GatewayError, request: Request | None, message: Message) -> Fault:
@@ -43,7 +47,11 @@ def _fault(error: GatewayError, request: Request | None, message: Message) -> Fa
 
 def decode_error(code: int, payload: Buffer) -> GatewayError:
     """What an error packet of a server tells."""
-    known = f"{code} ({Fault(code).name})" if code in _REASONS else str(code)
     text = bytes(payload).decode(errors="replace")
+    word, _, rest = text.partition(": ")
+    reason = REASONS.get(word)
+    if reason is not None and rest and code in (_FAULTS.get(reason.status, Fault.INTERNAL), *_OF_THE_HEADER):
+        return refusal(reason, rest)
+    known = f"{code} ({Fault(code).name})" if code in _REASONS else str(code)
     told = f"the server answered with MIP error {known}"
     return refusal(_REASONS.get(code, Reason.MODEL_ERROR), f"{told}: {text}" if text else told)

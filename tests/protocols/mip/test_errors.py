@@ -29,8 +29,9 @@ CODES = {
 @pytest.mark.parametrize("reason", Reason)
 def test_every_error_has_its_code_and_carries_its_text(reason: Reason) -> None:
     packet = sent(MIP.encode_error(refusal(reason, "why: é"), Request(Operation.INFER), PING))
+    text = f"{reason.value}: why: é".encode()
     code = CODES.get(reason, packet[2])
-    assert packet == bytes([0, 0, code, 0, 0, 0, 0, 7]) + "why: é".encode()
+    assert packet == bytes([0, 0, code, 0, 0, 0, 0, len(text)]) + text
     assert packet[2] <= 5
 
 
