@@ -53,7 +53,7 @@ class Gateway:
         self._protocols = registry.protocols()
         clock = asyncio.get_running_loop().time
         self._assembly = Assembly(
-            config, self._protocols, registry.policies(), _locate, _connect, clock, INFO, lambda: self.ready
+            config, self._protocols, registry.policies(), _locate, connect, clock, INFO, lambda: self.ready
         )
         self._clock: Callable[[], float] = clock
 
@@ -189,7 +189,8 @@ def _locate(address: str, protocol: Protocol) -> Hashable:
     return place
 
 
-def _connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
+def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
+    """A Connector to the server at `address`. Raises ValueError if that is none of the protocol's transport."""
     transport = registry.transport(protocol.transport)
     # Only byte streams need to be told where messages end.
     framing = {} if protocol.framing is None else {"framing": protocol.framing}
@@ -207,7 +208,7 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
     Raises:
         ValueError: `address` is none of the protocol's transport.
     """
-    connector = _connect(address, protocol, DEFAULT_LIMITS)
+    connector = connect(address, protocol, DEFAULT_LIMITS)
     batch, traits = by_batch(protocol, "")
     target = Target("server", batch=batch)
     backend = Backend(target, protocol, [Endpoint(address, connector)], traits.max_in_flight)

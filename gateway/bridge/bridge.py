@@ -72,10 +72,11 @@ class Bridge:
         else:
             declared = await self._declared.model(key)
             signature, row_by_row = self._batched(declared)
-            asked, fitted = self._fit(request, key, signature, self._settings)
             if row_by_row:
-                yield await self._fitted(request, key, declared, self._settings)
+                unary = replace(request, operation=Operation.INFER)
+                yield await self._fitted(unary, key, declared, self._settings)
                 return
+            asked, fitted = self._fit(request, key, signature, self._settings)
         async with aclosing(self._upstream.stream(asked)) as responses:
             async for response in responses:
                 if fitted is None or signature is None:

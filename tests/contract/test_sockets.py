@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from gateway import registry
-from gateway.app import serve_reference
+from gateway.app import connect, serve_reference
 from gateway.config.models import ReferenceConfig
 from gateway.core.errors import GatewayError, Status
 from gateway.core.exchange import ask
@@ -44,9 +43,7 @@ async def serving(protocol: Protocol) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector]:
-    transport = registry.transport(protocol.transport)
-    per_call = protocol.traits.connection_per_call
-    connector: Connector = transport.Connector(address, connection_per_call=per_call, limits=DEFAULT_LIMITS)
+    connector = connect(address, protocol, DEFAULT_LIMITS)
     try:
         yield connector
     finally:

@@ -2,7 +2,7 @@
 tensors, any other JSON is BYTES that hold the text itself."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -89,8 +89,9 @@ def _array(texts: list[bytes], values: int) -> Array:
         if array.shape[0] != len(texts):
             raise DecodeError("examples run into each other")
         return array
-    arrays = [read_bare(each, values=values, literals=True) for each in texts]
-    return Array(_joined(arrays), (len(arrays), *arrays[0].shape))
+    arrays = (read_bare(each, values=values, literals=True) for each in texts)
+    first = next(arrays)
+    return Array(_joined(first, arrays) if len(texts) > 1 else first.values, (len(texts), *first.shape))
 
 
 def _in_one_list(texts: list[bytes]) -> bytes:
@@ -114,22 +115,22 @@ def _is_closed(text: bytes) -> bool:
     return opened == text.count(b"]") and text.lstrip()[:1] == b"[" and text.rstrip()[-1:] == b"]"
 
 
-def _joined(arrays: list[Array]) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]] | list[str]":
-    if len(arrays) == 1:
-        return arrays[0].values
-    if len({(array.shape, type(array.values)) for array in arrays}) > 1:
-        raise DecodeError("examples differ in shape or sort")
-    lists = [array.values for array in arrays if isinstance(array.values, list)]
-    if not lists:
+def _joined(first: Array, others: Iterable[Array]) -> bytes:
+    """The raw form of the strings of them all."""
+    if not isinstance(first.values, bytes):
         raise DecodeError("examples are not JSON by themselves")
-    return [item for each in lists for item in each]
+    joined = bytearray(first.values)
+    for array in others:
+        if array.shape != first.shape or not isinstance(array.values, bytes):
+            raise DecodeError("examples differ in shape or sort")
+        joined += array.values
+    return bytes(joined)
 
 
 def _tensor(array: Array, name: str) -> Tensor:
     values = array.values
-    if isinstance(values, list):
-        packed = bytes_elements.pack(item.encode() for item in values)
-        return Tensor(name, Datatype.BYTES, array.shape, packed, untyped=True)
+    if isinstance(values, bytes):
+        return Tensor(name, Datatype.BYTES, array.shape, values, untyped=True)
     return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
 
 

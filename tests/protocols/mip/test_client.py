@@ -112,6 +112,8 @@ def test_what_has_no_form_is_refused_here(inputs: list[Tensor], why: str) -> Non
 def test_parameters_have_no_place() -> None:
     with pytest.raises(GatewayError, match="MIP carries no parameters, got 'config'"):
         MIP.encode_request(replace(asked(), parameters={"config": "{}"}), SPLIT)
+    with pytest.raises(GatewayError, match="MIP carries no parameters, got 'unit'"):
+        encoded(replace(named("a", [1]), parameters={"gateway_datatype": "FP16", "unit": "m"}))
 
 
 @pytest.mark.parametrize("operation", [Operation.METADATA, Operation.MODELS, Operation.GRADIENT, Operation.CONFIG])
