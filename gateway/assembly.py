@@ -24,8 +24,9 @@ from gateway.routing.router import Conditions, Route, Router
 ROWS_AT_ONCE = 16
 """Of one batch, towards a backend that says no limit."""
 
-IN_PROCESS = Traits(derivatives=True)
-"""The reference models: named, typed and batched tensors, and derivatives as operations."""
+IN_PROCESS = Traits(derivatives=True, versions=bool)
+"""The reference models: named, typed and batched tensors, and derivatives as operations. They say which versions they
+have."""
 
 Locate = Callable[[str, Protocol], Hashable]
 """Where an endpoint's text points: two that are written differently may be one place."""

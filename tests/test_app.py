@@ -174,6 +174,9 @@ async def test_one_server_of_any_protocol_can_be_asked_for_models_and_companions
 async def test_a_reference_server_tells_what_it_has_to_those_who_ask_for_something_else() -> None:
     config = reference_config("v2-rest", "127.0.0.1:0", ["double", "upper"], catalog())
     listener = await serve_reference(config, asyncio.get_running_loop().time)
-    reply = await ask(port_of(listener.address), get("/v2/models/triple"))
+    asked = ["triple", "double/versions/2", "double/versions/1"]
+    replies = [await ask(port_of(listener.address), get(f"/v2/models/{name}")) for name in asked]
     await listener.drain(0)
-    assert reply.endswith(b"""{"error":"no model 'triple'; this server has double, upper"}""")
+    assert replies[0].endswith(b"""{"error":"no model 'triple'; this server has double, upper"}""")
+    assert replies[1].endswith(b"""{"error":"model 'double' has no version '2'; it has 1"}""")
+    assert replies[2].startswith(b"HTTP/1.1 200 OK\r\n")

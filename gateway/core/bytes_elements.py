@@ -9,7 +9,6 @@ import numpy as np
 from gateway.core.errors import DecodeError
 
 _LENGTH = Struct("<I")
-MAX_ELEMENT = 2**32 - 1
 
 _MANY = 4096  # bytes from which looking for elements of one length pays
 

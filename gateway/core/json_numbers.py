@@ -7,6 +7,7 @@ simdjson cannot read (NaN, booleans, integers beyond 64 bits) cost one piece's d
 import json
 import threading
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -322,11 +323,10 @@ def _join(pieces: list[_Piece]) -> Numbers:
 
 
 def _describe_boolean(pieces: list[_Piece]) -> str:
-    first, at = pieces[0].numbers.dtype.kind == "b", 0
-    for piece in pieces:
-        if (piece.numbers.dtype.kind == "b") != first:
-            break
-        at += piece.numbers.size
+    first = pieces[0].numbers.dtype.kind == "b"
+    at = sum(
+        piece.numbers.size for piece in takewhile(lambda piece: (piece.numbers.dtype.kind == "b") == first, pieces)
+    )
     one, other = ("a number", "a boolean") if first else ("a boolean", "a number")
     return f"element {at}: {one} beside {other}; expected all of one sort"
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from gateway.core.errors import Reason, TransportError, refusal
+from gateway.core.errors import Reason, TransportError, invalid_input, refusal
 from gateway.core.exchange import ask
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
@@ -23,6 +23,8 @@ for one connection only."""
 MAX_WAITING = 1000
 MOST_SEQUENCES = 4096
 """Clients choose their numbers, and may never end them."""
+LONGEST_SEQUENCE = 128
+"""Characters of a `sequence_id` that is text: Triton takes no more."""
 
 
 class Backend:
@@ -126,7 +128,7 @@ class Backend:
 
     def _of_sequence(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
         """The requests of one sequence go to one endpoint, which holds its state (Triton's stateful models)."""
-        key = request.model, request.parameters["sequence_id"]
+        key = request.model, _sequence(request.parameters["sequence_id"])
         endpoint = self._sequences.pop(key, None)
         if endpoint is None or endpoint in tried:
             endpoint = self._least_busy(self.max_in_flight, tried)
@@ -179,6 +181,12 @@ class Backend:
         self._targets.forget()
         for watcher in self._on_recovery:
             watcher()
+
+
+def _sequence(number: ParameterValue) -> ParameterValue:
+    if isinstance(number, str) and len(number) > LONGEST_SEQUENCE:
+        raise invalid_input(f"sequence_id has {len(number)} characters, at most {LONGEST_SEQUENCE} are allowed")
+    return number
 
 
 def _host(peer: str) -> str:

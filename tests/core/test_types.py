@@ -97,3 +97,9 @@ def test_only_text_and_bytes_are_bytes(element: Any) -> None:
 def test_dtypes_without_a_datatype(dtype: str) -> None:
     with pytest.raises(TypeError, match="has no datatype"):
         datatype_of(np.dtype(dtype))
+
+
+def test_equal_headers_are_one_key() -> None:
+    pairs = [(b"a", b"1"), (b"b", b"2")]
+    assert {Headers(pairs): 1}[Headers(tuple(pairs))] == 1
+    assert Headers(pairs) != Headers(pairs[::-1])

@@ -11,7 +11,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request
 from gateway.core.values import replace
-from gateway.routing.backend import MAX_WAITING, Backend
+from gateway.routing.backend import MAX_WAITING, MOST_SEQUENCES, Backend
 from gateway.routing.endpoint import SECONDS_AVOIDED, Endpoint
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
 
@@ -415,3 +415,17 @@ async def test_a_sequence_whose_endpoint_is_busy_is_not_sent_elsewhere() -> None
     with pytest.raises(GatewayError, match="the endpoint of sequence 7 is busy"):
         await lab.backend(in_sequence(7))
     assert lab.wires[1].sent == []
+
+
+async def test_there_is_an_end_to_what_is_remembered_of_sequences() -> None:
+    lab = Lab(wires=2, limit=0)
+    for wire in lab.wires:
+        wire.answers_at_once = True
+    await lab.backend(in_sequence(1))
+    lab.endpoints[0].take()
+    for number in range(2, MOST_SEQUENCES + 2):
+        await lab.backend(in_sequence(number))
+    await lab.backend(in_sequence(1))
+    assert [len(wire.sent) for wire in lab.wires] == [1, MOST_SEQUENCES + 1]
+    with pytest.raises(GatewayError, match="sequence_id has 129 characters, at most 128 are allowed"):
+        await lab.backend(in_sequence("s" * 129))

@@ -36,6 +36,12 @@ def test_reads_numbers_and_strings_exactly(datatype: str, data: str, expected: o
     assert (str(found) if isinstance(expected, str) else found) == expected
 
 
+@pytest.mark.parametrize("datatype", ["BYTES", "FP64", "BOOL"])
+def test_reads_tensors_without_elements(datatype: str) -> None:
+    (tensor,) = one_input(f'"datatype":"{datatype}","shape":[0],"data":[]'.encode()).inputs
+    assert (tensor.shape, bytes(tensor.data)) == ((0,), b"")
+
+
 @pytest.mark.parametrize(
     ("shape", "data", "found"),
     [

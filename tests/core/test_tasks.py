@@ -1,0 +1,66 @@
+"""Tasks that outlive those who wait for them."""
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.core.errors import invalid_output
+from gateway.core.tasks import outlived_by, spawn
+
+
+async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
+    go, done = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        await go.wait()
+        done.set()
+
+    waiting = asyncio.ensure_future(outlived_by(spawn(work())))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    go.set()
+    await done.wait()
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "text", "with_traceback"),
+    [
+        (invalid_output("no numbers"), logging.INFO, "a call that nobody waits for failed: no numbers", False),
+        (KeyError("x"), logging.ERROR, "unexpected error in a call that nobody waits for", True),
+    ],
+)
+async def test_the_error_of_an_abandoned_task_is_told_by_the_log(
+    error: Exception, level: int, text: str, with_traceback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    go = asyncio.Event()
+
+    async def work() -> None:
+        await go.wait()
+        raise error
+
+    task = spawn(work())
+    waiting = asyncio.ensure_future(outlived_by(task))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    with caplog.at_level(logging.INFO):
+        go.set()
+        await asyncio.wait([task])
+        await asyncio.sleep(0)
+    [record] = caplog.records
+    assert (record.levelno, record.getMessage(), record.exc_info is not None) == (level, text, with_traceback)
+
+
+async def test_an_abandoned_task_that_is_cancelled_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    task = spawn(asyncio.Event().wait())
+    waiting = asyncio.ensure_future(outlived_by(task))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert not caplog.records
