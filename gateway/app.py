@@ -190,11 +190,7 @@ def _locate(address: str, protocol: Protocol) -> Hashable:
 
 
 def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
-    """A Connector to the endpoint at `address`.
-
-    Raises:
-        ValueError: `address` is none of the protocol's transport.
-    """
+    """A Connector to the server at `address`. Raises ValueError if that is none of the protocol's transport."""
     transport = registry.transport(protocol.transport)
     # Only byte streams need to be told where messages end.
     framing = {} if protocol.framing is None else {"framing": protocol.framing}

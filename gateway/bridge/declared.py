@@ -44,6 +44,9 @@ class Declared:
         """
         if self._upstream.traits.derivatives:
             return of_derivative(await self.model(key), operation)
+        if not self._upstream.traits.companions:
+            # The model itself would be called, with the derivative's tensors for its inputs.
+            raise unsupported(f"{operation.value} is not supported by model {key[0]!r}: its server has no other model")
         companion = self._addressing.companion(key, operation)
         try:
             return await self._upstream.signatures.get(companion)
@@ -71,6 +74,8 @@ class Declared:
         return claimed & {Operation.INFER} | {*offered}
 
     async def _has(self, key: Key, operation: Operation) -> bool:
+        if not self._upstream.traits.companions:
+            return False
         if not self._upstream.traits.trusted_metadata:
             return operation in self._companions
         try:

@@ -87,7 +87,8 @@ class Metadata:
         """The same of a derivative; of a model that does not claim it, no."""
         key = self._addressing.key(request)
         if not self._upstream.traits.derivatives:
-            return await self._ready(request, self._addressing.companion(key, operation))
+            companion = self._addressing.companion(key, operation)
+            return self._upstream.traits.companions and await self._ready(request, companion)
         return operation in (await self._declared.described(key)).operations and await self._ready(request, key)
 
     async def config(self, request: Request) -> dict[str, object]:

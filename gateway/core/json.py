@@ -15,7 +15,7 @@ import orjson
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json_arrays import Array, Form, read_array
 from gateway.core.json_document import Wanted, read_document
-from gateway.core.json_numbers import BLANKS, INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Text
+from gateway.core.json_numbers import BLANKS, INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
 from gateway.core.json_small import read_small
 from gateway.core.types import Buffer
 
@@ -26,6 +26,7 @@ __all__ = [
     "UINT64_MAX",
     "Array",
     "Form",
+    "Numbers",
     "read",
     "read_bare",
     "write",

@@ -2,19 +2,15 @@
 
 import re
 from enum import Enum
-from itertools import chain
 from math import prod
-from typing import Any
-
-import orjson
 
 from gateway.core.errors import DecodeError
-from gateway.core.json_numbers import BLANKS, MAX_DEPTH, Numbers, Text, describe_mixture, read_numbers
+from gateway.core.json_numbers import BLANKS, MAX_DEPTH, Numbers, Text, read_numbers
+from gateway.core.json_strings import Strings, read_string
 from gateway.core.types import Shape
 from gateway.core.values import value
 
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 class Form(Enum):
@@ -30,10 +26,10 @@ class Form(Enum):
 @value
 class Array:
     """One rectangular JSON array. `shape` is its nesting, () for a bare scalar; `values` are flat, row-major: an int64,
-    uint64 (some literal is above INT64), float64 (some literal is no integer) or bool array, or a list of strings.
-    An array without elements is int64."""
+    uint64 (some literal is above INT64), float64 (some literal is no integer) or bool array, or the raw form of strings
+    in UTF-8. An array without elements is int64."""
 
-    values: "Numbers | list[str]"
+    values: Numbers | bytes
     shape: Shape
 
 
@@ -143,42 +139,7 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
 
 
 def _read_strings(text: Text, values: int) -> Array:
-    view = memoryview(text.body)[text.start : text.end]
-    _bound_containers(text, values)
-    try:
-        level = orjson.loads(view)
-    except orjson.JSONDecodeError as error:
-        raise DecodeError(f"not JSON: {error.msg} in an array of strings") from error
-    if isinstance(level, str):
-        return Array([level], ())
-    shape: list[int] = [len(level)]
-    while level and set(map(type, level)) == {list}:
-        lengths = set(map(len, level))
-        if len(lengths) > 1:
-            raise DecodeError("ragged: its rows differ in length")
-        shape.append(lengths.pop())
-        if len(shape) > MAX_DEPTH:
-            raise DecodeError(f"nested deeper than {MAX_DEPTH}")
-        level = list(chain.from_iterable(level))
-    _refuse_other_than_strings(level)
-    return Array(level, tuple(shape))
-
-
-def _bound_containers(text: Text, values: int) -> None:
-    """Refuse `["", [], [], ...` before it is built: at most `values` more arrays than strings."""
-    brackets = text.count(b"[")
-    if brackets <= values or (not text.has(b"\\") and brackets <= text.count(b'"') // 2 + values):
-        return
-    outside, strings = _STRING.subn(b"", text.bytes)
-    if outside.count(b"[") > strings + values:
-        raise DecodeError(
-            f"{outside.count(b'[')} arrays for {strings} strings; at most limits.json_values, {values}, more"
-        )
-
-
-def _refuse_other_than_strings(leaves: list[Any]) -> None:
-    if set(map(type, leaves)) <= {str}:
-        return
-    if list in set(map(type, leaves)):
-        raise DecodeError("ragged: scalars beside arrays")
-    raise DecodeError(describe_mixture(leaves, 0))
+    if not text.begins(b"["):
+        return Array(read_string(text), ())
+    strings = Strings(text, values)
+    return Array(strings.raw, _nesting(strings.structure, strings.count))

@@ -208,7 +208,7 @@ def _strings_at(body: bytes, start: int) -> Text:
     assert run is not None  # it matches nothing at all, too
     if body.startswith(b"{", run.end()):
         raise DecodeError(f"an object at byte {run.end()}, expected an array")
-    if not body.startswith(b":", run.end()):
+    if run[1] is None or not body.startswith(b":", run.end()):
         return Text(body, start, run.end())
     return Text(body, start, _without_comma(body, start, run.start(1)))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError
 from gateway.core.json_arrays import Array, Form
 from gateway.core.json_document import Walk, Wanted
@@ -53,7 +54,7 @@ def _array(item: Any, values: int, level: int = 1) -> Array:
     if kinds == _LISTS:
         return _nested(item, values, level)
     if kinds == _STRINGS:
-        return Array(item, (len(item),))
+        return Array(bytes_elements.pack(map(str.encode, item)), (len(item),))
     convert = _NUMBERS.get(kinds)
     if convert is None:
         raise DecodeError

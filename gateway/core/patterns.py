@@ -166,6 +166,8 @@ def rows(
     unless there is only one protocol.
     """
     own = tuple((_with_root(protocol) if model else protocol, prefix) for protocol, prefix in protocols)
+    if not any(protocol.any_path for protocol, _ in own):
+        return own  # a PathTable is for HTTP: the patterns of other transports are no paths of its
     table, is_only = PathTable(own), len(own) == 1
     paths = dict.fromkeys(
         (name, path) for name, path in routed if (name or is_only if path.endswith("*") else _is_free(path, table))

@@ -86,6 +86,8 @@ class Traits:
     """Gradient and its like are operations of their own; elsewhere they are companion models."""
     named_models: bool = True
     """A backend needs a model's name, and every client gives one."""
+    companions: bool = True
+    """A request can name another model of the same server, such as the companion `M.gradient` of `M`."""
     streams: bool = False
     """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None

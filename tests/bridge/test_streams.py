@@ -74,7 +74,7 @@ async def test_a_one_point_backend_is_asked_row_by_row() -> None:
     backend = Backend({"m": sizes}, lambda request: Response((replace(request.inputs[0], name=""),)))
     found = await all_of(bridge(TENSORS, POINTS, backend), infer(named("input0", [[1.0, 2.0], [3.0, 4.0]])))
     assert [shown(each.outputs)[0][2] for each in found] == [[[1.0, 2.0], [3.0, 4.0]]]
-    assert len(backend.calls) == 2
+    assert [each.operation for each in backend.calls] == [Operation.INFER] * 2
 
 
 async def test_a_server_without_the_method_is_asked_for_its_one_response() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits
 from gateway.core.types import Request, RequestedOutput, Response, Signature
@@ -78,6 +78,18 @@ async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tel
     assert isinstance(named_by_route, Signature)
     assert plain.operations == {Operation.INFER}
     assert named_by_route.operations == {Operation.INFER, Operation.GRADIENT}
+
+
+async def test_a_server_that_no_request_names_a_model_to_has_no_companions() -> None:
+    alone = replace(UNNAMED, traits=replace(UNNAMED.traits, companions=False))
+    backend = Backend({})
+    settings = RouteSettings(signature=TOLD, operations={Operation.GRADIENT: "m_gradient"})
+    gradient = bridge(TENSORS, alone, backend, settings).companion(Operation.GRADIENT)
+    with pytest.raises(GatewayError, match="gradient is not supported by model 'm': its server has no other model"):
+        await gradient(infer(named("x", [1]), named("sens", [1]), model="m.gradient"))
+    assert await gradient(Request(Operation.MODEL_READY, "m.gradient")) is False
+    assert (await describe(bridge(POINTS, alone, backend, settings), part="ModelInfo")).operations == {Operation.INFER}
+    assert backend.asked == []
 
 
 async def test_uint8_is_bool_again_where_the_clients_wire_has_none() -> None:

@@ -6,14 +6,14 @@ from math import prod
 import numpy as np
 
 from gateway.core.datatypes import NUMBERS, WIDENINGS, Datatype, Kind
-from gateway.core.errors import GatewayError
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.operations import Operation
-from gateway.core.protocol import Traits
+from gateway.core.protocol import Rows, Traits
 from gateway.core.types import DEFAULT_TRANSLATE, Request, Response, Tensor, tensor
 from gateway.core.values import replace, value
 from tests.contract.comparing import numbers
 from tests.contract.dialects import Dialect
-from tests.contract.wire import LITERAL, or_error
+from tests.contract.wire import LITERAL, arrived, or_error, returned
 
 FP64 = Datatype.FP64
 
@@ -67,7 +67,7 @@ def as_sent(inputs: Sequence[Tensor], front: Dialect, back: Dialect) -> tuple[Te
     """The inputs as such a client writes them: by the names that the gateway tells, and as vectors where the protocol
     knows no others."""
     return tuple(
-        replace(_shaped(each, front), name=_name(each.name, f"input{at}", back)) for at, each in enumerate(inputs)
+        replace(shaped(each, front), name=_name(each.name, f"input{at}", back)) for at, each in enumerate(inputs)
     )
 
 
@@ -90,18 +90,28 @@ def check_outputs(found: Sequence[Tensor], case: Case, front: Dialect, back: Dia
     """Whether the client got the model's outputs, by name, datatype, shape and bits."""
     assert len(found) == len(case.outputs)
     for at, (one, other) in enumerate(zip(found, case.outputs, strict=True)):
-        expected = _shaped(other, front)
+        expected = shaped(other, front)
         if not front.traits.positional:
             assert one.name == _name(other.name, f"output{at}", back)
-        assert one.shape == expected.shape
+        assert one.shape == expected.shape or _is_one_per_row(one, expected, front)
         assert numbers(one) == numbers(expected)
         told = FP64 if back.traits.points else other.datatype
         if not front.traits.untyped:
             assert one.datatype is carried(told, front.traits)
 
 
-def _shaped(each: Tensor, front: Dialect) -> Tensor:
-    return replace(each, shape=(prod(each.shape),)) if front.traits.points else each
+def _is_one_per_row(found: Tensor, expected: Tensor, front: Dialect) -> bool:
+    """Whether the one element of each row came by itself: a text that is in no list."""
+    return front.traits.rows is Rows.FIRST and found.shape == expected.shape[:1] and found.datatype is BYTES
+
+
+def shaped(each: Tensor, front: Dialect) -> Tensor:
+    """A tensor of a model as such a client sees it: as a vector, or with a first dimension that counts rows."""
+    if front.traits.points:
+        return replace(each, shape=(prod(each.shape),))
+    if front.traits.rows is Rows.FIRST and len(each.shape) < 2:
+        return replace(each, shape=(1, *each.shape))
+    return each
 
 
 def _name(own: str, by_position: str, back: Dialect) -> str:
@@ -142,11 +152,11 @@ def pair(datatype: Datatype) -> Tensor:
 
 def identical(sent: Tensor, front: Dialect, back: Dialect) -> Tensor | None:
     """What `identity` answers, of the datatype that it has behind the gateway; None where it is refused."""
-    untyped_point = front.traits.untyped and front.traits.points
     if back.traits.points:
-        fits = untyped_point or (sent.datatype in NUMBERS and FP64 in WIDENINGS[sent.datatype])
-        return _as_doubles(sent) if fits else None
-    known = _as_doubles(sent) if untyped_point else sent
+        exact = front.traits.untyped or FP64 in WIDENINGS[sent.datatype]
+        is_number = sent.datatype in NUMBERS or (front.traits.points and sent.datatype is Datatype.BOOL)
+        return _as_doubles(sent) if exact and is_number else None
+    known = _as_doubles(sent) if front.traits.points and front.traits.untyped else sent
     return None if carried(known.datatype, back.traits) is None else known
 
 
@@ -159,7 +169,7 @@ def check_identical(found: Tensor, expected: Tensor, front: Dialect, back: Diale
     """The same bits where both wires carry the datatype as it is; else the same numbers."""
     if not front.traits.positional:
         assert found.name == ("output0" if back.traits.positional else "x")
-    assert found.shape == _shaped(expected, front).shape
+    assert found.shape == shaped(expected, front).shape
     assert numbers(found) == numbers(expected)
     if keeps(front, expected.datatype) and (back.traits.points or keeps(back, expected.datatype)):
         assert found.datatype is expected.datatype
@@ -198,3 +208,18 @@ def tells_what_is_not_finite(front: Dialect) -> bool:
     response = Response((infinite(front),))
     reply = or_error(lambda: front.protocol.encode_response(response, question, DEFAULT_TRANSLATE))
     return not isinstance(reply, GatewayError)
+
+
+# --- Errors ---
+
+
+def told(dialect: Dialect, reason: Reason) -> Reason:
+    """What is left of a Reason behind a wire that may have numbers for few of them."""
+    request = Request(Operation.INFER, "m")
+    question = arrived(dialect.protocol.encode_request(request, dialect.target), dialect.protocol)
+    reply = dialect.protocol.encode_error(refusal(reason, "why"), None, question)
+    found = or_error(
+        lambda: dialect.protocol.decode_response(returned(reply, dialect.protocol), request, dialect.target)
+    )
+    assert isinstance(found, GatewayError)
+    return found.reason

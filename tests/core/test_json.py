@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core import json_numbers
+from gateway.core.bytes_elements import pack, unpack
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.json import INT64_MAX, INT64_MIN, UINT64_MAX, Array, Form, read, write, write_numbers
 
@@ -96,7 +97,7 @@ def test_numbers(text: str, dtype: str, numbers: list[Any], shape: tuple[int, ..
 
 def test_negative_zero_keeps_its_sign() -> None:
     values = read_data("[-0.0, 0.0]").values
-    assert [math.copysign(1, value) for value in values] == [-1.0, 1.0]  # type: ignore[arg-type]
+    assert [math.copysign(1, value) for value in values] == [-1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_negative_zero_keeps_its_sign() -> None:
 def test_strings(text: str, elements: list[str], shape: tuple[int, ...]) -> None:
     for tail in ("}", ',"name":"x"}', ',"parameters":{}}'):
         document = both(f'{{"id":"1","data":{text}{tail}'.encode(), DATA)
-        assert document["data"].values == elements
+        assert document["data"].values == pack(map(str.encode, elements))
         assert document["data"].shape == shape
 
 
@@ -495,6 +496,57 @@ def test_the_densest_numbers_take_bounded_memory(text: bytes) -> None:
     assert peak < 16 * len(body) + 8 * 2**20
 
 
+@pytest.mark.parametrize("text", [b'"x",', b'["x"],', b'"\\u0000",', '"é",'.encode()], ids=bytes.decode)
+def test_the_densest_strings_take_bounded_memory(text: bytes) -> None:
+    body = b'{"data":[' + text * (2**18 // len(text)) + text[:-1] + b"]}"
+    tracemalloc.start()
+    try:
+        read(body, DATA, values=100, literals=True)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(body)
+
+
+@pytest.mark.parametrize("between", [b",", b", ", b" , "])
+@pytest.mark.parametrize("row", [b"%b", b"[%b]", b"[[%b]]"])
+@pytest.mark.parametrize(
+    "element", [b'"a"', b'""', b'","', b'"[]"', b'"\\""', b'"\\\\"', b'"%b"' % (b"long" * 3000)], ids=len
+)
+def test_strings_are_the_same_wherever_a_piece_of_the_text_ends(between: bytes, row: bytes, element: bytes) -> None:
+    count = 20_000 // len(element)
+    for blanks in range(3):
+        text = b"[" + b" " * blanks + between.join([row % element] * count) + b"]"
+        found = read(b'{"data":%b}' % text, DATA, values=2 * count, literals=False)["data"]
+        assert leaves_of(found) == [orjson.loads(element)] * count
+        assert found.shape == (count, *[1] * row.count(b"["))
+
+
+@pytest.mark.parametrize(
+    ("tail", "message"),
+    [
+        (b"", "not JSON"),
+        (b",]", "not JSON"),
+        (b",   ]", "not JSON"),
+        (b"]]", "not JSON"),
+        (b'],"b"]', "not JSON"),
+        (b',"b]', "not JSON"),
+        (b' "b"]', "not JSON"),
+        (b",[]]", "ragged"),
+        (b',["b"]]', "ragged"),
+        (b",1]", "element 2001: a number beside a string"),
+        (b",null]", "element 2001: null is not a number"),
+        (b',"\\ud800"]', "not JSON"),
+        (b',"\xff"]', "not JSON"),
+    ],
+)
+@pytest.mark.parametrize("blanks", [b"", b" " * 5000], ids=["", "blanks"])
+def test_what_follows_many_strings_is_judged_as_well(blanks: bytes, tail: bytes, message: str) -> None:
+    text = b"[" + b'"a",' * 2000 + blanks + b'"a"' + blanks + tail + blanks
+    with pytest.raises(DecodeError, match=message):
+        read(b'{"data":%b}' % text, DATA, values=10, literals=False)
+
+
 def test_an_error_leaves_the_parser_usable() -> None:
     kept = []
     for text in (b"[1, true", b"[18446744073709551616]", b"[1, null]", b"[0.5, x]"):
@@ -530,7 +582,7 @@ def test_nested_strings_may_hold_brackets() -> None:
     rows = [[f"[[\n{at}"] for at in range(50)]
     found = read(orjson.dumps({"data": rows}), DATA, values=10, literals=False)["data"]
     assert found.shape == (50, 1)
-    assert found.values[7] == rows[7][0]
+    assert unpack(found.values)[7].decode() == rows[7][0]
 
 
 # Properties
@@ -580,14 +632,20 @@ def test_every_rectangular_array_is_read(shape: tuple[int, ...], element: st.Sea
     flat[:] = leaves
     found = read_data(json.dumps(flat.reshape(shape).tolist()))
     assert found.shape == shape
-    assert list(found.values) == leaves
+    assert leaves_of(found) == leaves
+
+
+def leaves_of(array: Array) -> list[Any]:
+    values = array.values
+    return [text.decode() for text in unpack(values)] if isinstance(values, bytes) else list(values)
 
 
 def plain(value: Any) -> Any:
     """The JSON value that an Array was read from."""
     if isinstance(value, Array):
-        flat = np.empty(len(value.values), object)
-        flat[:] = value.values if isinstance(value.values, list) else value.values.tolist()
+        leaves = leaves_of(value) if isinstance(value.values, bytes) else value.values.tolist()
+        flat = np.empty(len(leaves), object)
+        flat[:] = leaves
         return flat.reshape(value.shape).tolist()
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}

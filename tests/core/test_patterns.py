@@ -165,3 +165,9 @@ def test_what_takes_any_path_has_those_that_routes_match() -> None:
     table = PathTable(found)
     assert table.ties == ()
     assert table.match("GET", "/free") == Match(found[3][0], "GET /free", {})
+
+
+def test_patterns_of_grpc_are_no_paths() -> None:
+    service = protocol("service", "/package.Service/Method")
+
+    assert rows([(service, "")], "m", [("", "/free")]) == ((service, ""),)

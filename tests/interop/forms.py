@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,7 @@ class Form:
         return WIDENED if self.json_out else EXACT
 
 
-EXACT, WIDENED, REFUSED, WRONG = "exact", "FP32", "refused", "WRONG"
+EXACT, WIDENED, DOUBLED, REFUSED, WRONG = "exact", "FP32", "FP64", "refused", "WRONG"
 LEGEND = f"{WIDENED}: exact as FP32, marked with gateway_datatype; {REFUSED}: JSON requests have no such datatype"
 
 FORMS: Mapping[str, Form] = {
@@ -144,6 +145,53 @@ _WIDEN = {
     "BF16": lambda raw: b"\0\0" + raw,
 }
 
+_NUMBERS = {
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "INT8": "b",
+    "INT16": "h",
+    "INT32": "i",
+    "FP16": "e",
+    "FP32": "f",
+    "FP64": "d",
+}
+
+
+def number(datatype: str, raw: bytes) -> float:
+    """One element of a datatype that FP64 holds."""
+    if datatype == "BF16":
+        return number("FP32", b"\0\0" + raw)
+    (value,) = struct.unpack(f"<{_NUMBERS[datatype]}", raw)
+    assert isinstance(value, int | float)
+    return value
+
+
+def widened(values: Sequence[bytes], datatype: str, wider: str) -> bytes | None:
+    """The elements as they are, as FP32 where they are FP16 or BF16, or as FP64; None where they cannot be."""
+    if wider == datatype:
+        return b"".join(values)
+    if wider == "FP32" and datatype in HALVES:
+        return b"".join(map(_WIDEN[datatype], values))
+    if wider == "FP64" and datatype in (*_NUMBERS, "BF16"):
+        return b"".join(packed("d", number(datatype, raw)) for raw in values)
+    return None
+
+
+_QUIET = {
+    "FP16": packed("H", 0x7E00),
+    "BF16": packed("H", 0x7FC0),
+    "FP32": packed("I", 0x7FC00000),
+    "FP64": packed("Q", 0x7FF8 << 48),
+}
+
+
+def without_payloads(datatype: str, values: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Every NaN as the one that Python's own is."""
+    quiet = _QUIET.get(datatype)
+    return tuple(quiet if quiet and math.isnan(number(datatype, raw)) else raw for raw in values)
+
+
 # A request's JSON as written by hand, which a reply must repeat to the letter.
 JSON_TEXTS: Mapping[str, str] = {
     "BOOL": "[true,false]",
@@ -163,10 +211,10 @@ JSON_TEXTS: Mapping[str, str] = {
 }
 
 
-def table(cells: Mapping[tuple[str, str], str]) -> str:
+def table(cells: Mapping[tuple[str, str], str], legend: str = LEGEND) -> str:
     """Datatype by form. `cells` by (datatype, form)."""
     columns = list(dict.fromkeys(form for _, form in cells))
     widths = [max(len(column), *(len(cells[datatype, column]) for datatype in DATATYPES)) for column in columns]
     rows = [["", *columns], *([datatype, *(cells[datatype, column] for column in columns)] for datatype in DATATYPES)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, [6, *widths], strict=True)) for row in rows]
-    return "\n".join([*(line.rstrip() for line in lines), LEGEND])
+    return "\n".join([*(line.rstrip() for line in lines), legend])

@@ -263,17 +263,17 @@ class Gateway:
         return self.process.stop(seconds=10)
 
 
-def start_gateway(config: str, folder: Path) -> Gateway:
+def start_gateway(config: str, folder: Path, python: Path = Path(sys.executable)) -> Gateway:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "gateway.yaml"
     file.write_text(config)
-    command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
+    command = [str(python), "-m", "gateway", "serve", "--config", str(file)]
     process = Process(command, folder, clean_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"))
     process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=20)
     return Gateway(process, file)
 
 
-def run_client(peer: str, script: str, *args: object, timeout: float = 60) -> object:
+def run_client(peer: str, script: str, *args: object, timeout: float = 60, **environment: str) -> object:
     """Run `clients/{script}.py` in a peer's environment: `args` as one JSON list on stdin, one JSON document back.
 
     Both in Python's dialect, with NaN and Infinity as literals: that is how the clients see those values.
@@ -286,7 +286,7 @@ def run_client(peer: str, script: str, *args: object, timeout: float = 60) -> ob
         text=True,
         errors="replace",
         timeout=timeout,
-        env=clean_environment(),
+        env=clean_environment(**environment),
     )
     if done.returncode:
         raise ProcessError(f"{script} failed with status {done.returncode}:\n{done.stderr[-TAIL:]}")

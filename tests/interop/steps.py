@@ -72,6 +72,20 @@ def infer(model: str, *inputs: Step, **options: object) -> Step:
     return {"op": "infer", "model": model, "inputs": list(inputs), **options}
 
 
+def stream(*requests: Step, **options: object) -> Step:
+    """Requests of one stream, in order."""
+    return {"op": "stream", "requests": list(requests), **options}
+
+
+def number(name: str, value: int) -> Step:
+    return tensor(name, "INT32", [1], packed("i", value))
+
+
+def status_of(result: Any) -> str:
+    """`400` or `NOT_FOUND`; OK where the result is no error."""
+    return str(result["error"]["status"]).removeprefix("StatusCode.") if "error" in result else "OK"
+
+
 def raw_of(result: Any) -> bytes:
     """The data of the first output."""
     assert "error" not in result, result

@@ -1,9 +1,10 @@
-"""UM-Bridge client -> gateway (-> V2 REST -> gateway) -> UM-Bridge server: nothing may change on the way."""
+"""UM-Bridge client -> gateway (-> V2, REST or gRPC -> gateway) -> UM-Bridge server: nothing may change on the way."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,9 @@ from tests.interop.processes import free_port
 from tests.interop.steps import FUNCTIONS, INPUTS, Step, operations, umbridge
 
 BACK = """
-listeners: [{{name: both, bind: "127.0.0.1:{back}", protocols: [umbridge, v2-rest]}}]
+listeners:
+  - {{name: both, bind: "127.0.0.1:{back}", protocols: [umbridge, v2-rest]}}
+  - {{name: grpc, bind: "127.0.0.1:{back_grpc}", protocols: [v2-grpc]}}
 backends:
   science: {{protocol: umbridge, endpoints: ["{server}"]}}
   down: {{protocol: umbridge, endpoints: ["http://127.0.0.1:{down}"]}}
@@ -27,8 +30,8 @@ listeners:
   - {{name: front, bind: "127.0.0.1:{front}", protocols: [umbridge]}}
   - {{name: any_size, bind: "127.0.0.1:{any_size}", protocols: [umbridge]}}
 backends:
-  tensors: {{protocol: v2-rest, endpoints: ["127.0.0.1:{back}"]}}
-  front_down: {{protocol: v2-rest, endpoints: ["127.0.0.1:{down}"]}}
+  tensors: {{protocol: {middle}, endpoints: ["127.0.0.1:{back}"]}}
+  front_down: {{protocol: {middle}, endpoints: ["127.0.0.1:{down}"]}}
 routes:
   - {{match: {{model: "front_down*"}}, backend: front_down}}
   # V2 metadata knows no config, so the sizes that depend on it are left to the server.
@@ -39,37 +42,50 @@ routes:
       outputs: [{{name: output0, datatype: FP64, shape: [-1, -1]}}]
   - {{match: {{model: "*"}}, backend: tensors}}
 """
+MIDDLES = ("v2-rest", "v2-grpc")
 
 
 @dataclass(frozen=True)
 class Row:
-    """The addresses of the server, and of it behind one and behind two gateways."""
+    """The addresses of the server, and of it behind one gateway, and behind two with either protocol between them."""
 
     server: str
     one: str
-    two: str
-    two_any_size: str
+    two: Mapping[str, str]
+    two_any_size: Mapping[str, str]
     down: int
     """The port of backends that are down."""
 
 
 @pytest.fixture(scope="module")
 def row(umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Row]:
-    ports = {name: free_port() for name in ("back", "front", "any_size", "down")}
-    folder = tmp_path_factory.mktemp("chain")
-    with (
-        gateway(BACK.format(server=umbridge_server, **ports), folder / "back"),
-        gateway(FRONT.format(**ports), folder / "front"),
-    ):
-        back, front, any_size, _ = (f"http://127.0.0.1:{port}" for port in ports.values())
-        yield Row(umbridge_server, back, front, any_size, ports["down"])
+    folder, down = tmp_path_factory.mktemp("chain"), free_port()
+    backs = dict(zip(MIDDLES, (free_port(), free_port()), strict=True))
+    fronts = {middle: {"front": free_port(), "any_size": free_port()} for middle in MIDDLES}
+    back = BACK.format(server=umbridge_server, back=backs["v2-rest"], back_grpc=backs["v2-grpc"], down=down)
+    with ExitStack() as running:
+        running.enter_context(gateway(back, folder / "back"))
+        for middle, ports in fronts.items():
+            front = FRONT.format(middle=middle, back=backs[middle], down=down, **ports)
+            running.enter_context(gateway(front, folder / middle))
+        two, any_size = (
+            {middle: f"http://127.0.0.1:{ports[name]}" for middle, ports in fronts.items()}
+            for name in ("front", "any_size")
+        )
+        yield Row(umbridge_server, f"http://127.0.0.1:{backs['v2-rest']}", two, any_size, down)
 
 
-@pytest.fixture(params=["one", "two"])
+@pytest.fixture(params=MIDDLES)
+def middle(request: pytest.FixtureRequest) -> str:
+    """What the two gateways speak with each other."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(params=["one", *MIDDLES])
 def url(row: Row, request: pytest.FixtureRequest) -> str:
     """Behind one gateway, and behind two."""
-    found: str = getattr(row, request.param)
-    return found
+    return row.two.get(request.param, row.one)
 
 
 # --- The real client ---
@@ -214,20 +230,22 @@ def test_config_reaches_the_model(row: Row, url: str, config: Any) -> None:
     assert given[0] == 200
 
 
-def test_sizes_may_depend_on_the_config(row: Row) -> None:
+def test_sizes_may_depend_on_the_config(row: Row, middle: str) -> None:
     body: dict[str, Any] = {"name": "scaled", "input": [[1, 2, 3]], "config": {"scale": 2.5, "n": 3}}
     direct = post(row.server, "/Evaluate", **body)
 
     assert direct == (200, {"output": [[2.5, 5.0, 7.5]]})
     assert post(row.one, "/Evaluate", **body) == direct
-    assert post(row.two_any_size, "/Evaluate", **body) == direct
+    assert post(row.two_any_size[middle], "/Evaluate", **body) == direct
     assert post(row.one, "/InputSizes", **body) == (200, {"inputSizes": [3]})
     assert post(row.one, "/OutputSizes", **body) == (200, {"outputSizes": [3]})
 
 
-def test_doubles_are_the_same_behind_two_gateways(row: Row) -> None:
+def test_doubles_are_the_same_behind_two_gateways(row: Row, middle: str) -> None:
     numbers = [5e-324, -0.0, 0.1, 1.7976931348623157e308, 2.0**53, -1.0]
-    status, document = post(row.two_any_size, "/Evaluate", name="scaled", input=[numbers], config={"n": len(numbers)})
+    status, document = post(
+        row.two_any_size[middle], "/Evaluate", name="scaled", input=[numbers], config={"n": len(numbers)}
+    )
 
     assert (status, repr(document["output"])) == (200, repr([numbers]))
 
@@ -248,21 +266,27 @@ def test_a_backend_that_is_down_is_named_by_the_gateway_before_it(row: Row, url:
         assert post(url, path, name="down", input=[[1]]) == (503, {"error": error})
 
 
-def test_a_v2_backend_that_is_down_is_named(row: Row) -> None:
+REFUSALS = {"v2-rest": "connection refused", "v2-grpc": "failed to connect to remote host: Connection refused"}
+
+
+def test_a_v2_backend_that_is_down_is_named(row: Row, middle: str) -> None:
     error = {
         "type": "UpstreamUnavailable",
-        "message": f"backend 'front_down' at 127.0.0.1:{row.down}: connection refused",
+        "message": f"backend 'front_down' at 127.0.0.1:{row.down}: {REFUSALS[middle]}",
     }
     for path in ("/ModelInfo", "/InputSizes", "/Evaluate"):
-        assert post(row.two, path, name="front_down", input=[[1]]) == (503, {"error": error})
+        assert post(row.two[middle], path, name="front_down", input=[[1]]) == (503, {"error": error})
 
 
-def test_large_vectors_pass(row: Row) -> None:
+def test_large_vectors_pass(row: Row, middle: str) -> None:
     """Far more than a socket takes at once, in JSON and in binary."""
     numbers = [number / 7 for number in range(50_000)]
     body: dict[str, Any] = {"name": "scaled", "input": [numbers], "config": {"n": len(numbers), "scale": -3}}
 
-    assert post(row.two_any_size, "/Evaluate", **body) == (200, {"output": [[-3 * number for number in numbers]]})
+    assert post(row.two_any_size[middle], "/Evaluate", **body) == (
+        200,
+        {"output": [[-3 * number for number in numbers]]},
+    )
 
 
 @pytest.mark.parametrize("body", ["", "{", "[]", '"text"', '{"name": 1, "input": []}', '{"input": []}'])

@@ -20,8 +20,11 @@ from tests.interop.steps import (
     doubles,
     elements,
     infer,
+    number,
     packed,
     raw_of,
+    status_of,
+    stream,
     tensor,
     tritonclient,
     tritonclient_grpc,
@@ -64,15 +67,6 @@ def call(address: str, path: str, body: object = None) -> tuple[int, dict[str, s
         return reply.status, headers, json.loads(text) if headers.get("content-type") == "application/json" else text
     finally:
         connection.close()
-
-
-def number(name: str, value: int) -> Step:
-    return tensor(name, "INT32", [1], packed("i", value))
-
-
-def status_of(result: Any) -> str:
-    """`400` or `StatusCode.NOT_FOUND`; a result that is no error is one of its own."""
-    return str(result["error"]["status"]).removeprefix("StatusCode.") if "error" in result else "OK"
 
 
 # --- both ---
@@ -298,10 +292,6 @@ def test_kserve_has_no_index_and_no_streams(kserve: V2Server) -> None:
 
 
 # --- Triton over gRPC ---
-
-
-def stream(*requests: Step) -> Step:
-    return {"op": "stream", "requests": list(requests)}
 
 
 @pytest.mark.parametrize("kind", ["sync", "aio"])

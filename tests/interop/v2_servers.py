@@ -77,7 +77,7 @@ def model_settings(model: Model) -> dict[str, Any]:
     ports = {"inputs": model.inputs, "outputs": model.outputs}
     settings: dict[str, Any] = {key: [each.described() for each in value] for key, value in ports.items() if value}
     settings["name"] = model.name
-    settings["implementation"] = f"mlserver_runtime.{'Repeat' if model.streams else 'Runtime'}"
+    settings["implementation"] = f"mlserver_runtime.{model.kind.title() if model.streams else 'Runtime'}"
     if model.version:
         settings |= {"parameters": {"version": model.version}, "versions": list(model.versions)}
     return settings

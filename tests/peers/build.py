@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Several checkouts may share one set of environments.
 PEERS = Path(os.environ.get("PEERS_DIR", ROOT / ".peers"))
 STAMP = ".built"
+DEPENDENCIES = tuple(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+"""The gateway's own."""
 AT_ONCE = 2  # pip unpacks with one core each; more only compete for the disk
 TAIL = 30
 
@@ -65,6 +68,8 @@ TABLE = (
     Peer("umbridge", ("umbridge==1.2.10", "numpy==2.4.6")),
     # tritonclient pins ml_dtypes below the version that the gateway uses.
     Peer("tritonclient", ("tritonclient[http,grpc]==2.73.0", "aiohttp==3.14.5", "numpy==2.4.6", "ml_dtypes==0.5.4")),
+    # The gateway is in it too, so that pip finds what suits both; tritonclient wants protobuf 6.
+    Peer("beside", ("tritonclient[grpc]==2.73.0", *DEPENDENCIES), options=("--editable", ".")),
     # gRPC's own clients of health and reflection; tritonclient pins an older protobuf.
     Peer("grpc", ("grpcio-reflection==1.85.1", "grpcio-health-checking==1.85.1")),
     Peer("kubemo", ("kubemo==0.0.dev2", "numpy==2.4.6", "pillow==13.0.0")),
@@ -92,7 +97,7 @@ TABLE = (
         "adapters",
         (
             "umbridge==1.2.10",
-            "tritonclient[http]==2.73.0",
+            "tritonclient[http,grpc]==2.73.0",
             "numpy==2.4.6",
             "fastapi==0.163.2",
             "pydantic==2.14.3",
@@ -141,7 +146,9 @@ def build(peer: Peer) -> str:
 
 
 def run(peer: Peer, *command: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     if done.returncode:
         tail = "\n".join(f"    {line}" for line in done.stdout.splitlines()[-TAIL:])
         raise BuildError(f"{peer.name}: `{' '.join(command)}` failed with status {done.returncode}:\n{tail}")

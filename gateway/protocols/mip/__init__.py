@@ -14,6 +14,7 @@ SPLIT = Traits(
     selects=False,
     rows=Rows.FIRST,
     named_models=False,
+    companions=False,
     trusted_metadata=False,
     metadata_parts=(),
     platform=NAME,

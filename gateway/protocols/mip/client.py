@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response, Tensor
+from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor
 from gateway.core.values import replace
 from gateway.protocols.mip import columns, examples
 from gateway.protocols.mip.errors import decode_error
@@ -27,9 +28,7 @@ def encode_request(request: Request, target: Target) -> Message:
     if request.operation is not Operation.INFER:
         raise unsupported(f"MIP has no word for {request.operation.value}")
     inputs = request.inputs
-    for parameters in (request.parameters, *(tensor.parameters for tensor in inputs)):
-        if parameters:
-            raise invalid_input(f"MIP carries no parameters, got {', '.join(map(repr, parameters))}")
+    _refuse_parameters(request.parameters, *(tensor.parameters for tensor in inputs))
     if len(inputs) > MOST_TENSORS:
         raise invalid_input(f"{len(inputs)} inputs, but MIP carries at most {MOST_TENSORS}")
     batch, is_split = _batch(inputs, target), _is_split(target)
@@ -39,6 +38,12 @@ def encode_request(request: Request, target: Target) -> Message:
         for at, tensor in enumerate(inputs)
     ]
     return packet(Kind.INFERENCE, Subtype.REQUEST, examples.write(len(inputs), 0, batch, found))
+
+
+def _refuse_parameters(*given: Parameters) -> None:
+    names = [name for parameters in given for name in parameters if name != GATEWAY_DATATYPE]
+    if names:
+        raise invalid_input(f"MIP carries no parameters, got {', '.join(map(repr, names))}")
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:

@@ -2,7 +2,7 @@
 tensors, any other JSON is BYTES that hold the text itself."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -12,13 +12,13 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, read, read_bare, write, write_numbers
 from gateway.core.types import Buffer, Shape, Tensor
 
-_DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 
 
 def stack(contents: Sequence[Buffer], name: str, what: str, values: int) -> Tensor:
-    """The examples in `contents` as one tensor with a dimension more in front: untyped numbers, BOOL, or BYTES; of JSON
-    that is no rectangular array of one sort, or not the same in all examples, BYTES `[batch]` of its texts. `values` is
-    `limits.json_values`.
+    """The examples in `contents` as one untyped tensor with a dimension more in front; of JSON that is no rectangular
+    array of numbers, booleans or strings, or not the same in all examples, BYTES `[batch]` of its texts. `values`
+    is `limits.json_values`.
 
     Raises:
         DecodeError: naming `what`, if it is not JSON.
@@ -35,9 +35,8 @@ def texts_of_numbers(tensor: Tensor, rows: int, shape: Shape, nan: str, what: st
     """Each of the `rows` of a tensor of numbers, of the given shape. Floats are widened to double, exactly.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`; a shape that JSON cannot tell.
+        GatewayError: INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
     """
-    _check_shape(shape, what)
     array = tensor.array.reshape(rows, *shape)
     if array.dtype.kind not in "biu":
         array = array.astype(np.float64, copy=False)
@@ -48,18 +47,12 @@ def texts_of_strings(tensor: Tensor, rows: int, shape: Shape, what: str) -> list
     """Each of the `rows` of a tensor of BYTES, of the given shape, as a nested list of strings.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, an element is not UTF-8; a shape that JSON cannot tell.
+        GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
     """
-    _check_shape(shape, what)
     flat = np.empty(tensor.elements, object)
     flat[:] = [text(element, at, what) for at, element in enumerate(bytes_elements.unpack(tensor.data))]
     array = flat.reshape(rows, *shape)
     return [[write(array[row].tolist() if shape else array[row])] for row in range(rows)]
-
-
-def _check_shape(shape: Shape, what: str) -> None:
-    if 0 in shape[:-1]:
-        raise invalid_input(f"{what} has shape {list(shape)} in each example, of which JSON keeps what is before the 0")
 
 
 def text(element: bytes, at: int, what: str) -> str:
@@ -96,8 +89,9 @@ def _array(texts: list[bytes], values: int) -> Array:
         if array.shape[0] != len(texts):
             raise DecodeError("examples run into each other")
         return array
-    arrays = [read_bare(each, values=values, literals=True) for each in texts]
-    return Array(_joined(arrays), (len(arrays), *arrays[0].shape))
+    arrays = (read_bare(each, values=values, literals=True) for each in texts)
+    first = next(arrays)
+    return Array(_joined(first, arrays) if len(texts) > 1 else first.values, (len(texts), *first.shape))
 
 
 def _in_one_list(texts: list[bytes]) -> bytes:
@@ -121,24 +115,23 @@ def _is_closed(text: bytes) -> bool:
     return opened == text.count(b"]") and text.lstrip()[:1] == b"[" and text.rstrip()[-1:] == b"]"
 
 
-def _joined(arrays: list[Array]) -> "np.ndarray[tuple[int, ...], np.dtype[np.generic]] | list[str]":
-    if len(arrays) == 1:
-        return arrays[0].values
-    if len({(array.shape, type(array.values)) for array in arrays}) > 1:
-        raise DecodeError("examples differ in shape or sort")
-    lists = [array.values for array in arrays if isinstance(array.values, list)]
-    if not lists:
+def _joined(first: Array, others: Iterable[Array]) -> bytes:
+    """The raw form of the strings of them all."""
+    if not isinstance(first.values, bytes):
         raise DecodeError("examples are not JSON by themselves")
-    return [item for each in lists for item in each]
+    joined = bytearray(first.values)
+    for array in others:
+        if array.shape != first.shape or not isinstance(array.values, bytes):
+            raise DecodeError("examples differ in shape or sort")
+        joined += array.values
+    return bytes(joined)
 
 
 def _tensor(array: Array, name: str) -> Tensor:
     values = array.values
-    if isinstance(values, list):
-        return Tensor(name, Datatype.BYTES, array.shape, bytes_elements.pack(item.encode() for item in values))
-    datatype = _DATATYPES[values.dtype.kind]
-    is_number = datatype is not Datatype.BOOL
-    return Tensor(name, datatype, array.shape, values.view(np.uint8).data, untyped=is_number)
+    if isinstance(values, bytes):
+        return Tensor(name, Datatype.BYTES, array.shape, values, untyped=True)
+    return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
 
 
 _LONGEST_SCALAR = 5000

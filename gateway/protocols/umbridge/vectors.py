@@ -25,9 +25,9 @@ def to_tensor(name: str, vector: Array, what: str) -> Tensor:
         DecodeError: naming `what`, if it holds anything but numbers, or is nested.
     """
     values = vector.values
-    datatype = None if isinstance(values, list) else _UNTYPED.get(values.dtype)
-    if datatype is None or isinstance(values, list):
-        kind = "strings" if isinstance(values, list) else "booleans"
+    datatype = None if isinstance(values, bytes) else _UNTYPED.get(values.dtype)
+    if datatype is None or isinstance(values, bytes):
+        kind = "strings" if isinstance(values, bytes) else "booleans"
         raise DecodeError(f"{what} holds {kind}, expected a vector of numbers")
     if len(vector.shape) > 1:
         raise DecodeError(f"{what} has shape {list(vector.shape)}, expected a vector of numbers")

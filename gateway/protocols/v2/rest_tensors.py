@@ -3,7 +3,6 @@ extension `binary_data_size` among the parameters in the place of `data`."""
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable
 from math import prod
 from reprlib import repr as shown
 from typing import Any
@@ -15,7 +14,7 @@ from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json import Array, Form
+from gateway.core.json import Array, Form, Numbers
 from gateway.core.types import Buffer, Parameters, Shape, Tensor, Translate
 from gateway.protocols.v2.binary import BinaryTensors
 from gateway.protocols.v2.members import Entry, read_list, read_name
@@ -100,35 +99,35 @@ def _from_json(name: str, datatype: Datatype, shape: Shape, array: Array, parame
     if datatype is not Datatype.BYTES:
         return Tensor(name, datatype, shape, _numbers(array.values, datatype, what), parameters=parameters)
     if parameters.get("content_type") != _BASE64:
-        return Tensor(name, datatype, shape, _strings(array, what, str.encode), "text", parameters)
+        return Tensor(name, datatype, shape, _strings(array, what), parameters=parameters)
     # the mark is of this form, which ends here: the tensor holds the bytes themselves
     del parameters["content_type"]
-    return Tensor(name, datatype, shape, _strings(array, what, _from_base64), parameters=parameters)
+    return Tensor(name, datatype, shape, _from_base64(_strings(array, what), what), parameters=parameters)
 
 
-def _numbers(values: "np.ndarray[Any, Any] | list[str]", datatype: Datatype, what: str) -> Buffer:
+def _numbers(values: Numbers | bytes, datatype: Datatype, what: str) -> Buffer:
     if len(values) == 0:
         return b""
-    if isinstance(values, list):
+    if isinstance(values, bytes):
         raise DecodeError(f"{what} holds strings, expected {datatype}")
     if values.dtype.kind == "b" and datatype.kind is not Kind.BOOL:
         raise DecodeError(f"{what} holds true or false, expected {datatype}")
     return np.ascontiguousarray(cast(values, datatype, what)).view(np.uint8).data
 
 
-def _strings(array: Array, what: str, to_bytes: Callable[[str], bytes]) -> bytes:
+def _strings(array: Array, what: str) -> bytes:
     if len(array.values) == 0:
         return b""
-    if not isinstance(array.values, list):
+    if not isinstance(array.values, bytes):
         raise DecodeError(f"{what} holds no strings, expected BYTES as strings")
+    return array.values
+
+
+def _from_base64(texts: bytes, what: str) -> bytes:
     try:
-        return bytes_elements.pack(map(to_bytes, array.values))
-    except (UnicodeEncodeError, Base64Error) as error:
-        raise DecodeError(f"{what}: a string is not {'UTF-8' if to_bytes is str.encode else 'base64'}") from error
-
-
-def _from_base64(text: str) -> bytes:
-    return b64decode(text.encode(), validate=True)
+        return bytes_elements.pack(b64decode(text, validate=True) for text in bytes_elements.unpack(texts))
+    except Base64Error as error:
+        raise DecodeError(f"{what}: a string is not base64") from error
 
 
 def binary_entry(tensor: Tensor) -> Entry:

@@ -5,21 +5,27 @@ step, `{"error": {"type", "status", "message"}}` where the client raised. The st
 that this client has only the raw form (no `binary_input`, `binary_output`), `compression` in place of the two, and
 
     "client_timeout": seconds, of `infer`
-    {"op": "stream", "requests": [steps of infer], and optionally "client_timeout"}
+    {"op": "stream", "requests": [steps of infer], and optionally "client_timeout", and "stall": file}
+    {"op": "cancel" | "cancel_stream", "request": step of infer, "file": file}
 
 A request of a stream may have "final": true, for an empty last response. `stream` gives the list of its responses, each
-as of `infer` or an error, in the order in which they came.
+as of `infer` or an error, in the order in which they came; told to stall, the sync client reads none behind the first
+until the file is there. Both `cancel`s wait until the file says "started" and give the request up.
 """
 
 import asyncio
 import base64
 import json
 import sys
+import time
+from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 
 import tritonclient.grpc
 import tritonclient.grpc.aio
 from google.protobuf.json_format import MessageToDict
+from grpc.aio import AioRpcError
 from triton_client import OF_A_MODEL, OF_A_VERSION, PLAIN, from_raw, to_raw, told
 from tritonclient.utils import InferenceServerException
 
@@ -37,6 +43,8 @@ OPTIONS = {
 }
 UNARY_OPTIONS = {"headers": "headers", "client_timeout": "client_timeout", "compression": "compression_algorithm"}
 AS_JSON = {"server_metadata", "index", "metadata", "config"}
+SECONDS = 20
+POLL = 0.01
 
 
 def call_of(step):
@@ -106,23 +114,56 @@ def run_sync(address, steps):
 
 
 def run_step(client, step):
-    if step["op"] == "stream":
-        return stream(client, step)
+    if step["op"] in SPECIAL:
+        return SPECIAL[step["op"]](client, step)
     method, arguments = call_of(step)
     return result_of(getattr(client, method)(**arguments))
 
 
+def wait_for(file, text):
+    end = time.monotonic() + SECONDS
+    while not (file.exists() and file.read_text() == text):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{file} does not say {text!r}")
+        time.sleep(POLL)
+
+
+def cancel(client, step):
+    told = Future()
+    call = client.async_infer(
+        callback=lambda result, error: told.set_result((result, error)), **request_of(step["request"])
+    )
+    wait_for(Path(step["file"]), "started")
+    call.cancel()
+    return streamed(*told.result(SECONDS))
+
+
+def cancel_stream(client, step):
+    responses = []
+    client.start_stream(callback=lambda result, error: responses.append(streamed(result, error)))
+    client.async_stream_infer(**request_of(step["request"]))
+    wait_for(Path(step["file"]), "started")
+    client.stop_stream(cancel_requests=True)
+    return responses
+
+
 def stream(client, step):
     responses = []
-    client.start_stream(
-        callback=lambda result, error: responses.append(streamed(result, error)),
-        stream_timeout=step.get("client_timeout"),
-    )
+
+    def receive(result, error):
+        if "stall" in step and not responses:
+            wait_for(Path(step["stall"]), "")
+        responses.append(streamed(result, error))
+
+    client.start_stream(callback=receive, stream_timeout=step.get("client_timeout"))
     with suppress(InferenceServerException):  # a stream that has ended: why, the callback was told
         for request in step["requests"]:
             client.async_stream_infer(**request_of(request))
     client.stop_stream()  # waits for what is still to come
     return responses
+
+
+SPECIAL = {"stream": stream, "cancel": cancel, "cancel_stream": cancel_stream}
 
 
 async def run_aio(address, steps):
@@ -137,10 +178,26 @@ async def run_aio(address, steps):
 
 
 async def run_step_aio(client, step):
-    if step["op"] == "stream":
-        return await stream_aio(client, step)
+    if step["op"] in SPECIAL_AIO:
+        return await SPECIAL_AIO[step["op"]](client, step)
     method, arguments = call_of(step)
     return result_of(await getattr(client, method)(**arguments))
+
+
+async def cancel_aio(client, step):
+    return await cancelled_aio(step, client.infer(**request_of(step["request"])))
+
+
+async def cancel_stream_aio(client, step):
+    return await cancelled_aio(step, stream_aio(client, {"requests": [step["request"]]}))
+
+
+async def cancelled_aio(step, call):
+    running = asyncio.ensure_future(call)
+    await asyncio.to_thread(wait_for, Path(step["file"]), "started")
+    running.cancel()
+    (outcome,) = await asyncio.gather(running, return_exceptions=True)
+    return told(outcome) if isinstance(outcome, BaseException) else result_of(outcome)
 
 
 async def stream_aio(client, step):
@@ -148,8 +205,18 @@ async def stream_aio(client, step):
         for request in step["requests"]:
             yield request_of(request)
 
-    responses = client.stream_infer(requests(), stream_timeout=step.get("client_timeout"))
-    return [streamed(result, error) async for result, error in responses]
+    responses = []
+    try:
+        async for result, error in client.stream_infer(requests(), stream_timeout=step.get("client_timeout")):
+            responses.append(streamed(result, error))
+    except AioRpcError as error:  # which the sync client tells its callback
+        responses.append(
+            {"error": {"type": type(error).__name__, "status": str(error.code()), "message": error.details()}}
+        )
+    return responses
+
+
+SPECIAL_AIO = {"stream": stream_aio, "cancel": cancel_aio, "cancel_stream": cancel_stream_aio}
 
 
 def main():

@@ -1,5 +1,7 @@
 """MLServer's runtime of the models in `v2_models`: the name in a model's settings says which one it is."""
 
+from pathlib import Path
+
 import numpy as np
 from mlserver import MLModel
 from mlserver.codecs import Base64Codec
@@ -56,6 +58,23 @@ class Repeat(MLModel):
                 yield InferenceResponse(model_name=self.name, id=payload.id, outputs=[output])
             if count < 0:
                 raise MLServerError(f"refused after {-count} responses")
+
+
+class Flood(MLModel):
+    """Answers with `n` responses of a megabyte; `file` tells how many were made."""
+
+    async def predict_stream(self, payloads):
+        async for payload in payloads:
+            (n,), (file,) = (given.data for given in payload.inputs)
+            made = Path(file.decode())
+            for number in range(int(n)):
+                write(made, number + 1)
+                output = ResponseOutput(name="OUTPUT0", shape=[1], datatype="BYTES", data=[bytes([number]) * 2**20])
+                yield InferenceResponse(model_name=self.name, id=payload.id, outputs=[output])
+
+
+def write(file, number):
+    file.write_text(str(number))
 
 
 def is_base64(given):

@@ -72,6 +72,14 @@ TABLE = (
     Model("fail", "fail", (Port("code", "INT32", (1,)),), (Port("code", "INT32", (1,)),)),
     Model("undeclared", "identity"),
     Model("versioned", "identity", version="v10", versions=("v9", "v10")),
+    # n responses of a megabyte; the file of the given name tells how many were made.
+    Model(
+        "flood",
+        "flood",
+        (Port("n", "INT32", (1,)), Port("file", "BYTES", (1,))),
+        (Port("OUTPUT0", "BYTES", (1,)),),
+        streams=True,
+    ),
     Model("repeat", "repeat", (Port("n", "INT32", (1,)),), (Port("OUTPUT0", "INT32", (1,)),), streams=True),
 )
 BY_NAME = {model.name: model for model in TABLE}

@@ -55,9 +55,9 @@ def test_reads_flat_and_nested_data(shape: str, data: str, found: tuple[int, ...
     assert tensor.shape == tensor.array.shape == found
 
 
-def test_text_is_marked_as_text_and_base64_only_if_the_client_marks_it() -> None:
+def test_base64_is_what_the_client_marks_as_such() -> None:
     plain = one_input(b'"datatype":"BYTES","shape":[1],"data":["AP8="]').inputs[0]
-    assert (values(plain), plain.content_type) == ([b"AP8="], "text")
+    assert (values(plain), plain.content_type) == ([b"AP8="], "")
     marked = one_input(b'"datatype":"BYTES","shape":[1],"parameters":{"content_type":"base64"},"data":["AP8="]').inputs[
         0
     ]

@@ -171,7 +171,7 @@ def _tensors(body: Document) -> tuple[Tensor, ...]:
 def _tensor(entry: object) -> Tensor:
     spec = _spec(entry)
     data = entry.get("data") if isinstance(entry, dict) else None
-    if spec.datatype not in TRAITS.datatypes or data is None or (isinstance(data.values, list) and data.values):
+    if spec.datatype not in TRAITS.datatypes or data is None or isinstance(data.values, bytes):
         raise DecodeError(f"beads {spec.name!r} are no numbers")
     if min(spec.shape, default=0) < 0 or prod(spec.shape) != len(data.values):
         raise DecodeError(f"beads {spec.name!r} are {len(data.values)}, which is not {list(spec.shape)}")
