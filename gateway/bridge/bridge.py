@@ -71,7 +71,7 @@ class Bridge:
             asked, fitted, signature = self._addressing.asked(request, key), None, None
         else:
             declared = await self._declared.model(key)
-            signature, row_by_row = self._batched(declared, request)
+            signature, row_by_row = self._batched(declared)
             if row_by_row:
                 unary = replace(request, operation=Operation.INFER)
                 yield await self._fitted(unary, key, declared, self._settings)
@@ -133,7 +133,7 @@ class Bridge:
         return await self._fitted(asked, companion, signature, self._of_derivatives)
 
     async def _fitted(self, request: Request, key: Key, declared: Signature, settings: RouteSettings) -> Response:
-        signature, row_by_row = self._batched(declared, request)
+        signature, row_by_row = self._batched(declared)
         asked, fitted = self._fit(request, key, signature, settings)
         try:
             response = await self._ask(asked, fitted, signature, row_by_row)
@@ -141,10 +141,9 @@ class Bridge:
             raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
         return self._unfit(response, request, asked, fitted, signature, settings)
 
-    def _batched(self, declared: Signature, request: Request) -> tuple[Signature, bool]:
+    def _batched(self, declared: Signature) -> tuple[Signature, bool]:
         """The signature that tensors are fitted to, and whether the backend is called for each row of them."""
-        client, upstream = self._client.traits.rows, self._upstream.traits.rows
-        return batched(declared, request.inputs, self._settings, client, upstream)
+        return batched(declared, self._client.traits.rows, self._upstream.traits.rows)
 
     def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
         """What to ask the backend."""
@@ -178,8 +177,7 @@ class Bridge:
         """What to answer the client."""
         client = self._client
         try:
-            given, traits = response.outputs, self._upstream.traits
-            results = outputs.fit_outputs(given, asked.outputs, signature, fitted, settings, client.traits, traits)
+            results = outputs.fit_outputs(response.outputs, asked.outputs, signature, fitted, settings, client.traits)
             chosen = names.for_client(results, request.outputs, settings)
         except DecodeError as error:
             raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error

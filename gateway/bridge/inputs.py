@@ -65,9 +65,8 @@ def fit_inputs(
 def _shape(tensor: Tensor, wanted: Shape, what: str, client: Traits) -> Shape:
     if client.points:
         return shapes.fit_point(tensor.shape, wanted, what)
-    shape = shapes.of_scalars(tensor.shape, wanted) if client.untyped else tensor.shape
     fit = shapes.fit_rows if client.rows is Rows.FIRST else shapes.fit_input
-    return fit(shape, wanted, what)
+    return fit(shapes.of_scalars(tensor, wanted), wanted, what)
 
 
 def _as_they_are(inputs: Sequence[Tensor], client: Traits, upstream: Rows) -> Fitted:

@@ -19,7 +19,6 @@ def fit_outputs(
     fitted: Fitted,
     settings: RouteSettings,
     client: Traits,
-    upstream: Traits,
 ) -> list[Tensor]:
     """A backend's outputs, named and typed by `signature`, in the shape that the client expects for what it sent.
     `asked` are the outputs that the backend was asked for; none: all.
@@ -30,8 +29,7 @@ def fit_outputs(
     if not signature.outputs:
         order = [output.name for output in asked]
         return [_unfitted(tensor, client) for tensor in names.by_position(outputs, order, "output")]
-    pairs = paired(outputs, asked, signature)
-    return [_fit(tensor, spec, fitted, settings, client, upstream) for tensor, spec in pairs]
+    return [_fit(tensor, spec, fitted, settings, client) for tensor, spec in paired(outputs, asked, signature)]
 
 
 def paired(
@@ -56,11 +54,9 @@ def paired(
     return pairs
 
 
-def _fit(
-    tensor: Tensor, spec: TensorSpec, fitted: Fitted, settings: RouteSettings, client: Traits, upstream: Traits
-) -> Tensor:
+def _fit(tensor: Tensor, spec: TensorSpec, fitted: Fitted, settings: RouteSettings, client: Traits) -> Tensor:
     what = f"output {spec.name!r}"
-    shape = shapes.of_scalars(tensor.shape, spec.shape) if upstream.untyped else tensor.shape
+    shape = shapes.of_scalars(tensor, spec.shape)
     if not shapes.matches(shape, spec.shape):
         raise DecodeError(f"{what} has shape {list(shape)}, expected {list(spec.shape)}")
     if shapes.is_batch(spec.shape):

@@ -90,11 +90,13 @@ def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
     return shape
 
 
-def of_scalars(shape: Shape, wanted: Shape) -> Shape:
-    """The shape of a tensor from a wire without datatypes; with a dimension of 1 at its end where that is wanted: a
-    text, or a bare number, may stand for a vector of one."""
-    longer = (*shape, 1)
-    return longer if matches(longer, wanted) and not matches(shape, wanted) else shape
+def of_scalars(tensor: Tensor, wanted: Shape) -> Shape:
+    """The tensor's shape; with a dimension of 1 at its end where that is what is wanted, and its wire does not tell a
+    scalar from a vector of one: JSON, and elements that travel by themselves."""
+    shape = tensor.shape
+    if not (tensor.untyped or tensor.content_type) or matches(shape, wanted):
+        return shape
+    return (*shape, 1) if matches((*shape, 1), wanted) else shape
 
 
 def one_row(tensor: Tensor) -> Tensor:

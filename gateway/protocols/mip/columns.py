@@ -28,27 +28,26 @@ def stack(form: Form, contents: Sequence[Buffer], what: str, values: int) -> Ten
             return Tensor("", Datatype.BYTES, (len(contents),), packed, content_type=form.name.lower())
 
 
-def split(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str, spoken: frozenset[str] = frozenset()) -> Column:
-    """`tensor` as one content, of the given shape, for each of its `rows`. Its `content_type` tells the form. Without
-    one numbers are JSON, or NPY if the peer has `spoken` that; BYTES are TEXT if a row is one element, or a vector of
-    one for a peer that has spoken in such forms, else JSON.
+def split(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str, preferred: Form = Form.JSON) -> Column:
+    """`tensor` as one content, of the given shape, for each of its `rows`. Its `content_type` tells the form; without
+    one numbers have the `preferred` one, BYTES are TEXT if there is one element in each, else JSON.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming `what`: it has no such form.
     """
-    form = _form(tensor, shape, spoken, what)
+    form = _form(tensor, rows, preferred, what)
     return Column(form, _WRITERS[form](tensor, rows, shape, nan, what))
 
 
-def _form(tensor: Tensor, shape: Shape, spoken: frozenset[str], what: str) -> Form:
+def _form(tensor: Tensor, rows: int, preferred: Form, what: str) -> Form:
     if tensor.content_type:
         form = _FORMS.get(tensor.content_type)
         if form is None:
             raise invalid_input(f"{what} has the content type {tensor.content_type!r}; expected {', '.join(_FORMS)}")
         return form
     if tensor.datatype is not Datatype.BYTES:
-        return Form.NPY if "npy" in spoken else Form.JSON
-    return Form.TEXT if shape == () or (shape == (1,) and spoken & _OF_ONE_ELEMENT) else Form.JSON
+        return preferred
+    return Form.TEXT if tensor.elements == rows else Form.JSON
 
 
 def _elements(tensor: Tensor, rows: int, what: str) -> list[bytes]:
@@ -98,4 +97,3 @@ _WRITERS: dict[Form, Callable[[Tensor, int, Shape, str, str], list[list[Buffer]]
     Form.NPY: _write_npy,
 }
 _FORMS = {form.name.lower(): form for form in Form}
-_OF_ONE_ELEMENT = frozenset({"text", "image"})

@@ -12,13 +12,13 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, read, read_bare, write, write_numbers
 from gateway.core.types import Buffer, Shape, Tensor
 
-_DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 
 
 def stack(contents: Sequence[Buffer], name: str, what: str, values: int) -> Tensor:
-    """The examples in `contents` as one tensor with a dimension more in front: untyped numbers, BOOL, or BYTES; of JSON
-    that is no rectangular array of one sort, or not the same in all examples, BYTES `[batch]` of its texts. `values` is
-    `limits.json_values`.
+    """The examples in `contents` as one untyped tensor with a dimension more in front; of JSON that is no rectangular
+    array of numbers, booleans or strings, or not the same in all examples, BYTES `[batch]` of its texts. `values`
+    is `limits.json_values`.
 
     Raises:
         DecodeError: naming `what`, if it is not JSON.
@@ -35,9 +35,8 @@ def texts_of_numbers(tensor: Tensor, rows: int, shape: Shape, nan: str, what: st
     """Each of the `rows` of a tensor of numbers, of the given shape. Floats are widened to double, exactly.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`; a shape that JSON cannot tell.
+        GatewayError: INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
     """
-    _check_shape(shape, what)
     array = tensor.array.reshape(rows, *shape)
     if array.dtype.kind not in "biu":
         array = array.astype(np.float64, copy=False)
@@ -48,18 +47,12 @@ def texts_of_strings(tensor: Tensor, rows: int, shape: Shape, what: str) -> list
     """Each of the `rows` of a tensor of BYTES, of the given shape, as a nested list of strings.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, an element is not UTF-8; a shape that JSON cannot tell.
+        GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
     """
-    _check_shape(shape, what)
     flat = np.empty(tensor.elements, object)
     flat[:] = [text(element, at, what) for at, element in enumerate(bytes_elements.unpack(tensor.data))]
     array = flat.reshape(rows, *shape)
     return [[write(array[row].tolist() if shape else array[row])] for row in range(rows)]
-
-
-def _check_shape(shape: Shape, what: str) -> None:
-    if 0 in shape[:-1]:
-        raise invalid_input(f"{what} has shape {list(shape)} in each example, of which JSON keeps what is before the 0")
 
 
 def text(element: bytes, at: int, what: str) -> str:
@@ -137,10 +130,8 @@ def _joined(first: Array, others: Iterable[Array]) -> bytes:
 def _tensor(array: Array, name: str) -> Tensor:
     values = array.values
     if isinstance(values, bytes):
-        return Tensor(name, Datatype.BYTES, array.shape, values)
-    datatype = _DATATYPES[values.dtype.kind]
-    is_number = datatype is not Datatype.BOOL
-    return Tensor(name, datatype, array.shape, values.view(np.uint8).data, untyped=is_number)
+        return Tensor(name, Datatype.BYTES, array.shape, values, untyped=True)
+    return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
 
 
 _LONGEST_SCALAR = 5000

@@ -10,7 +10,7 @@ from gateway.core.values import replace
 from gateway.protocols.mip import columns, examples
 from gateway.protocols.mip.examples import COUNTS, Column
 from gateway.protocols.mip.packets import HEADER, packet
-from gateway.protocols.mip.words import MOST_TENSORS, NAME, NAN, Kind, Subtype
+from gateway.protocols.mip.words import MOST_TENSORS, NAME, NAN, Form, Kind, Subtype
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -37,8 +37,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a Request of decode_request, in the forms that the client has used as far as they fit: numbers as
-    .npy files if one of its inputs was one, texts as TEXT if one was TEXT or IMAGE.
+    """The reply to a Request of decode_request. Numbers are .npy files if a number of the request was.
 
     Raises:
         GatewayError: INTERNAL, the outputs have no row for each example, or are too many; INVALID_ARGUMENT, a tensor
@@ -54,8 +53,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     outputs = answer.outputs
     if len(outputs) > MOST_TENSORS:
         raise invalid_output(f"{len(outputs)} outputs, but MIP carries at most {MOST_TENSORS}")
-    spoken = frozenset(tensor.content_type for tensor in request.inputs)
-    found = [_column(tensor, at, batch, translate.nan or NAN, spoken) for at, tensor in enumerate(outputs)]
+    preferred = Form.NPY if any(tensor.content_type == "npy" for tensor in request.inputs) else Form.JSON
+    found = [_column(tensor, at, batch, translate.nan or NAN, preferred) for at, tensor in enumerate(outputs)]
     return packet(Kind.INFERENCE, Subtype.RESPONSE, examples.write(inputs, len(outputs), batch, found))
 
 
@@ -81,11 +80,11 @@ def _inputs(payload: examples.Examples, listener: ListenerSettings) -> Iterator[
         yield columns.stack(form, contents, f"input {at}", listener.limits.json_values)
 
 
-def _column(tensor: Tensor, at: int, batch: int, nan: str, spoken: frozenset[str]) -> Column:
+def _column(tensor: Tensor, at: int, batch: int, nan: str, preferred: Form) -> Column:
     what = f"output {tensor.name!r}" if tensor.name else f"output {at}"
     if not tensor.shape or tensor.shape[0] != batch:
         raise _rows(what, tensor, batch)
-    return columns.split(tensor, batch, tensor.shape[1:], nan, what, spoken)
+    return columns.split(tensor, batch, tensor.shape[1:], nan, what, preferred)
 
 
 def _rows(what: str, tensor: Tensor, batch: int) -> GatewayError:

@@ -48,8 +48,7 @@ def expected(inputs: int, batch: int, *tlvs: bytes) -> bytes:
         (named("x", [0.1], Datatype.BF16), 1, json("0.10009765625")),
         (named("x", [[]] * 2), 2, json("[]", "[]")),
         (named("x", ["a", "é"], Datatype.BYTES), 2, [tlv(1, b"a"), tlv(1, "é".encode())]),
-        (named("x", [["a"], ["b"]], Datatype.BYTES), 2, json('["a"]', '["b"]')),
-        (named("x", [["a"], ["b"]], Datatype.BYTES, "text"), 2, [tlv(1, b"a"), tlv(1, b"b")]),
+        (named("x", [["a"], ["b"]], Datatype.BYTES), 2, [tlv(1, b"a"), tlv(1, b"b")]),
         (STRINGS, 2, json('["a","é"]', '["b",""]')),
         (named("x", [b"\xff"], Datatype.BYTES, "image"), 1, [tlv(3, b"\xff")]),
         (named("x", [["{}"]], Datatype.BYTES, "json"), 1, json("{}")),
@@ -98,8 +97,6 @@ def test_many_small_examples_are_few_parts() -> None:
         ([named("a", [1])] * 256, "256 inputs, but MIP carries at most 255"),
         ([named("a", [b"\xff"], Datatype.BYTES)], "input 'a': element 0 is not UTF-8"),
         ([named("a", [["x", b"\xff"]], Datatype.BYTES)], "input 'a': element 1 is not UTF-8"),
-        ([named("a", np.zeros((2, 0, 3)))], r"has shape \[0, 3\] in each example, of which JSON keeps"),
-        ([named("a", np.zeros((1, 0, 3)), Datatype.BYTES)], r"has shape \[0, 3\] in each example, of which JSON keeps"),
         ([named("a", [["x", "y"]], Datatype.BYTES, "image")], "as image it has one element in each example"),
         ([named("a", ["x"], Datatype.BYTES, "npy")], "input 'a' is BYTES, which cannot travel as npy"),
         ([named("a", [1], content_type="text")], "input 'a' is FP64, which cannot travel as text"),
@@ -112,16 +109,11 @@ def test_what_has_no_form_is_refused_here(inputs: list[Tensor], why: str) -> Non
     assert failure.value.reason is Reason.INVALID_INPUT
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        replace(asked(), parameters={"config": "{}"}),
-        asked(replace(named("x", [1]), parameters={"config": "{}"})),
-    ],
-)
-def test_parameters_have_no_place(request_: Request) -> None:
+def test_parameters_have_no_place() -> None:
     with pytest.raises(GatewayError, match="MIP carries no parameters, got 'config'"):
-        MIP.encode_request(request_, SPLIT)
+        MIP.encode_request(replace(asked(), parameters={"config": "{}"}), SPLIT)
+    with pytest.raises(GatewayError, match="MIP carries no parameters, got 'unit'"):
+        encoded(replace(named("a", [1]), parameters={"gateway_datatype": "FP16", "unit": "m"}))
 
 
 @pytest.mark.parametrize("operation", [Operation.METADATA, Operation.MODELS, Operation.GRADIENT, Operation.CONFIG])
@@ -178,12 +170,15 @@ def test_outputs_must_be_as_many_in_each_example() -> None:
         ("0000090000000000", Reason.MODEL_ERROR, "the server answered with MIP error 9"),
         # another gateway's, whose reason is believed where it has this number
         ("000005000000000d 74696d656f75743a206f6f7073", Reason.TIMEOUT, "oops"),
-        ("000004000000000d 74696d656f75743a206f6f7073", Reason.INVALID_INPUT, "MIP error 4 (SHAPE): timeout: oops"),
+        (
+            "000004000000000d 74696d656f75743a206f6f7073",
+            Reason.INVALID_INPUT,
+            "the server answered with MIP error 4 (SHAPE): timeout: oops",
+        ),
         ("0000040000000001 ff", Reason.INVALID_INPUT, "the server answered with MIP error 4 (SHAPE): \ufffd"),
     ],
 )
 def test_an_error_with_a_text_or_an_unknown_number(packet: str, reason: Reason, text: str) -> None:
     with pytest.raises(GatewayError) as failure:
         replied(of_hex(packet), ONE)
-    assert failure.value.reason is reason
-    assert failure.value.message.endswith(text)
+    assert (failure.value.reason, failure.value.message) == (reason, text)
