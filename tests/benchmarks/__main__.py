@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import table
+from tests.benchmarks import memory, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -16,10 +16,13 @@ from tests.benchmarks.servers import running
 def main() -> None:
     options = _options()
     rows = [row for row in ROWS if options.rows in row.name]
+    weighed = options.rows in memory.TITLE
     if options.json:
-        print(table.document(list(_measured(rows, options.rounds))))
-    else:
-        _show(rows, options.rounds)
+        print(table.document(list(_measured(rows, options.rounds)), _peak() if weighed else None))
+        return
+    _show(rows, options.rounds)
+    if weighed:
+        print(f"\n{_peak().shown()}")
 
 
 def _options() -> argparse.Namespace:
@@ -28,6 +31,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often each row is measured (default 5)")
     parser.add_argument("--rows", default="", metavar="TEXT", help="only rows whose title has TEXT")
     return parser.parse_args()
+
+
+def _peak() -> memory.Peak:
+    with tempfile.TemporaryDirectory() as folder:
+        return memory.measure(Path(folder))
 
 
 def _show(rows: Sequence[Row], rounds: int) -> None:

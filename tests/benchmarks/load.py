@@ -7,13 +7,15 @@ two cores that it shares with what is measured.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import sys
 import time
 from dataclasses import asdict, dataclass
-from typing import cast
+from typing import Any, cast
 
+import grpc.aio
 import uvloop
 
 SECONDS = 60.0
@@ -27,17 +29,19 @@ class Load:
     address: str
     """`host:port`."""
     request: str
-    """The whole request, ASCII."""
+    """The whole request, ASCII; of a gRPC method its message as base64."""
     requests: int
     in_flight: int
     keep_alive: bool
     """Otherwise a new connection for every request."""
+    method: str = ""
+    """Of gRPC: `/package.Service/Method`."""
 
 
 @dataclass(frozen=True)
 class Result:
     body: str
-    """Of every reply."""
+    """Of every reply; base64 if it is gRPC's."""
     microseconds: list[float]
     """From the first byte sent, or the connection asked for where it is a new one, to the last byte received."""
 
@@ -146,8 +150,32 @@ class Caller(asyncio.Protocol):
             self._transport.close()
 
 
+async def call(run: Run, method: Any, request: bytes) -> None:
+    """One call of gRPC after the other."""
+    while run.begin():
+        begun = time.perf_counter()
+        try:
+            body = await method(request)
+        except grpc.aio.AioRpcError as error:
+            run.fail(str(error.details()))
+            return
+        run.answered(time.perf_counter() - begun, body)
+
+
+async def send_grpc(load: Load) -> Result:
+    """Send a Load of gRPC's, all on one connection, and wait for all of it."""
+    run, request = Run(load), base64.b64decode(load.request)
+    async with asyncio.timeout(SECONDS), grpc.aio.insecure_channel(load.address) as channel:
+        method = channel.unary_unary(load.method)
+        await asyncio.gather(*(call(run, method, request) for _ in range(load.in_flight)))
+        await run.done
+    return Result(base64.b64encode(run.body).decode(), run.microseconds)
+
+
 async def send(load: Load) -> Result:
     """Send a Load and wait for all of it."""
+    if load.method:
+        return await send_grpc(load)
     run = Run(load)
     for _ in range(load.in_flight):
         if run.begin():

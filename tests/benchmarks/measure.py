@@ -17,7 +17,7 @@ from statistics import median, quantiles
 from tests.benchmarks.load import Load, Result
 from tests.benchmarks.rows import Row
 from tests.benchmarks.servers import Server, Servers
-from tests.benchmarks.wire import Form, vector
+from tests.benchmarks.wire import Form, GrpcForm, vector
 from tests.peers.build import ROOT
 
 WARM_UP = 20
@@ -37,11 +37,11 @@ class Cost:
 class Measured:
     row: Row
     gateway: Cost
-    adapter: Cost
+    adapter: Cost | None
     direct: Cost
     """The load straight on the server, in the server's protocol; its CPU is the server's own."""
-    ratio: Cost
-    """Gateway by adapter, the medians of the rounds' ratios."""
+    ratio: Cost | None
+    """Gateway by adapter, the medians of the rounds' ratios; None, as `adapter`, where there is none."""
 
 
 class WrongReplyError(Exception):
@@ -81,14 +81,17 @@ def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measure
         WrongReplyError: a reply is not the vector that was sent.
     """
     way = row.way
-    turns = (
-        _Turn(row, way.client, servers.gateway),
-        _Turn(row, way.client, servers.adapters[way]),
-        _Turn(row, way.server, servers.backends[way]),
-    )
-    for turn in turns:
+    turns = {"gateway": _Turn(row, way.client, servers.gateways[way])}
+    if way in servers.adapters:
+        turns["adapter"] = _Turn(row, way.client, servers.adapters[way])
+    turns["direct"] = _Turn(row, way.server, servers.backends[way])
+    for turn in turns.values():
         turn.warm_up(load)
-    gateway, adapter, direct = zip(*([turn.take(load) for turn in turns] for _ in range(rounds)), strict=True)
+    taken = [{name: turn.take(load) for name, turn in turns.items()} for _ in range(rounds)]
+    gateway, direct = ([each[name] for each in taken] for name in ("gateway", "direct"))
+    if "adapter" not in turns:
+        return Measured(row, _median(gateway), None, _median(direct), None)
+    adapter = [each["adapter"] for each in taken]
     ratios = [_ratio(ours, theirs) for ours, theirs in zip(gateway, adapter, strict=True)]
     return Measured(row, _median(gateway), _median(adapter), _median(direct), _median(ratios))
 
@@ -96,17 +99,17 @@ def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measure
 class _Turn:
     """One of those that take turns: its load, and the clock of its process."""
 
-    def __init__(self, row: Row, form: Form, server: Server) -> None:
+    def __init__(self, row: Row, form: Form | GrpcForm, server: Server) -> None:
         self._form = form
         self._numbers = vector(row.doubles)
-        request = form.request(server.address, self._numbers).decode()
-        self._load = Load(server.address, request, row.requests, row.in_flight, row.keep_alive)
+        request = form.request(server.address, self._numbers)
+        self._load = Load(server.address, request, row.requests, row.in_flight, row.keep_alive, form.method)
         self._clock = _cpu_clock(server.pid)
 
     def warm_up(self, load: Generator) -> None:
         few = Load(**asdict(self._load) | {"requests": min(WARM_UP, self._load.requests)})
         body = load.send(few).body
-        if self._form.read(json.loads(body)) != self._numbers:
+        if self._form.read(body) != self._numbers:
             raise WrongReplyError(f"{self._load.address} answers {body[:200]}, expected the vector that was sent")
 
     def take(self, load: Generator) -> Cost:

@@ -22,5 +22,6 @@ def identity(size: int) -> Callable[[Doubles], Awaitable[Doubles]]:
 
 vector_10 = identity(10)
 vector_1000 = identity(1_000)
+vector_10000 = identity(10_000)
 vector_100000 = identity(100_000)
-NAMES = ("vector_10", "vector_1000", "vector_100000")
+NAMES = ("vector_10", "vector_1000", "vector_10000", "vector_100000")

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.benchmarks.wire import UMBRIDGE, V2_REST, Form
+from tests.benchmarks.wire import UMBRIDGE, V2_GRPC, V2_REST, Form, GrpcForm
 
 
 @dataclass(frozen=True)
 class Way:
-    """From the clients of one protocol to a server of another, and the adapter that people write for it."""
+    """From the clients of one protocol to a server of another, and the adapter that people write for it, if any."""
 
     name: str
     client: Form
-    server: Form
-    adapter: str
+    server: Form | GrpcForm
+    adapter: str = ""
 
 
 UMBRIDGE_TO_V2 = Way("UM-Bridge -> V2 REST", UMBRIDGE, V2_REST, "umbridge.Model + tritonclient.http")
+UMBRIDGE_TO_GRPC = Way("UM-Bridge -> V2 gRPC", UMBRIDGE, V2_GRPC, "umbridge.Model + tritonclient.grpc")
+REST_TO_GRPC = Way("V2 REST -> V2 gRPC", V2_REST, V2_GRPC)
 V2_TO_UMBRIDGE = Way("V2 REST -> UM-Bridge", V2_REST, UMBRIDGE, "FastAPI + pydantic + httpx")
 
 
@@ -46,4 +48,11 @@ ROWS = (
     Row(UMBRIDGE_TO_V2, 100_000, 1, 5),
     Row(V2_TO_UMBRIDGE, 10, 1, 400),
     Row(V2_TO_UMBRIDGE, 10, 16, 400),
+    Row(UMBRIDGE_TO_GRPC, 10, 1, 400, keep_alive=False),
+    Row(UMBRIDGE_TO_GRPC, 10, 1, 400),
+    Row(UMBRIDGE_TO_GRPC, 10, 16, 400),
+    Row(REST_TO_GRPC, 10, 1, 400),
+    Row(REST_TO_GRPC, 10, 16, 400),
+    Row(REST_TO_GRPC, 1_000, 1, 200),
+    Row(REST_TO_GRPC, 10_000, 1, 50),
 )

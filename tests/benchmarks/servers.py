@@ -1,15 +1,15 @@
-"""The processes of the benchmark: two backends, the gateway between them, and the two adapters."""
+"""The processes of the benchmark: the backends, the gateway before them, and the adapters."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks import models
-from tests.benchmarks.rows import UMBRIDGE_TO_V2, V2_TO_UMBRIDGE, Way
+from tests.benchmarks.rows import REST_TO_GRPC, UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE, Way
 from tests.interop.processes import Process, answers, clean_environment, free_port, start_gateway
 from tests.peers.build import ROOT, require
 
@@ -21,10 +21,13 @@ BACKENDS = "the gateway's own reference servers, in processes of their own: the 
 GATEWAY = """
 listeners:
   - {{name: http, bind: "{address}", protocols: [v2-rest, umbridge]}}
+  - {{name: to_grpc, bind: "{to_grpc}", protocols: [v2-rest, umbridge]}}
 backends:
   tensors: {{protocol: v2-rest, endpoints: ["{v2}"]}}
+  grpc: {{protocol: v2-grpc, endpoints: ["{grpc}"]}}
   science: {{protocol: umbridge, endpoints: ["http://{umbridge}"]}}
 routes:
+  - {{match: {{listener: to_grpc}}, backend: grpc}}
   - {{match: {{protocol: umbridge, model: "*"}}, backend: tensors}}
   - {{match: {{protocol: v2-rest, model: "*"}}, backend: science}}
 """
@@ -41,9 +44,27 @@ class Server:
 class Servers:
     """Whom the load of a Way is sent to: the gateway, the adapter, or directly the server behind both."""
 
-    gateway: Server
+    gateways: Mapping[Way, Server]
     adapters: Mapping[Way, Server]
     backends: Mapping[Way, Server]
+
+
+MEMORY = """
+listeners: [{{name: http, bind: "{address}", protocols: [v2-rest]}}]
+backends: {{grpc: {{protocol: v2-grpc, endpoints: ["{grpc}"]}}}}
+routes: [{{match: {{model: "*"}}, backend: grpc}}]
+"""
+
+
+@contextmanager
+def rest_to_grpc(folder: Path) -> Iterator[Server]:
+    """A gateway of its own, from V2 REST to V2 gRPC, with the model `identity` behind it."""
+    with ExitStack() as stack:
+        grpc = _reference("v2-grpc", folder, stack, ["identity"])
+        address = _address()
+        gateway = start_gateway(MEMORY.format(address=address, grpc=grpc.address), folder / "gateway")
+        stack.callback(gateway.stop)
+        yield Server(address, gateway.process.pid)
 
 
 @contextmanager
@@ -51,14 +72,17 @@ def running(folder: Path) -> Iterator[Servers]:
     """Everything started and ready; stopped with the context, the last first."""
     with ExitStack() as stack:
         v2 = _reference("v2-rest", folder, stack)
+        grpc = _reference("v2-grpc", folder, stack)
         umbridge = _reference("umbridge", folder, stack)
+        http, to_grpc = _gateway(v2.address, grpc.address, umbridge.address, folder, stack)
         yield Servers(
-            _gateway(v2.address, umbridge.address, folder, stack),
+            {UMBRIDGE_TO_V2: http, V2_TO_UMBRIDGE: http, UMBRIDGE_TO_GRPC: to_grpc, REST_TO_GRPC: to_grpc},
             {
-                UMBRIDGE_TO_V2: _umbridge_adapter(v2.address, folder, stack),
+                UMBRIDGE_TO_V2: _umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
+                UMBRIDGE_TO_GRPC: _umbridge_adapter("umbridge_to_grpc", grpc.address, folder, stack),
                 V2_TO_UMBRIDGE: _v2_adapter(umbridge.address, folder, stack),
             },
-            {UMBRIDGE_TO_V2: v2, V2_TO_UMBRIDGE: umbridge},
+            {UMBRIDGE_TO_V2: v2, V2_TO_UMBRIDGE: umbridge, UMBRIDGE_TO_GRPC: grpc, REST_TO_GRPC: grpc},
         )
 
 
@@ -66,26 +90,31 @@ def _address() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
-def _reference(protocol: str, folder: Path, stack: ExitStack) -> Server:
+VECTORS = [f"{models.__name__}:{name}" for name in models.NAMES]
+
+
+def _reference(protocol: str, folder: Path, stack: ExitStack, served: Sequence[str] = VECTORS) -> Server:
     address = _address()
-    named = [word for name in models.NAMES for word in ("--model", f"{models.__name__}:{name}")]
+    named = [word for name in served for word in ("--model", name)]
     command = [sys.executable, "-m", "gateway", "reference", "--protocol", protocol, "--bind", address, *named]
     environment = clean_environment(PYTHONPATH=str(ROOT))
     process = Process(command, folder / f"reference-{protocol}", environment)
     return _ready(process, address, lambda: "\nready" in process.stdout(), stack)
 
 
-def _gateway(v2: str, umbridge: str, folder: Path, stack: ExitStack) -> Server:
-    address = _address()
-    gateway = start_gateway(GATEWAY.format(address=address, v2=v2, umbridge=umbridge), folder / "gateway")
+def _gateway(v2: str, grpc: str, umbridge: str, folder: Path, stack: ExitStack) -> tuple[Server, Server]:
+    """One gateway at two addresses: before the servers of HTTP, and before that of gRPC."""
+    address, to_grpc = _address(), _address()
+    config = GATEWAY.format(address=address, to_grpc=to_grpc, v2=v2, grpc=grpc, umbridge=umbridge)
+    gateway = start_gateway(config, folder / "gateway")
     stack.callback(gateway.stop)
-    return Server(address, gateway.process.pid)
+    return Server(address, gateway.process.pid), Server(to_grpc, gateway.process.pid)
 
 
-def _umbridge_adapter(v2: str, folder: Path, stack: ExitStack) -> Server:
+def _umbridge_adapter(script: str, v2: str, folder: Path, stack: ExitStack) -> Server:
     address = _address()
-    command = [_python(), str(ADAPTERS / "umbridge_to_v2.py"), address.rpartition(":")[2], v2]
-    process = Process(command, folder / "umbridge-adapter")
+    command = [_python(), str(ADAPTERS / f"{script}.py"), address.rpartition(":")[2], v2]
+    process = Process(command, folder / script)
     return _ready(process, address, lambda: answers(f"http://{address}/Info"), stack)
 
 

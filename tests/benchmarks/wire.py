@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from gateway.protocols.v2 import schema
 
 HEAD = (
     "POST {path} HTTP/1.1\r\n"
@@ -26,12 +30,35 @@ class Form:
 
     path: str
     document: Callable[[str, Sequence[float]], object]
-    read: Callable[..., object]
+    answer: Callable[..., object]
+    method: str = ""
 
-    def request(self, address: str, numbers: Sequence[float]) -> bytes:
+    def request(self, address: str, numbers: Sequence[float]) -> str:
+        """The whole of it, ASCII."""
         model = f"vector_{len(numbers)}"
-        body = json.dumps(self.document(model, numbers)).encode()
-        return HEAD.format(path=self.path.format(model=model), address=address, length=len(body)).encode() + body
+        body = json.dumps(self.document(model, numbers))
+        return HEAD.format(path=self.path.format(model=model), address=address, length=len(body)) + body
+
+    def read(self, body: str) -> object:
+        """The numbers of a reply."""
+        return self.answer(json.loads(body))
+
+
+@dataclass(frozen=True)
+class GrpcForm:
+    """The same over gRPC, in protobuf messages as base64: raw, as tritonclient writes them."""
+
+    method: str
+
+    def request(self, address: str, numbers: Sequence[float]) -> str:
+        message = schema.ModelInferRequest(model_name=f"vector_{len(numbers)}")
+        message.inputs.add(name="input0", datatype="FP64", shape=[1, len(numbers)])
+        message.raw_input_contents.append(struct.pack(f"<{len(numbers)}d", *numbers))
+        return base64.b64encode(message.SerializeToString()).decode()
+
+    def read(self, body: str) -> object:
+        (raw,) = schema.ModelInferResponse.FromString(base64.b64decode(body)).raw_output_contents
+        return list(struct.unpack(f"<{len(raw) // 8}d", raw))
 
 
 UMBRIDGE = Form(
@@ -47,6 +74,7 @@ V2_REST = Form(
     },
     lambda reply: reply["outputs"][0]["data"],
 )
+V2_GRPC = GrpcForm(f"/{schema.SERVICE}/ModelInfer")
 
 
 def vector(size: int) -> list[float]:
