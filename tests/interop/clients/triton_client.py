@@ -25,24 +25,10 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import tritonclient.http
 import tritonclient.http.aio
-from tritonclient.utils import (
-    InferenceServerException,
-    deserialize_bytes_tensor,
-    serialize_byte_tensor,
-    triton_to_np_dtype,
-)
+from triton_words import OF_A_MODEL, OF_A_VERSION, PLAIN, from_raw, to_raw, told
 
-PLAIN = {
-    "live": "is_server_live",
-    "ready": "is_server_ready",
-    "server_metadata": "get_server_metadata",
-    "index": "get_model_repository_index",
-}
-OF_A_VERSION = {"model_ready": "is_model_ready", "metadata": "get_model_metadata", "config": "get_model_config"}
-OF_A_MODEL = {"load": "load_model", "unload": "unload_model"}
 # Options of `infer`: our name, the client's.
 OPTIONS = {
     "version": "model_version",
@@ -89,21 +75,6 @@ def outputs_of(step):
     return [tritonclient.http.InferRequestedOutput(name, binary_data=form) for name, form in forms.items()]
 
 
-def from_raw(datatype, shape, raw):
-    if datatype == "BYTES":
-        array = deserialize_bytes_tensor(raw)
-    else:
-        array = np.frombuffer(raw, dtype=triton_to_np_dtype(datatype))
-    return array.reshape(shape)
-
-
-def to_raw(array):
-    if array.dtype == np.object_:
-        serialized = serialize_byte_tensor(array)
-        return serialized.item() if serialized.size else b""
-    return array.tobytes()
-
-
 def result_of(value):
     """What a call returned, as JSON."""
     if not isinstance(value, tritonclient.http.InferResult):
@@ -123,12 +94,6 @@ def output_of(result, output):
         "raw": base64.b64encode(to_raw(result.as_numpy(output["name"]))).decode(),
         "binary": "binary_data_size" in output.get("parameters", {}),
     }
-
-
-def told(error):
-    if isinstance(error, InferenceServerException):
-        return {"error": {"type": type(error).__name__, "status": error.status(), "message": error.message()}}
-    return {"error": {"type": type(error).__name__, "status": None, "message": str(error)}}
 
 
 def run_sync(address, steps):

@@ -26,7 +26,7 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 from google.protobuf.json_format import MessageToDict
 from grpc.aio import AioRpcError
-from triton_client import OF_A_MODEL, OF_A_VERSION, PLAIN, from_raw, to_raw, told
+from triton_words import OF_A_MODEL, OF_A_VERSION, PLAIN, from_raw, to_raw, told
 from tritonclient.utils import InferenceServerException
 
 # Options of a request: our name, the client's.
