@@ -20,6 +20,9 @@ from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
 
+LONGEST_TEXT = 8192
+"""Characters of a backend's error that a client gets."""
+
 
 def answer(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
@@ -114,9 +117,11 @@ def _with_headers_of(request: Request, message: Message, names: tuple[str, ...])
 
 
 def presentable(error: GatewayError, target: Target) -> GatewayError:
-    """The backend's error without its traceback; the whole text goes to the log."""
+    """The backend's error without its traceback and of bounded length; the whole text goes to the log, in one line."""
     text = without_traceback(error.message)
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
     if text == error.message:
         return error
-    log.warning("backend %r at %s: %s", target.backend, target.address, error.message)
+    log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
     return GatewayError(error.status, error.reason, text or "the backend told nothing but a traceback")

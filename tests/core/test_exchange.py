@@ -173,13 +173,24 @@ async def test_a_backends_error_is_passed_on(caplog: pytest.LogCaptureFixture) -
     assert caplog.records == []
 
 
+async def test_a_backends_endless_error_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+    wire = Wire()
+    asked = asyncio.ensure_future(ask(Request(Operation.INFER, "m"), TOY, wire, Target("lab", "lab:1")))
+    await settle()
+    wire.answer(b"x" * 8193, 400)
+    with pytest.raises(GatewayError) as failed:
+        await asked
+    assert failed.value.message == "x" * 8192 + "... (8193 characters)"
+    assert "x" * 8193 in caplog.text
+
+
 async def test_a_backends_traceback_goes_to_the_log_and_not_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
     text = 'failed: Traceback (most recent call last):\n  File "/srv/model.py", line 3, in f\nValueError: too steep\n'
     with pytest.raises(GatewayError) as failed:
         await asked(text.encode(), 400)
     assert failed.value.message == "failed: ValueError: too steep"
     (record,) = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.WARNING, f"backend 'lab' at host:1: {text}")
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, f"backend 'lab' at host:1: {text!r}")
 
 
 async def test_an_error_that_is_nothing_but_a_traceback_still_says_something() -> None:
