@@ -1,4 +1,5 @@
-"""`python -m tests.benchmarks`: what a request costs in the gateway and in hand-written adapters, side by side."""
+"""`python -m tests.benchmarks`: what a request costs in the gateway and in hand-written adapters, side by side, and
+what the codecs cost alone."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import memory, table
+from tests.benchmarks import codecs, memory, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -17,12 +18,17 @@ def main() -> None:
     options = _options()
     rows = [row for row in ROWS if options.rows in row.name]
     weighed = options.rows in memory.TITLE
+    alone = [row for row in codecs.rows() if options.rows in row.name]
     if options.json:
-        print(table.document(list(_measured(rows, options.rounds)), _peak() if weighed else None))
+        measured = [codecs.measure(row, options.rounds) for row in alone]
+        print(table.document(list(_measured(rows, options.rounds)), _peak() if weighed else None, measured))
         return
-    _show(rows, options.rounds)
+    if rows:
+        _show(rows, options.rounds)
     if weighed:
         print(f"\n{_peak().shown()}")
+    if alone:
+        _show_codecs(alone, options.rounds)
 
 
 def _options() -> argparse.Namespace:
@@ -48,7 +54,15 @@ def _show(rows: Sequence[Row], rounds: int) -> None:
     print(f"\n{table.verdict(found)}")
 
 
+def _show_codecs(rows: Sequence[codecs.Row], rounds: int) -> None:
+    print(f"\n{table.codecs_heading()}", flush=True)
+    for row in rows:
+        print(table.codec(codecs.measure(row, rounds)), flush=True)
+
+
 def _measured(rows: Sequence[Row], rounds: int) -> Iterator[Measured]:
+    if not rows:
+        return
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as servers, generator() as load:
         for row in rows:
             yield measure(row, rounds, servers, load)

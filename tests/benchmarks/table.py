@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import memory
+from tests.benchmarks import codecs, memory
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -54,12 +54,39 @@ def verdict(all_measured: Sequence[Measured]) -> str:
     return f"CPU, gateway/adapter, 10 doubles: at most {ratios[worst]:.2f} ({worst}); the aim is {AIM:.2f}."
 
 
-def document(all_measured: Sequence[Measured], peak: memory.Peak | None) -> str:
+def codecs_heading() -> str:
+    """What the numbers of the codecs are, and their columns."""
+    small, large = f"{codecs.SMALL} FP32", f"{codecs.LARGE:,} FP32"
+    return "\n".join(
+        [
+            "The codecs alone, in one process: CPU, and in brackets by that of a yardstick, measured in turns with it.",
+            f"{small}, named: decode_request + encode_response (facing), encode_request + decode_response (backend),",
+            "  by json.loads(json.dumps()) of the same as V2's JSON.",
+            f"{large}: encode_request and decode_request, by a numpy copy of the array; a view costs nothing.",
+            "",
+            f"{'':44}" + "".join(f"{column:>17}" for column in ("facing us", "backend us", "encode ms", "decode ms")),
+        ]
+    )
+
+
+def codec(measured: codecs.Measured) -> str:
+    """One row of the codecs."""
+    small = [f"{cost.microseconds:.1f} ({cost.ratio:.1f})" for cost in (measured.facing, measured.backend)]
+    large = [f"{cost.microseconds / 1e3:.3f} ({cost.ratio:.2f})" for cost in (measured.encode, measured.decode)]
+    return f"{measured.row.name:44}" + "".join(f"{cell:>17}" for cell in (*small, *large))
+
+
+def document(all_measured: Sequence[Measured], peak: memory.Peak | None, all_codecs: Sequence[codecs.Measured]) -> str:
     """Everything as JSON: microseconds, bytes, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
-    return json.dumps([*map(_entry, all_measured), *weighed], indent=2)
+    return json.dumps([*map(_entry, all_measured), *weighed, *map(_codec_entry, all_codecs)], indent=2)
 
 
 def _entry(measured: Measured) -> dict[str, object]:
     costs = {name: getattr(measured, name) for name in ("gateway", "adapter", "direct", "ratio")}
     return {"row": measured.row.name, **{name: asdict(cost) for name, cost in costs.items() if cost}}
+
+
+def _codec_entry(measured: codecs.Measured) -> dict[str, object]:
+    costs = {name: asdict(getattr(measured, name)) for name in ("facing", "backend", "encode", "decode")}
+    return {"row": measured.row.name, **costs}
