@@ -4,10 +4,19 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, Strict
 
-from gateway.config.fields import VALUE, Flag, Keys, Name, Size, refusal
+from gateway.config.fields import VALUE, Flag, Keys, Name, Size, Written, refusal
 
-# WebP's and JPEG's largest side; PNG has no such bound
+# of every format that is read and written: WebP's
 _Side = Annotated[int, Strict(), Field(ge=1, le=16383)]
+
+
+def _pair(sides: tuple[int, ...]) -> tuple[int, int]:
+    height, width = sides
+    return height, width
+
+
+_Sides = Annotated[tuple[_Side, ...], Field(min_length=2, max_length=2)]
+HeightAndWidth = Annotated[tuple[int, int], Written(_Sides, _pair)]
 Layout = Literal["hwc", "chw"]
 Channels = Literal["rgb", "bgr", "rgba", "gray"]
 
@@ -21,7 +30,7 @@ class ImageInputConfig(Keys):
     """The order of dimensions after the batch: height, width, channels, or channels, height, width."""
     channels: Channels = "rgb"
     """What each pixel becomes; gray is one channel, the luma of ITU-R 601. Transparent pixels need rgba."""
-    resize: tuple[_Side, _Side] | None = None
+    resize: HeightAndWidth | None = None
     """`[HEIGHT, WIDTH]` that every image is resized to, which loses detail (bilinear); without it all images of a
     request must have one size."""
     scale: Literal["none", "unit"] = "none"

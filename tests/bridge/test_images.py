@@ -18,6 +18,7 @@ from gateway.bridge.settings import Renames, RouteSettings
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.operations import Operation
 from gateway.core.protocol import Rows, Traits
 from gateway.core.types import Response, Signature, Tensor, TensorSpec
 from gateway.core.values import replace
@@ -346,3 +347,13 @@ async def test_images_of_another_size_than_the_models_are_the_clients_fault_and_
     with pytest.raises(GatewayError, match="backend 'lab': output 'result' is FP32") as caught:
         await call(bridge(TENSORS, TENSORS, backend, loose), infer(files(GOOD)))
     assert caught.value.reason is Reason.INVALID_OUTPUT
+
+
+async def test_every_response_of_a_stream_is_files() -> None:
+    backend = Backend({"m": signature(MODEL.inputs[0], gives=MODEL.outputs[:1])})
+    backend.compute = lambda asked: Response((negative(asked.inputs[0]),))
+    through = bridge(TENSORS, TENSORS, backend, ROUTE)
+    (response,) = [each async for each in through.stream(infer(files(GOOD), operation=Operation.STREAM))]
+    assert (
+        decoded(ImageInput(), *bytes_elements.unpack(response.outputs[0].data))[0].tolist() == (255 - PIXELS).tolist()
+    )
