@@ -119,6 +119,13 @@ def test_the_channels_of_an_output_are_what_the_route_says() -> None:
     assert Image.open(BytesIO(file)).getpixel((0, 0)) == (0, 0, 255)
 
 
+@pytest.mark.parametrize("form", ["png", "webp"])
+def test_the_colours_of_transparent_pixels_are_kept(form: str) -> None:
+    clear = named("x", [[[[1, 2, 3, 0], [200, 100, 50, 0]]]], UINT8)
+    again = ImageInput(channels="rgba").decode(ImageOutput(form, channels="rgba").encode(clear, "y"), 4, "x", LIMIT)
+    assert again.array.tolist() == clear.array.tolist()
+
+
 @pytest.mark.parametrize(("form", "lossy"), [("jpeg", True), ("webp", True)])
 def test_lossy_formats_are_near(form: str, lossy: bool) -> None:
     smooth = np.linspace(40, 200, 32 * 32 * 3).astype(np.uint8).reshape(1, 32, 32, 3)
@@ -357,3 +364,18 @@ async def test_every_response_of_a_stream_is_files() -> None:
     assert (
         decoded(ImageInput(), *bytes_elements.unpack(response.outputs[0].data))[0].tolist() == (255 - PIXELS).tolist()
     )
+
+
+async def test_images_are_all_that_a_route_may_say() -> None:
+    one = signature(spec("x", -1, 2, 3, 3, datatype=UINT8), gives=(spec("n", -1, 1, datatype=FP32),))
+    backend = Backend({"m": one}, lambda asked: Response((named("n", [[1]], FP32),)))
+    await call(bridge(TENSORS, TENSORS, backend, RouteSettings(image_inputs={"x": ImageInput()})), infer(files(GOOD)))
+    assert backend.calls[0].inputs[0].array[0].tolist() == PIXELS.tolist()
+
+
+async def test_a_derivative_is_no_image_although_the_models_output_is_one() -> None:
+    gradient = signature(spec("v", -1, 2), gives=(spec("result", -1, 2),))
+    backend = Backend({"m": MODEL, "m.gradient": gradient}, lambda asked: Response((named("result", [[1, 2]]),)))
+    through = bridge(TENSORS, TENSORS, backend, ROUTE)
+    response = await call(through, infer(named("v", [[1, 2]]), operation=Operation.GRADIENT))
+    assert response.outputs[0].array.tolist() == [[1, 2]]
