@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mappin
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import Renames, RouteSettings
 from gateway.bridge.signatures import Signatures
+from gateway.config.images import ImagesConfig
 from gateway.config.models import BackendConfig, Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import MatchConfig, RouteConfig
@@ -197,7 +198,7 @@ def conditions(match: MatchConfig) -> Conditions:
 def route_settings(config: RouteConfig) -> RouteSettings:
     """What the Bridge needs of a route."""
     translate = config.translate
-    return RouteSettings(
+    settings = RouteSettings(
         model=config.rewrite.model,
         version=config.rewrite.version,
         signature=config.signature,
@@ -214,6 +215,22 @@ def route_settings(config: RouteConfig) -> RouteSettings:
         order=translate.order,
         drop=frozenset(translate.drop),
         translate=translate.for_codecs,
+    )
+    return settings if translate.images is None else _with_images(settings, translate.images)
+
+
+def _with_images(settings: RouteSettings, images: ImagesConfig) -> RouteSettings:
+    from gateway.bridge.images import ImageInput, ImageOutput  # needs Pillow, which other routes do without
+
+    return replace(
+        settings,
+        image_inputs={
+            each.name: ImageInput(each.layout, each.channels, each.resize, each.scale, each.max_pixels)
+            for each in images.inputs
+        },
+        image_outputs={
+            each.name: ImageOutput(each.format, each.lossy, each.layout, each.channels) for each in images.outputs
+        },
     )
 
 

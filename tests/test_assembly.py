@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from gateway.assembly import Assembly
+from gateway.assembly import Assembly, route_settings
+from gateway.bridge.images import ImageInput, ImageOutput
 from gateway.config import Catalog, loads
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
@@ -169,3 +170,15 @@ async def test_a_route_serves_the_protocols_that_it_matches() -> None:
     with pytest.raises(GatewayError, match="no route for model 'm'"):
         await here.ask()
     assert here.assembly.router.select(Request(Operation.INFER, "m", protocol="umbridge", listener="http"))
+
+
+def test_a_routes_images_are_what_its_keys_say() -> None:
+    text = "backends: {lab: {protocol: v2-rest, endpoints: ['lab:1']}}\nroutes: [{match: {}, backend: lab, translate: "
+    text += """{images: {
+      inputs: [{name: x, layout: chw, channels: bgr, resize: [2, 3], scale: unit, max_pixels: 6}, {name: z}],
+      outputs: [{name: y, format: webp, lossy: true, layout: chw, channels: gray}]}}}]"""
+    (route,) = loads(LISTENER + text, "test.yaml", Catalog(protocols(), {}), {}).routes
+    settings = route_settings(route)
+    assert settings.image_inputs == {"x": ImageInput("chw", "bgr", (2, 3), "unit", 6), "z": ImageInput()}
+    assert settings.image_outputs == {"y": ImageOutput("webp", True, "chw", "gray")}
+    assert not settings.opaque

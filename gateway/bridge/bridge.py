@@ -1,5 +1,6 @@
 """The Handler between a route and its backend, built once for each client protocol that the route serves."""
 
+from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -13,6 +14,7 @@ from gateway.bridge.points import none_asked, point_by_point
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
@@ -31,9 +33,11 @@ class Bridge:
     """
 
     def __init__(self, settings: RouteSettings, client: Protocol, upstream: Upstream) -> None:
+        if Datatype.BYTES not in client.traits.datatypes:
+            # Its clients have numbers alone, so to them images are the pixels that they are for the backend.
+            settings = replace(settings, image_inputs={}, image_outputs={})
         self._settings = settings
-        # A companion's one output is not among those that the route selects of the model.
-        self._of_derivatives = replace(settings, select=())
+        self._of_derivatives = settings.of_derivatives
         self._client = client
         self._upstream = upstream
         self._opaque = settings.opaque and _are_alike(client.traits, upstream.traits)
@@ -76,13 +80,15 @@ class Bridge:
                 unary = replace(request, operation=Operation.INFER)
                 yield await self._fitted(unary, key, declared, self._settings)
                 return
-            asked, fitted = self._fit(request, key, signature, self._settings)
+            given = request, key, signature, self._settings
+            asked, fitted = await to_thread(self._fit, *given) if self._settings.images else self._fit(*given)
         async with aclosing(self._upstream.stream(asked)) as responses:
             async for response in responses:
                 if fitted is None or signature is None:
                     yield _reply(response, request)
                 else:
-                    yield self._unfit(response, request, asked, fitted, signature, self._settings)
+                    results = response, request, asked, fitted, signature, self._settings
+                    yield await to_thread(self._unfit, *results) if self._settings.images else self._unfit(*results)
 
     def companion(self, operation: Operation) -> Handler:
         """The Handler of requests that name the model `M.gradient` and mean the derivative of `M`."""
@@ -134,19 +140,21 @@ class Bridge:
 
     async def _fitted(self, request: Request, key: Key, declared: Signature, settings: RouteSettings) -> Response:
         signature, row_by_row = self._batched(declared)
-        asked, fitted = self._fit(request, key, signature, settings)
+        given = request, key, signature, settings
+        asked, fitted = await to_thread(self._fit, *given) if settings.images else self._fit(*given)
         try:
             response = await self._ask(asked, fitted, signature, row_by_row)
         except DecodeError as error:
             raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
-        return self._unfit(response, request, asked, fitted, signature, settings)
+        results = response, request, asked, fitted, signature, settings
+        return await to_thread(self._unfit, *results) if settings.images else self._unfit(*results)
 
     def _batched(self, declared: Signature) -> tuple[Signature, bool]:
         """The signature that tensors are fitted to, and whether the backend is called for each row of them."""
         return batched(declared, self._client.traits.rows, self._upstream.traits.rows)
 
     def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
-        """What to ask the backend."""
+        """What to ask the backend. In a thread where images are decoded: a few bytes may be millions of pixels."""
         upstream = self._upstream
         traits, limit = upstream.traits, upstream.limits.message
         fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
@@ -174,7 +182,7 @@ class Bridge:
         signature: Signature,
         settings: RouteSettings,
     ) -> Response:
-        """What to answer the client."""
+        """What to answer the client. In a thread where images are encoded."""
         client = self._client
         try:
             results = outputs.fit_outputs(response.outputs, asked.outputs, signature, fitted, settings, client.traits)

@@ -33,14 +33,15 @@ def fit_inputs(
     limit: int,
 ) -> Fitted:
     """Inputs by name, datatype and shape as `signature` says, in its order. Where nobody knows it they pass as they
-    are. `limit` bounds the bytes of those that are the same in every row.
+    are. `limit` bounds the bytes of those that are the same in every row, and of pixels that images are decoded to.
 
     Raises:
         DecodeError: whatever does not fit, naming the tensor, what it is and what is expected.
         GatewayError: RESOURCE_EXHAUSTED, beyond `limit`.
     """
     if is_unknown(signature):
-        return _as_they_are(names.as_given(inputs, settings, unnamed=upstream.positional), client, upstream.rows)
+        given = names.as_given(inputs, settings, unnamed=upstream.positional)
+        return _as_they_are([_decoded(tensor, settings, limit) for tensor in given], client, upstream.rows)
     wanted = names.inputs_of(signature, settings)
     by_name = names.by_name(indices.declared(inputs, signature), wanted, settings)
     fitted: dict[str, Tensor] = {}
@@ -49,6 +50,8 @@ def fit_inputs(
         if spec.name in INDEX_TENSORS:
             continue
         tensor, what = by_name[name], f"input {name!r}"
+        if spec.name in settings.image_inputs:
+            tensor = settings.image_inputs[spec.name].decode(tensor, len(spec.shape), what, limit)
         shape = _shape(tensor, spec.shape, what, client)
         if spec.datatype not in client.datatypes:
             tensor = datatypes.restored(tensor, spec.datatype, what)
@@ -67,6 +70,11 @@ def _shape(tensor: Tensor, wanted: Shape, what: str, client: Traits) -> Shape:
         return shapes.fit_point(tensor.shape, wanted, what)
     fit = shapes.fit_rows if client.rows is Rows.FIRST else shapes.fit_input
     return fit(shapes.of_scalars(tensor, wanted), wanted, what)
+
+
+def _decoded(tensor: Tensor, settings: RouteSettings, limit: int) -> Tensor:
+    image = settings.image_inputs.get(tensor.name)
+    return tensor if image is None else image.decode(tensor, 4, f"input {tensor.name!r}", limit)
 
 
 def _as_they_are(inputs: Sequence[Tensor], client: Traits, upstream: Rows) -> Fitted:

@@ -1,5 +1,7 @@
 """What clients are told of a route's models."""
 
+from collections.abc import Container
+
 from gateway.bridge import names, shapes
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.declared import Declared
@@ -28,7 +30,7 @@ class Metadata:
         opaque: bool,
     ) -> None:
         self._settings = settings
-        self._of_derivatives = replace(settings, select=())
+        self._of_derivatives = settings.of_derivatives
         self._client = client
         self._upstream = upstream
         self._addressing = addressing
@@ -105,8 +107,8 @@ class Metadata:
         return replace(
             signature,
             name=name or signature.name,
-            inputs=names.as_client(names.inputs_of(signature, settings)),
-            outputs=names.as_client(names.outputs_of(signature, settings)),
+            inputs=names.as_client(_files(names.inputs_of(signature, settings), settings.image_inputs)),
+            outputs=names.as_client(_files(names.outputs_of(signature, settings), settings.image_outputs)),
             platform=signature.platform or self._upstream.traits.platform,
         )
 
@@ -115,6 +117,14 @@ class Metadata:
         if not self._client.points:
             return signature
         return replace(signature, inputs=_points(signature.inputs), outputs=_points(signature.outputs))
+
+
+def _files(wanted: names.Wanted, images: Container[str]) -> names.Wanted:
+    """Pixels as the image files that they are for clients."""
+    return [
+        (name, TensorSpec(spec.name, Datatype.BYTES, (-1,), "image") if spec.name in images else spec)
+        for name, spec in wanted
+    ]
 
 
 def _points(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

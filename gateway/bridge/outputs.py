@@ -1,7 +1,8 @@
 """A backend's outputs as the client reads them. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from gateway.bridge import datatypes, names, shapes
 from gateway.bridge.inputs import Fitted
@@ -10,6 +11,9 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Traits
 from gateway.core.types import RequestedOutput, Signature, Tensor, TensorSpec
+
+if TYPE_CHECKING:
+    from gateway.bridge.images import ImageOutput
 
 
 def fit_outputs(
@@ -28,8 +32,17 @@ def fit_outputs(
     """
     if not signature.outputs:
         order = [output.name for output in asked]
-        return [_unfitted(tensor, client) for tensor in names.by_position(outputs, order, "output")]
-    return [_fit(tensor, spec, fitted, settings, client) for tensor, spec in paired(outputs, asked, signature)]
+        given = [_unfitted(tensor, client) for tensor in names.by_position(outputs, order, "output")]
+    else:
+        given = [_fit(tensor, spec, fitted, settings, client) for tensor, spec in paired(outputs, asked, signature)]
+    return _encoded(given, settings.image_outputs) if settings.image_outputs else given
+
+
+def _encoded(given: list[Tensor], images: "Mapping[str, ImageOutput]") -> list[Tensor]:
+    return [
+        images[tensor.name].encode(tensor, f"output {tensor.name!r}") if tensor.name in images else tensor
+        for tensor in given
+    ]
 
 
 def paired(

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from gateway.core.operations import Operation
 from gateway.core.types import DEFAULT_TRANSLATE, Signature, Tensor, Translate
-from gateway.core.values import value
+from gateway.core.values import replace, value
+
+if TYPE_CHECKING:
+    from gateway.bridge.images import ImageInput, ImageOutput
 
 
 @value
@@ -37,6 +41,10 @@ class RouteSettings:
     order: tuple[str, ...] = ()
     drop: frozenset[str] = frozenset()
     translate: Translate = DEFAULT_TRANSLATE
+    image_inputs: "Mapping[str, ImageInput]" = field(default_factory=dict)
+    """By the backend's names: image files of clients that it takes as pixels."""
+    image_outputs: "Mapping[str, ImageOutput]" = field(default_factory=dict)
+    """By the backend's names: pixels that clients get as image files."""
 
     @property
     def opaque(self) -> bool:
@@ -50,4 +58,15 @@ class RouteSettings:
             or self.rename.inputs
             or self.rename.outputs
             or self.cast != "refuse"
+            or self.images
         )
+
+    @property
+    def images(self) -> bool:
+        """Whether images are decoded or encoded."""
+        return bool(self.image_inputs or self.image_outputs)
+
+    @property
+    def of_derivatives(self) -> "RouteSettings":
+        """A companion's one output is not among those that the route says something of."""
+        return replace(self, select=(), image_outputs={})

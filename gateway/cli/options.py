@@ -5,6 +5,7 @@ import signal
 import gc
 import sys
 from collections.abc import Callable, Coroutine
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -51,7 +52,8 @@ def read(path: Path) -> Config:
 
 def catalog() -> Catalog:
     """What a configuration may name."""
-    return Catalog(registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint)
+    pillow = find_spec("PIL") is not None
+    return Catalog(registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, pillow)
 
 
 def _parse_endpoint(transport: str, endpoint: str) -> object:

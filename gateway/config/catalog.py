@@ -23,9 +23,10 @@ def any_endpoint(transport: str, endpoint: str) -> None:
 @value
 class Catalog:
     """Protocols and policies by name, the names of the bundled models, and how a transport's endpoints are checked:
-    `parse_endpoint(transport, endpoint)` raises ValueError for what is none."""
+    `parse_endpoint(transport, endpoint)` raises ValueError for what is none. `images`: Pillow is there."""
 
     protocols: Mapping[str, Protocol]
     policies: Mapping[str, Policy]
     reference_models: Collection[str] = ()
     parse_endpoint: Callable[[str, str], object] = any_endpoint
+    images: bool = True

@@ -177,6 +177,13 @@ def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield from _unknown(location, "listener", route.match.listener, parts.listener_names)
 
 
+def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, route in parts.routes.items():
+        if route.translate.images is not None and not catalog.images:
+            text = 'needs Pillow, which is not installed: pip install "inference-gateway[images]"'
+            yield Finding(("routes", at, "translate", "images"), text, at_key=True)
+
+
 def _path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
@@ -208,6 +215,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _batches,
     _trust,
     _route_names,
+    _images,
     _path_ties,
 )
 

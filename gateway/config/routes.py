@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from gateway.config.fields import HeaderName, Keys, Name, Names, Size, Written, refusal
+from gateway.config.images import ImagesConfig
 from gateway.config.policies import Policies
 from gateway.config.tensors import Constant, RouteSignature
 from gateway.core.operations import SERVER_OPERATIONS, Operation
@@ -115,6 +116,9 @@ class TranslateConfig(Keys):
     """The backend's inputs, by its names, in the order in which it takes them."""
     drop: Names = ()
     """Inputs of clients, by their names, that the backend does not get."""
+    images: ImagesConfig | None = None
+    """Tensors that are image files for clients and pixels for the backend; without it files pass as they are. Needs
+    Pillow: `pip install "inference-gateway[images]"`."""
 
     @property
     def for_codecs(self) -> Translate:

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.config import ConfigError, loads
 from gateway.config.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from gateway.core.values import replace
 from tests.config.toys import BACKEND, CATALOG, ENVIRON, LISTENER, ROUTE, SOUND, TRANSLATE
 
 
@@ -438,6 +439,31 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         TRANSLATE + "rename: {inputs: [{client: a, backend: b}, {client: c, backend: b}]}}}]\n",
         ["3:116: 'b' is renamed twice"],
     ),
+    (
+        "a lossy format unnamed",
+        TRANSLATE + "images: {outputs: [{name: y, format: jpeg}]}}}]\n",
+        ["3:89: 'jpeg' is lossy; `lossy: true` beside it allows that, png and webp lose nothing"],
+    ),
+    (
+        "a lossless format called lossy",
+        TRANSLATE + "images: {outputs: [{name: y, format: png, lossy: true}]}}}]\n",
+        ["3:101: png loses nothing; expected false, or jpeg or webp as format"],
+    ),
+    (
+        "transparent JPEG",
+        TRANSLATE + "images: {outputs: [{name: y, format: jpeg, lossy: true, channels: rgba}]}}}]\n",
+        ["3:118: jpeg has no place for 'rgba'; png and webp have"],
+    ),
+    (
+        "an image twice",
+        TRANSLATE + "images: {inputs: [{name: x}, {name: x}]}}}]\n",
+        ["3:88: 'x' is listed twice"],
+    ),
+    (
+        "an image of no size",
+        TRANSLATE + "images: {inputs: [{name: x, resize: [0, 16384]}]}}}]\n",
+        ["3:89: must be at least 1, got 0", "3:92: must be at most 16383, got 16384"],
+    ),
     ("selected twice", TRANSLATE + "select: [a, b, a]}}]\n", ["3:67: 'a' is listed twice"]),
     (
         "constants",
@@ -567,3 +593,13 @@ def test_a_backend_without_names_needs_no_rewrite() -> None:
 def test_a_prefix_unties_two_protocols() -> None:
     text = "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, points], prefix: {points: /p}}]\n"
     assert problems(text) == []
+
+
+def test_images_need_pillow() -> None:
+    text = TRANSLATE + "images: {inputs: [{name: x}]}}}]\n"
+    assert problems(text) == []
+    with pytest.raises(ConfigError) as caught:
+        loads(text, "g.yaml", replace(CATALOG, images=False), ENVIRON)
+    assert str(caught.value).endswith(
+        ':3:52: needs Pillow, which is not installed: pip install "inference-gateway[images]"'
+    )

@@ -1,0 +1,211 @@
+"""Image files as tensors of pixels, and back. Pure; the one module that needs Pillow, imported where a route asks.
+
+What is decoded comes from clients, so sizes are read from headers and judged before a pixel takes memory.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from PIL import WebPImagePlugin as WebPImagePlugin  # registers itself; the others are there
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.types import Shape, Tensor, tensor
+from gateway.core.values import replace, value
+
+Array = np.ndarray[Any, Any]
+
+READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
+"""The formats that are decoded: others have readers that saw fewer hostile files, or start programs."""
+
+_MODES = {"rgb": "RGB", "bgr": "RGB", "rgba": "RGBA", "gray": "L"}
+_CHANNELS = {"rgb": 3, "bgr": 3, "rgba": 4, "gray": 1}
+_DEEP = ("I", "F")  # and I;16, I;16B, ...: more than 8 bits for each channel
+
+# ImageInput's own limit, which is lower, holds for every image; Pillow's would be a warning on the log.
+Image.MAX_IMAGE_PIXELS = None
+
+
+@value
+class ImageInput:
+    """BYTES elements that are image files, as UINT8 pixels, or FP32 from 0 to 1 with a `scale` of `unit`.
+
+    `layout` is `hwc` or `chw`, `channels` `rgb`, `bgr`, `rgba` or `gray`; `resize` is (height, width). `max_pixels`
+    bounds those of all images of a tensor together, before they are resized.
+    """
+
+    layout: str = "hwc"
+    channels: str = "rgb"
+    resize: tuple[int, int] | None = None
+    scale: str = "none"
+    max_pixels: int = 2**24
+
+    def decode(self, files: Tensor, rank: int, what: str, limit: int) -> Tensor:
+        """The pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`; without B where `rank` is 3 and B is 1.
+
+        Raises:
+            DecodeError: naming the input and the image: no image, too many pixels, another size than the first, or
+                what `channels` has no place for.
+            GatewayError: RESOURCE_EXHAUSTED, the tensor would take more than `limit` bytes.
+        """
+        elements, left = _elements(files, what), self.max_pixels
+        sizes: list[tuple[int, int]] = []
+        pixels: Array | None = None
+        for at, element in enumerate(elements):
+            where = f"{what}: image {at}"
+            image = _opened(element, where)
+            left -= self._cost(image, left, where)
+            sizes.append(self.resize or (image.height, image.width))
+            _check_size(sizes, where)
+            if pixels is None:
+                pixels = self._allocated(len(elements), *sizes[0], what, limit)
+            self._write(self._converted(image, where), pixels[at])
+        assert pixels is not None
+        laid = pixels.transpose(0, 3, 1, 2) if self.layout == "chw" else pixels
+        made = tensor(files.name, laid[0] if rank == 3 and len(laid) == 1 else laid)
+        return replace(files, datatype=made.datatype, shape=made.shape, data=made.data, content_type="")
+
+    def _cost(self, image: Image.Image, left: int, where: str) -> int:
+        count = image.width * image.height
+        if count > left:
+            text = f"{where} has {image.width} x {image.height} pixels"
+            raise DecodeError(f"{text}; the images of one input have {self.max_pixels} at most (max_pixels)")
+        return count
+
+    def _allocated(self, count: int, height: int, width: int, what: str, limit: int) -> Array:
+        dtype = np.dtype(np.float32 if self.scale == "unit" else np.uint8)
+        shape = (count, height, width, _CHANNELS[self.channels])
+        size = count * height * width * shape[3] * dtype.itemsize
+        if size > limit:
+            text = f"{what} takes {size} bytes as {list(shape)}; limits.message of the backend is {limit}"
+            raise refusal(Reason.TOO_LARGE, text)
+        return np.empty(shape, dtype)
+
+    def _converted(self, image: Image.Image, where: str) -> Image.Image:
+        """The image with the channels and of the size that are wanted, decoded here."""
+        try:
+            converted = _with_channels(image, self.channels)
+            return converted if self.resize is None else _resized(converted, *self.resize)
+        except DecodeError as error:
+            raise DecodeError(f"{where} {error}") from error
+        except Exception as error:  # Pillow raises whatever its readers ran into
+            raise DecodeError(f"{where} cannot be decoded: {error}") from error
+
+    def _write(self, image: Image.Image, place: Array) -> None:
+        values = _flipped(np.asarray(image).reshape(place.shape), self.channels)
+        if self.scale == "unit":
+            np.divide(values, np.float32(255), out=place)
+        else:
+            place[...] = values
+
+
+@value
+class ImageOutput:
+    """UINT8 pixels as BYTES elements that are image files of `format`: `png`, `webp` or `jpeg`. `lossy` is jpeg always
+    and webp if it is set."""
+
+    format: str
+    lossy: bool = False
+    layout: str = "hwc"
+    channels: str = "rgb"
+
+    def encode(self, pixels: Tensor, what: str) -> Tensor:
+        """The files of `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`; of one image without B as BYTES `[1]`.
+
+        Raises:
+            DecodeError: another datatype, rank or number of channels, or a size that the format does not have.
+        """
+        files = [self._file(image, what) for image in self._images(pixels, what)]
+        data = bytes_elements.pack(files)
+        return replace(
+            pixels, datatype=Datatype.BYTES, shape=(len(files),), data=data, content_type="image", untyped=False
+        )
+
+    def _images(self, pixels: Tensor, what: str) -> Array:
+        shape, channels = pixels.shape, _CHANNELS[self.channels]
+        at = -1 if self.layout == "hwc" else -3
+        if pixels.datatype is not Datatype.UINT8 or len(shape) not in (3, 4) or shape[at] != channels:
+            wanted = f"[..., H, W, {channels}]" if self.layout == "hwc" else f"[..., {channels}, H, W]"
+            raise DecodeError(f"{what} is {pixels.datatype} {list(shape)}, expected images: UINT8 {wanted}")
+        images = pixels.array if len(shape) == 4 else pixels.array[None]
+        return images.transpose(0, 2, 3, 1) if self.layout == "chw" else images
+
+    def _file(self, pixels: Array, what: str) -> bytes:
+        flipped = np.ascontiguousarray(_flipped(pixels, self.channels))
+        file = BytesIO()
+        try:
+            Image.fromarray(flipped[..., 0] if self.channels == "gray" else flipped).save(file, **self._options())
+        except Exception as error:  # a size of 0, or beyond what the format has
+            size = f"{pixels.shape[1]} x {pixels.shape[0]}"
+            raise DecodeError(f"{what}: {size} pixels cannot be written as {self.format}: {error}") from error
+        return file.getvalue()
+
+    def _options(self) -> dict[str, Any]:
+        if self.format == "webp" and not self.lossy:
+            # `exact` keeps the colours of pixels that are transparent
+            return {"format": "webp", "lossless": True, "exact": True}
+        return {"format": self.format}
+
+
+def _elements(files: Tensor, what: str) -> list[bytes]:
+    if files.datatype is not Datatype.BYTES:
+        raise DecodeError(f"{what} is {files.datatype}, expected BYTES whose elements are image files")
+    if not _is_list(files.shape):
+        raise DecodeError(f"{what} has shape {list(files.shape)}, expected [-1], an image for each element")
+    elements = bytes_elements.unpack(files.data)
+    if not elements:
+        raise DecodeError(f"{what} holds no image")
+    return elements
+
+
+def _is_list(shape: Shape) -> bool:
+    """Whether each row is one element: `[B]`, `[B, 1]` as servers with a batch dimension have it, or a lone one."""
+    return len(shape) < 2 or shape[1:] == (1,)
+
+
+def _opened(element: bytes, where: str) -> Image.Image:
+    """The image with its header read, and nothing decoded."""
+    try:
+        image = Image.open(BytesIO(element), formats=READ)
+        # A phone's JPEG may carry further pictures behind the picture (MPO); that is no animation.
+        animated = image.format != "MPO" and getattr(image, "is_animated", False)
+    except UnidentifiedImageError as error:
+        raise DecodeError(f"{where} is no image of the formats that are read: {', '.join(READ)}") from error
+    except Exception as error:  # Pillow raises whatever its readers ran into
+        raise DecodeError(f"{where} cannot be decoded: {error}") from error
+    if animated:
+        raise DecodeError(f"{where} is animated, expected one picture")
+    # Pillow would cut PNG's 16 bits to 8 in silence. The byte is IHDR's bit depth.
+    if image.mode.startswith(_DEEP) or (image.format == "PNG" and element[24] == 16):
+        raise DecodeError(f"{where} has more than 8 bits for each channel")
+    return image
+
+
+def _check_size(sizes: Sequence[tuple[int, int]], where: str) -> None:
+    if sizes[-1] != sizes[0]:
+        (height, width), (first_height, first_width) = sizes[-1], sizes[0]
+        text = f"{where} has {width} x {height} pixels and image 0 has {first_width} x {first_height}"
+        raise DecodeError(f"{text}; `resize` of the route's images makes them alike")
+
+
+def _with_channels(image: Image.Image, channels: str) -> Image.Image:
+    image.load()
+    if not image.has_transparency_data:
+        return image.convert(_MODES[channels])
+    image = image.convert("RGBA")
+    if channels != "rgba" and image.getchannel("A").getextrema() != (255, 255):
+        raise DecodeError(f"has transparent pixels, for which {channels} has no place; `channels: rgba` has")
+    return image.convert(_MODES[channels])
+
+
+def _resized(image: Image.Image, height: int, width: int) -> Image.Image:
+    return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def _flipped(pixels: Array, channels: str) -> Array:
+    """RGB as BGR, and BGR as RGB."""
+    return pixels[..., ::-1] if channels == "bgr" else pixels
