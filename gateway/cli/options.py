@@ -1,8 +1,8 @@
 """Options that commands share, and how they end."""
 
 import asyncio
-import signal
 import gc
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from importlib.util import find_spec
