@@ -5,58 +5,15 @@ else. So here they go out with the status that they are. Only the Python client 
 200, which it can ask for: `?errors=200` in its URL.
 """
 
-from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core import http_status
+from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, refusal
+from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.graphpipe import layouts, schema
 from gateway.protocols.graphpipe.reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.writer import Writer
 
 AS_SUCCESS = "errors=200"
-
-_BY_REASON = {
-    Reason.TOO_LARGE: 413,
-    Reason.OVERLOADED: 429,
-    Reason.INVALID_OUTPUT: 502,
-    Reason.METHOD_NOT_ALLOWED: 405,
-    Reason.REQUEST_TIMEOUT: 408,
-    Reason.LENGTH_REQUIRED: 411,
-    Reason.UNSUPPORTED_ENCODING: 415,
-    Reason.HEADERS_TOO_LARGE: 431,
-    Reason.VERSION_NOT_SUPPORTED: 505,
-}
-
-_BY_STATUS = {
-    Status.INVALID_ARGUMENT: 400,
-    Status.FAILED_PRECONDITION: 400,
-    Status.OUT_OF_RANGE: 400,
-    Status.UNAUTHENTICATED: 401,
-    Status.PERMISSION_DENIED: 403,
-    Status.NOT_FOUND: 404,
-    Status.ALREADY_EXISTS: 409,
-    Status.ABORTED: 409,
-    Status.RESOURCE_EXHAUSTED: 429,
-    Status.CANCELLED: 499,
-    Status.UNIMPLEMENTED: 501,
-    Status.UNAVAILABLE: 503,
-    Status.DEADLINE_EXCEEDED: 504,
-}
-"""The rest are 500."""
-
-_REASONS = {
-    400: Reason.INVALID_INPUT,
-    401: Reason.UNAUTHENTICATED,
-    403: Reason.PERMISSION_DENIED,
-    404: Reason.MODEL_NOT_FOUND,
-    405: Reason.UNSUPPORTED,
-    413: Reason.TOO_LARGE,
-    429: Reason.OVERLOADED,
-    499: Reason.CANCELLED,
-    501: Reason.UNSUPPORTED,
-    502: Reason.INVALID_OUTPUT,
-    503: Reason.UNREACHABLE,
-    504: Reason.TIMEOUT,
-}
-"""Of backends that tell none; MODEL_ERROR for the rest."""
 
 _MAX_TEXT = 8192
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
@@ -65,7 +22,7 @@ _OCTETS = (b"content-type", b"application/octet-stream")
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The reply that tells `error`: a text to GET, whose other answers are for people too."""
-    code = _BY_REASON.get(error.reason) or _BY_STATUS.get(error.status, 500)
+    code = http_status.number(error)
     reason = (b"gateway-reason", error.reason.value.encode())
     text = error.message.encode("utf-8", "replace")
     if message.method in ("GET", "HEAD"):
@@ -118,4 +75,4 @@ def _readable(raw: bytes) -> str:
 
 
 def _reason(reply: Message, code: int) -> Reason:
-    return REASONS.get(reply.headers.get("gateway-reason")) or _REASONS.get(code, Reason.MODEL_ERROR)
+    return REASONS.get(reply.headers.get("gateway-reason")) or REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR)
