@@ -129,12 +129,14 @@ class Backend:
     def _of_sequence(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
         """The requests of one sequence go to one endpoint, which holds its state (Triton's stateful models)."""
         key = request.model, _sequence(request.parameters["sequence_id"])
-        endpoint = self._sequences.pop(key, None)
+        endpoint = self._sequences.get(key)
         if endpoint is None or endpoint in tried:
             endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
+            # The sequence stays where its state is: the next try finds the same endpoint.
             text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
             raise refusal(Reason.OVERLOADED, text)
+        self._sequences.pop(key, None)
         if not request.parameters.get("sequence_end"):
             self._sequences[key] = endpoint
             if len(self._sequences) > MOST_SEQUENCES:
