@@ -9,12 +9,12 @@ from functools import partial
 
 from gateway.core.errors import unsupported
 from gateway.core.operations import SERVER_OPERATIONS, Operation
+from gateway.core.protobuf import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request, Translate
 from gateway.protocols.v2 import grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
 from gateway.protocols.v2.flavors import FLAVORS, MLSERVER
 from gateway.protocols.v2.grpc_errors import decode_error, denies_readiness, encode_error
-from gateway.protocols.v2.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.versions import check_version
 
 
@@ -112,7 +112,7 @@ def _write(kind: ProtobufClass, request: Request, target: Target) -> Protobuf:
     try:
         return kind(name=request.model, version=request.version)
     except UnicodeEncodeError as error:
-        raise schema.not_utf8(error, "the request") from error
+        raise not_utf8(error, "the request") from error
 
 
 _ANSWERS: dict[Operation, Callable[[Message], Answer]] = {

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.core.operations import Operation
+from gateway.core.protobuf import Protobuf, parse
 from gateway.core.types import Answer, Message, ModelEntry, Request, ServerInfo, Signature, TensorSpec, Translate
 from gateway.protocols.v2.index import asked_for
 from gateway.protocols.v2.raw_tensors import read_datatype, read_dimensions
@@ -10,12 +11,10 @@ from gateway.protocols.v2.schema import (
     ModelConfigResponse,
     ModelMetadataResponse,
     ModelReadyResponse,
-    Protobuf,
     RepositoryIndexResponse,
     ServerLiveResponse,
     ServerMetadataResponse,
     ServerReadyResponse,
-    parse,
 )
 
 EXTENSIONS = ("model_configuration", "parameters")

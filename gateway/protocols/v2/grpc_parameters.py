@@ -3,9 +3,9 @@
 from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.protobuf import Protobuf
 from gateway.core.types import Parameters, ParameterValue
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER
-from gateway.protocols.v2.schema import Protobuf
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 

@@ -3,6 +3,8 @@
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
+from gateway.core.protobuf import Protobuf, not_utf8, parse
+from gateway.core.protobuf_wire import Allowance, cut
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Message, Request, RequestedOutput
 from gateway.core.values import value
@@ -10,10 +12,9 @@ from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
 from gateway.protocols.v2.grpc_tensors import REQUEST, TENSORS, read_inference, read_tensors, write_inference
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
-from gateway.protocols.v2.schema import SERVICE, ModelInferRequest, Protobuf, not_utf8, parse
+from gateway.protocols.v2.schema import SERVICE, ModelInferRequest
 from gateway.protocols.v2.versions import check_version
 from gateway.protocols.v2.widening import widened
-from gateway.protocols.v2.wire import Allowance, cut
 
 NAME = "v2-grpc"
 

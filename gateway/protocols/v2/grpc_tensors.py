@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from gateway.core.errors import DecodeError
+from gateway.core.protobuf import Protobuf, ProtobufClass, parse
+from gateway.core.protobuf_wire import Allowance, cut, key, varint
 from gateway.core.types import Buffer, ParameterValue, Tensor
 from gateway.core.values import value
 from gateway.protocols.v2 import schema
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.raw_tensors import check_raw, read_datatype, read_shape
-from gateway.protocols.v2.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.typed_contents import read_contents
-from gateway.protocols.v2.wire import Allowance, cut, key, varint
 
 Parts: TypeAlias = tuple[Buffer, ...]
 

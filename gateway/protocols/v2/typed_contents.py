@@ -13,9 +13,7 @@ import numpy as np
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer, Shape
-from gateway.protocols.v2.raw_tensors import check_size
-from gateway.protocols.v2.wire import (
+from gateway.core.protobuf_wire import (
     I32,
     I64,
     LENGTH,
@@ -27,6 +25,8 @@ from gateway.protocols.v2.wire import (
     read_varint,
     read_varints,
 )
+from gateway.core.types import Buffer, Shape
+from gateway.protocols.v2.raw_tensors import check_size
 
 _BOOL, _INT, _INT64, _UINT, _UINT64, _FP32, _FP64, _BYTES = range(1, 9)
 

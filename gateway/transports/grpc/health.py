@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 
+from gateway.core.protobuf import Protobuf
 from gateway.transports.grpc.draining import Draining
 from gateway.transports.grpc.schema import (
     HEALTH,
@@ -12,7 +13,6 @@ from gateway.transports.grpc.schema import (
     HealthCheckResponse,
     HealthListRequest,
     HealthListResponse,
-    Protobuf,
 )
 
 SERVING = HealthCheckResponse.SERVING

@@ -5,9 +5,10 @@ from typing import Any
 
 import grpc
 
+from gateway.core.protobuf import Protobuf
 from gateway.transports.grpc.descriptors import Descriptors
 from gateway.transports.grpc.draining import Draining
-from gateway.transports.grpc.schema import REFLECTIONS, Protobuf, ServerReflectionRequest, ServerReflectionResponse
+from gateway.transports.grpc.schema import REFLECTIONS, ServerReflectionRequest, ServerReflectionResponse
 
 _NOT_FOUND, _ = grpc.StatusCode.NOT_FOUND.value
 _INVALID_ARGUMENT, _ = grpc.StatusCode.INVALID_ARGUMENT.value
