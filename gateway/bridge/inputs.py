@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from gateway.bridge import datatypes, indices, names, shapes
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import is_unknown
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Rows, Traits
@@ -83,7 +83,7 @@ def _as_they_are(inputs: Sequence[Tensor], client: Traits, upstream: Rows) -> Fi
         doubled = map(_doubled, inputs)
         return Fitted(tuple(map(shapes.one_row, doubled) if upstream is Rows.FIRST else doubled), None, True)
     rows = _rows([_leading(tensor, at) for at, tensor in enumerate(inputs)]) if upstream is Rows.ONE else None
-    return Fitted(tuple(map(_typed, inputs)), rows, False)
+    return Fitted(tuple(_typed(tensor, client.numbers) for tensor in inputs), rows, False)
 
 
 def _leading(tensor: Tensor, at: int) -> tuple[str, int, bool]:
@@ -137,13 +137,16 @@ def _constant(tensor: Tensor, spec: TensorSpec, settings: RouteSettings, rows: i
     return make_tensor(spec.name, shapes.repeat(fitted, rows, limit, what), spec.datatype)
 
 
-def _typed(tensor: Tensor) -> Tensor:
-    return replace(tensor, untyped=False) if tensor.untyped else tensor
+def _typed(tensor: Tensor, numbers: Datatype | None) -> Tensor:
+    """A tensor where nothing tells its datatype: numbers that came without one are what the client's protocol says."""
+    if not tensor.untyped:
+        return tensor
+    if numbers is None or tensor.datatype not in NUMBERS:
+        return replace(tensor, untyped=False)
+    data = datatypes.fit(tensor, numbers, f"input {tensor.name!r}", "refuse")
+    return replace(tensor, datatype=numbers, data=data, untyped=False)
 
 
 def _doubled(tensor: Tensor) -> Tensor:
-    """A point's numbers where nothing tells their datatype: doubles, also if every literal was an integer."""
-    if not tensor.untyped:
-        return tensor
-    data = datatypes.fit(tensor, Datatype.FP64, f"input {tensor.name!r}", "refuse")
-    return replace(tensor, datatype=Datatype.FP64, data=data, untyped=False)
+    """A point's numbers: doubles, also if every literal was an integer."""
+    return _typed(tensor, Datatype.FP64)

@@ -14,6 +14,9 @@ class Operation(Enum):
     METADATA = "metadata"
     SERVER_METADATA = "server-metadata"
     MODELS = "models"
+    ONLINE = "online"
+    OFFLINE = "offline"
+    STATISTICS = "statistics"
     CONFIG = "config"
     GRADIENT = "gradient"
     APPLY_JACOBIAN = "apply_jacobian"
@@ -23,8 +26,19 @@ class Operation(Enum):
     __hash__ = object.__hash__
 
 
-SERVER_OPERATIONS = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS})
-"""Asked of the server as a whole: they name no model and take no route."""
+SERVER_OPERATIONS = frozenset(
+    {
+        Operation.LIVE,
+        Operation.READY,
+        Operation.SERVER_METADATA,
+        Operation.MODELS,
+        Operation.ONLINE,
+        Operation.OFFLINE,
+        Operation.STATISTICS,
+    }
+)
+"""Asked of the server as a whole: they name no model and take no route. ONLINE and OFFLINE change whether the listener
+where they arrive calls itself ready; STATISTICS asks how its requests went, second by second."""
 
 DERIVATIVES: dict[Operation, tuple[str, ...]] = {
     Operation.GRADIENT: ("out_wrt", "in_wrt", "sens"),

@@ -4,10 +4,11 @@ A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one of 
 it; nothing else names it, and nothing compares its name: what others need to know stands in its Traits.
 """
 
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
@@ -86,12 +87,18 @@ class Traits:
     """Gradient and its like are operations of their own; elsewhere they are companion models."""
     named_models: bool = True
     """A backend needs a model's name, and every client gives one."""
+    may_name_model: bool = False
+    """A call may name a model or leave it to the server."""
     companions: bool = True
     """A request can name another model of the same server, such as the companion `M.gradient` of `M`."""
     streams: bool = False
     """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None
     """Whether a version can exist on it; None: the wire has none."""
+    joined_versions: bool = False
+    """Clients write a model and its version as one name, `M-1.0.0`."""
+    numbers: Datatype | None = None
+    """What numbers without a datatype are where nobody says; None: what their literals are."""
     flavors: Flavors | None = None
     """What `flavor` on a backend can be, and how it is found where it is absent."""
     trusted_metadata: bool = True
@@ -128,6 +135,28 @@ class Framing:
     size: Callable[[Buffer], int]
     tag: Callable[[Message], int] | None = None
     retag: Callable[[Message, int], Message] | None = None
+
+
+class Cutter(typing.Protocol):
+    """Cuts one streamed body into its messages, as it arrives."""
+
+    def feed(self, data: Buffer) -> list[Buffer]:
+        """The messages that `data` completes. Raises DecodeError for what is none, GatewayError beyond the limit."""
+
+    def boundary(self) -> list[Buffer]:
+        """The same at the end of a chunk of HTTP's: some servers write one for each message."""
+
+    def end(self) -> list[Buffer]:
+        """The same at the end of the body. Raises DecodeError where that is inside a message."""
+
+
+@value
+class StreamFraming:
+    """Where messages begin and end in a streamed HTTP body. `wrap` gives a message's parts as they stand in it;
+    `cutter` makes a Cutter whose messages have at most so many bytes."""
+
+    wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
+    cutter: Callable[[int], Cutter]
 
 
 DecodeRequest: TypeAlias = Callable[[Message, ListenerSettings], Request]
@@ -167,20 +196,27 @@ class Protocol:
     example: str = ""
     """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
     streams: frozenset[str] = frozenset()
-    """Those of the patterns that answer with any number of messages; on gRPC they also take any number."""
+    """gRPC: those of the patterns that take and answer any number of messages."""
+    wants_stream: Callable[[Message], bool] | None = None
+    """HTTP: whether a request is answered with any number of messages."""
     encode_end: Callable[[Request], Message | None] | None = None
     """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
     descriptors: bytes = b""
     """gRPC: the FileDescriptorSet of the services, for reflection."""
     framing: Framing | None = None
     """Of byte streams."""
-    stream_framing: Callable[..., Any] | None = None
+    stream_framing: StreamFraming | None = None
     """Of streamed HTTP bodies."""
+    opaque: "Protocol | None" = None
+    """HTTP: the wire form of paths that pass through untouched; its requests are all streams."""
+    pages: tuple[str, ...] = ()
+    """HTTP: the patterns of its page of metrics, served where the listener has `metrics_page`."""
 
     @property
     def names_models(self) -> bool:
         """Whether a client can say which model it means."""
-        return self.traits.named_models or any("{model}" in pattern for pattern in self.patterns)
+        traits = self.traits
+        return traits.named_models or traits.may_name_model or any("{model}" in pattern for pattern in self.patterns)
 
 
 def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:

@@ -212,6 +212,8 @@ class Translate:
     """`error`, `literal`, `null` or `string`; empty is the protocol's own default."""
     bytes: str = "text"
     """`text` or `base64`."""
+    payload: str = ""
+    """How tensors travel, on wires that have several forms of a whole message (grps); empty is the usual one."""
 
 
 DEFAULT_TRANSLATE = Translate()
@@ -258,4 +260,5 @@ class Response:
 
 Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | bool
 """What a Handler returns: Response for `infer` and the derivatives, Signature for `metadata`, ServerInfo for
-`server-metadata`, ModelEntry's for `models`, a mapping for `config`, a bool for `live`, `ready`, `model-ready`."""
+`server-metadata`, ModelEntry's for `models`, a mapping for `config` and `statistics`, a bool for `live`, `ready`,
+`model-ready`, `online`, `offline`."""
