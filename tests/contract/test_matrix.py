@@ -14,12 +14,11 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import merge
 from gateway.core.types import Request, RequestedOutput, Response, Signature, TensorSpec, tensor
-from gateway.reference.bundled import BUNDLED
 from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
-from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.dialects import DIALECTS, Dialect, names_models
 from tests.contract.installed import toys
-from tests.contract.matrix import NOBODY, Matrix, running, serves
+from tests.contract.matrix import MODELS, NOBODY, Matrix, running, serves
 from tests.contract.wire import LITERAL
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -65,7 +64,7 @@ async def refused(matrix: Matrix, front: Dialect, back: Dialect, request: Reques
 async def test_a_model_answers_or_the_tensor_is_refused(
     matrix: Matrix, front: Dialect, back: Dialect, case: expect.Case
 ) -> None:
-    if not serves(back.protocol, BUNDLED[case.model]) or not expect.sendable(front, case):
+    if not serves(back.protocol, MODELS[case.model]) or not expect.sendable(front, case):
         pytest.skip("no such server, or no such client")
     request = infer(case.model, *expect.as_sent(case.inputs, front, back))
     if expect.is_refused(case, front, back):
@@ -109,7 +108,7 @@ async def test_what_is_not_finite_comes_back_unless_a_wire_refuses_it(
 @each_pair
 async def test_outputs_are_those_that_were_asked_for(matrix: Matrix, front: Dialect, back: Dialect) -> None:
     case = expect.CASES["add_sub"]
-    if not front.traits.selects or not serves(back.protocol, BUNDLED[case.model]):
+    if not front.traits.selects or not serves(back.protocol, MODELS[case.model]):
         pytest.skip("no request says which outputs it wants, or no such server")
     inputs = expect.as_sent(case.inputs, front, back)
     request = infer(case.model, *inputs, outputs=(RequestedOutput("OUTPUT1"),))
@@ -166,7 +165,7 @@ async def test_derivatives_are_operations_or_companions(
     given: dict[str, list[float]],
     expected: list[float],
 ) -> None:
-    if not front.traits.named_models:
+    if not names_models(front.traits):
         pytest.skip("a companion has a name")
     theta = expect.as_sent(expect.CASES["posterior"].inputs, front, back)
     vectors = (tensor(name, np.array([given.get(name, [0])])) for name in DERIVATIVES[operation])
@@ -201,7 +200,7 @@ async def test_an_error_is_told_as_what_it_is(matrix: Matrix, front: Dialect, ba
 
 @each_pair
 async def test_a_model_that_is_not_there_is_not_found(matrix: Matrix, front: Dialect, back: Dialect) -> None:
-    if not (front.traits.named_models and back.traits.named_models):
+    if not (names_models(front.traits) and names_models(back.traits)):
         pytest.skip("models have no names")
     sent = expect.as_sent(expect.CASES["double"].inputs, front, back)
     error = await refused(matrix, front, back, infer(NOBODY, *sent))
@@ -244,7 +243,7 @@ async def test_metadata_is_that_of_the_model(matrix: Matrix, front: Dialect, bac
     ):
         [each] = tensors
         size = each.shape[-1]
-        name = each.name if back.traits.positional is False or not back.traits.trusted_metadata else f"{prefix}0"
+        name = expect.told_name(each.name, f"{prefix}0", back)
         shape = (size,) if front.traits.points else (-1, size)
         assert specs == (TensorSpec("" if front.traits.points else name, Datatype.FP64, shape),)
     if front.traits.derivatives and (back.traits.trusted_metadata or not back.traits.companions):
@@ -263,7 +262,7 @@ async def test_what_runs_is_ready(matrix: Matrix, front: Dialect, back: Dialect,
 @each_pair
 async def test_a_model_that_is_not_there_is_not_ready(matrix: Matrix, front: Dialect, back: Dialect) -> None:
     request = told(front, Operation.MODEL_READY, NOBODY)
-    if request is None or not (front.traits.named_models and back.traits.named_models):
+    if request is None or not (names_models(front.traits) and names_models(back.traits)):
         pytest.skip("the client does not ask, or models have no names")
     if front.asked(request).operation is Operation.MODELS:
         pytest.skip("the client looks into the list of models, which has what routes name")

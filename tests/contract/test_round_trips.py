@@ -28,7 +28,7 @@ from gateway.core.types import (
 from gateway.core.values import replace
 from tests.contract import strategies as make
 from tests.contract.comparing import check_all
-from tests.contract.dialects import Dialect, each_datatype, each_dialect
+from tests.contract.dialects import Dialect, each_datatype, each_dialect, names_models
 from tests.contract.wire import DEADLINE, LISTENER, LITERAL, PEER, or_error
 
 REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED})
@@ -110,7 +110,7 @@ def test_what_is_not_finite_arrives(dialect: Dialect, datatype: Datatype) -> Non
 def check_addressing(dialect: Dialect, found: Request, sent: Request) -> None:
     traits = dialect.traits
     assert found.operation is sent.operation
-    assert found.model in ((sent.model,) if traits.named_models else (sent.model, LISTENER.model))
+    assert found.model in ((sent.model,) if names_models(traits) else (sent.model, LISTENER.model))
     assert found.version == (sent.version if traits.versions else "")
     assert found.id in (sent.id, None)
     assert (found.protocol, found.listener, found.peer) == (dialect.protocol.name, LISTENER.name, PEER)
