@@ -1,0 +1,131 @@
+"""`python -m tests.contract.document` writes docs/matrix.md: what a run of the matrix saw, as tables for people."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.errors import Reason
+from gateway.reference.bundled.testing import KINDS
+from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.installed import INSTALLED, toys
+from tests.contract.matrix import Matrix, running
+from tests.contract.observing import LEFT_OUT, NONE, REFUSED, ROWS, SAME, Asked, Observed, left_of, observed
+
+FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
+
+Run = Mapping[str, Mapping[str, Observed]]
+"""What was seen, by front and back."""
+
+FORMS: dict[str, Dialect] = {name: DIALECTS[name] for name in INSTALLED}
+"""As servers of ours speak them."""
+
+HEAD = """\
+# Any client in front of any server
+
+What each pair of protocols carries, and what it cannot. `make matrix` writes this page, from what clients of every
+protocol see of one gateway in front of servers of every protocol, over sockets; a test holds it against a new run.
+
+## At a glance
+
+Clients are on the left, servers on top. Of the datatypes that the clients can send, so many **come back as they were**,
+so many more (+) in another form, and so many are refused. The tables below tell which, and what else is carried.
+"""
+
+WORDS = """\
+In the tables:
+
+- **same**: the same bits in the same datatype
+- **as FP64**: the same values in that wider datatype, marked with the parameter `gateway_datatype` where there is a place
+- **value**: the same values, as numbers in text that has no datatypes
+- **rounded**: the nearest double, where that is the protocol's only number
+- **refused**: an error in the client's own form, which names what cannot be carried
+"""
+
+
+async def run() -> Run:
+    """Ask everything of every pair."""
+    with toys():
+        async with running() as matrix:
+            return await seen(matrix)
+
+
+async def seen(matrix: Matrix) -> Run:
+    """The same of a matrix that runs."""
+    return {
+        front.name: {back.name: await observed(Asked(matrix, front, back)) for back in FORMS.values()}
+        for front in FORMS.values()
+    }
+
+
+def document(seen: Run) -> str:
+    """The page."""
+    return "\n".join([HEAD, *_overview(seen), "", WORDS, *_fronts(seen), *_errors()]) + "\n"
+
+
+def _overview(seen: Run) -> Iterator[str]:
+    head = ["clients \\ servers", *map(_code, seen)]
+    return _table(head, ([_linked(front), *map(_counts, backs.values())] for front, backs in seen.items()))
+
+
+def _counts(pair: Observed) -> str:
+    words = [pair[each] for each in Datatype if pair[each] != NONE]
+    same, refused = words.count(SAME), words.count(REFUSED)
+    other = len(words) - same - refused
+    return "".join([f"**{same}**", *[f" + {other}"] * bool(other), *[f", {refused} refused"] * bool(refused)])
+
+
+def _fronts(seen: Run) -> Iterator[str]:
+    for front, backs in seen.items():
+        yield from (f"## `{front}` clients", "", *_alike(backs), "")
+        yield from _table(["", *map(_code, backs)], _differences(backs))
+        yield ""
+
+
+def _alike(backs: Mapping[str, Observed]) -> Iterator[str]:
+    """What is the same whatever is behind."""
+    [first, *_] = backs.values()
+    always = {row: first[row] for row in first if len(_words(backs, row)) == 1}
+    lacking = [row for row, word in always.items() if row in DATATYPES and word == NONE]
+    untold = [row for row, word in always.items() if row in ROWS and word == NONE]
+    yield from ("Whatever is behind:", "")
+    yield from (f"- {row}: {word}" for row, word in always.items() if row in ROWS and word != NONE)
+    yield from (f"- they have no {', no '.join(words)}" for words in (lacking, untold) if words)
+
+
+def _differences(backs: Mapping[str, Observed]) -> Iterator[list[str]]:
+    for row in (*Datatype, *ROWS):
+        words = [pair[row] for pair in backs.values()]
+        if len(set(words)) > 1 or (row in DATATYPES and words[0] != NONE):
+            yield [row, *words]
+
+
+def _words(backs: Mapping[str, Observed], row: str) -> set[str]:
+    return {pair[row] for pair in backs.values()}
+
+
+def _errors() -> Iterator[str]:
+    yield from ("## Errors", "", LEFT_OUT)
+    reasons = [reason for reason in Reason if reason in KINDS.values()]
+    rows = ([reason.value, *(left_of(reason, form) for form in FORMS.values())] for reason in reasons)
+    yield from _table(["", *map(_code, FORMS)], rows)
+
+
+def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:
+    yield from map(_line, (head, ["---"] * len(head), *rows))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _linked(front: str) -> str:
+    return f"[`{front}`](#{front}-clients)"
+
+
+if __name__ == "__main__":
+    FILE.write_text(document(asyncio.run(run())), "utf-8")
