@@ -36,7 +36,7 @@ WORDS = """\
 In the tables:
 
 - **same**: the same bits in the same datatype
-- **as FP64**: the same values in that wider datatype, marked with the parameter `gateway_datatype` where there is a place
+- **as FP64**: the same values in that wider datatype, with the parameter `gateway_datatype` where there is a place
 - **value**: the same values, as numbers in text that has no datatypes
 - **rounded**: the nearest double, where that is the protocol's only number
 - **refused**: an error in the client's own form, which names what cannot be carried
@@ -86,11 +86,11 @@ def _alike(backs: Mapping[str, Observed]) -> Iterator[str]:
     """What is the same whatever is behind."""
     [first, *_] = backs.values()
     always = {row: first[row] for row in first if len(_words(backs, row)) == 1}
-    lacking = [row for row, word in always.items() if row in DATATYPES and word == NONE]
-    untold = [row for row, word in always.items() if row in ROWS and word == NONE]
+    lacking = [row for row, word in always.items() if word == NONE]
     yield from ("Whatever is behind:", "")
     yield from (f"- {row}: {word}" for row, word in always.items() if row in ROWS and word != NONE)
-    yield from (f"- they have no {', no '.join(words)}" for words in (lacking, untold) if words)
+    if lacking:
+        yield f"- no words for: {', '.join(lacking)}"
 
 
 def _differences(backs: Mapping[str, Observed]) -> Iterator[list[str]]:
