@@ -11,6 +11,7 @@ from tests.contract.dialects import DIALECTS, Dialect
 from tests.contract.installed import INSTALLED, toys
 from tests.contract.matrix import Matrix, running
 from tests.contract.observing import LEFT_OUT, NONE, REFUSED, ROWS, SAME, Asked, Observed, left_of, observed
+from tests.interop.foreign import BACKS, FRONTS
 
 FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
 
@@ -42,6 +43,10 @@ In the tables:
 - **refused**: an error in the client's own form, which names what cannot be carried
 """
 
+PEERS = """\
+`tests/interop/test_foreign_matrix.py` runs each row and each column once more:
+"""
+
 
 async def run() -> Run:
     """Ask everything of every pair."""
@@ -60,7 +65,7 @@ async def seen(matrix: Matrix) -> Run:
 
 def document(seen: Run) -> str:
     """The page."""
-    return "\n".join([HEAD, *_overview(seen), "", WORDS, *_fronts(seen), *_errors()]) + "\n"
+    return "\n".join([HEAD, *_overview(seen), "", WORDS, *_fronts(seen), *_errors(), "", *_peers()]) + "\n"
 
 
 def _overview(seen: Run) -> Iterator[str]:
@@ -109,6 +114,14 @@ def _errors() -> Iterator[str]:
     reasons = [reason for reason in Reason if reason in KINDS.values()]
     rows = ([reason.value, *(left_of(reason, form) for form in FORMS.values())] for reason in reasons)
     yield from _table(["", *map(_code, FORMS)], rows)
+
+
+def _peers() -> Iterator[str]:
+    yield from ("## With clients and servers that are not ours", "", PEERS)
+    yield from _table(
+        ["", "client, in front of all", "server, behind all"],
+        ([_code(name), FRONTS[name].peer, BACKS[name].peer] for name in FORMS if name in FRONTS),
+    )
 
 
 def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:
