@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 from gateway.app import Gateway, connect, serve_reference
@@ -22,12 +22,14 @@ from gateway.reference.model import Model
 from tests.contract.dialects import DIALECTS, Dialect, names_models
 from tests.contract.installed import PROTOCOLS
 
-BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "fail")
+BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "count", "fail")
 OWN = ("sums", "rows")
 
 ADDRESSES = {**{name: name for name in BUNDLED}, **{name: f"tests.contract.models:{name}" for name in OWN}}
 """Each model's name, and what a server is told to serve."""
 MODELS = {name: find(address) for name, address in ADDRESSES.items()}
+REDUCTIONS = ("last", "collect")
+"""Models that only the gateway has: `count`, whose responses its clients get as one."""
 NOBODY = "nobody"
 """A model that no server has."""
 
@@ -66,15 +68,19 @@ class Matrix:
         async with asyncio.timeout(BOUND):
             return await ask(named, front.protocol, client, _gateway(front))
 
-    async def stream(self, front: Dialect, back: Dialect, request: Request) -> list[Response]:
+    async def stream(self, front: Dialect, back: Dialect, request: Request) -> AsyncIterator[Response]:
         """The answers to a client that takes any number.
 
         Raises:
-            GatewayError: as `ask`.
+            GatewayError: as `ask`, also after some.
         """
         named, client = self._addressed(front, back, request)
-        async with asyncio.timeout(BOUND):
-            return [each async for each in ask_stream(named, front.protocol, client, _gateway(front))]
+        async with (
+            asyncio.timeout(BOUND),
+            aclosing(ask_stream(named, front.protocol, client, _gateway(front))) as found,
+        ):
+            async for each in found:
+                yield each
 
     def _addressed(self, front: Dialect, back: Dialect, request: Request) -> tuple[Request, Connector]:
         named = replace(request, model=routed(back, request.model) if request.model else "")
@@ -186,8 +192,11 @@ def _backend(back: Dialect, model: str) -> str:
 def _routes() -> Iterator[dict[str, Any]]:
     """The signature stands where nobody else tells it."""
     for back, name in _pairs():
-        model = MODELS.get(name)
-        match = {"match": {"model": routed(back, name)}, "backend": _backend(back, name), "rewrite": {"model": name}}
+        own = "count" if name in REDUCTIONS else name
+        model = MODELS.get(own)
+        match = {"match": {"model": routed(back, name)}, "backend": _backend(back, own), "rewrite": {"model": own}}
+        if name in REDUCTIONS:
+            match["translate"] = {"stream": name}
         if model is None or not model.signature.inputs or back.traits.trusted_metadata:
             yield match
         else:
@@ -203,5 +212,7 @@ def _pairs() -> Iterator[tuple[Dialect, str]]:
     """Each model of each backend, and one that it does not have."""
     for back in DIALECTS.values():
         yield from ((back, name) for name, model in MODELS.items() if serves(back.protocol, model))
+        if back.traits.streams:
+            yield from ((back, name) for name in REDUCTIONS)
         if names_models(back.traits):
             yield back, NOBODY

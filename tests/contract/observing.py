@@ -25,7 +25,7 @@ from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
 from tests.contract.comparing import numbers
 from tests.contract.dialects import Dialect, names_models
-from tests.contract.matrix import MODELS, Matrix, serves
+from tests.contract.matrix import MODELS, REDUCTIONS, Matrix, serves
 from tests.contract.wire import LITERAL, arrived, or_error, returned
 
 FP64 = Datatype.FP64
@@ -153,18 +153,42 @@ async def selection(asked: Asked) -> str:
     return _word(found, lambda response: "those" if len(response.outputs) == 1 else "all")
 
 
+# --- Any number of responses ---
+
+THREE = expect.array("n", Datatype.INT32, [3])
+POINT = expect.array("x", FP64, [1, 2, 3])
+
+
+async def stream(asked: Asked) -> str:
+    """How many responses a client that takes any number gets; of a backend that has no streams its one."""
+    if not asked.front.traits.streams:
+        return NONE
+    model, sent = ("count", THREE) if asked.back.traits.streams else ("double", POINT)
+    request = Request(Operation.STREAM, model, inputs=expect.as_sent((sent,), asked.front, asked.back))
+    found = [each async for each in asked.matrix.stream(asked.front, asked.back, request)]
+    return {1: "the one response", 3: "each response"}[len(found)]
+
+
+async def reduction(asked: Asked) -> str:
+    """What a client of one response gets of several."""
+    if not asked.back.traits.streams:
+        return NONE
+    found = {each: await asked.infer(each, THREE) for each in REDUCTIONS}
+    return " or ".join(f"`{each}`" for each in REDUCTIONS if isinstance(found[each], Response)) or REFUSED
+
+
 # --- Beside the tensors ---
 
 
 async def config(asked: Asked) -> str:
     """Whether `config` reaches the model."""
-    found = await asked.infer("double", expect.array("x", FP64, [1, 2, 3]), parameters={"config": '{"scale":3}'})
+    found = await asked.infer("double", POINT, parameters={"config": '{"scale":3}'})
     return _word(found, lambda response: "carried" if numbers(response.outputs[0]) == [3.0, 6.0, 9.0] else "dropped")
 
 
 async def parameter(asked: Asked) -> str:
     """Whether a parameter reaches the model, which takes none."""
-    found = await asked.infer("double", expect.array("x", FP64, [1, 2, 3]), parameters={"nothing": 1})
+    found = await asked.infer("double", POINT, parameters={"nothing": 1})
     if isinstance(found, GatewayError):
         return "carried" if "takes no parameter" in found.message else REFUSED
     return NONE if found is None else "dropped"
@@ -175,7 +199,7 @@ async def identifier(asked: Asked) -> str:
     question = or_error(lambda: asked.front.asked(Request(Operation.INFER, "m", id="42", inputs=(A,))))
     if not isinstance(question, Request) or question.id != "42":
         return NONE
-    found = await asked.infer("double", expect.array("x", FP64, [1, 2, 3]), id="42")
+    found = await asked.infer("double", POINT, id="42")
     return _word(found, lambda response: "kept" if response.id == "42" else "lost")
 
 
@@ -183,7 +207,7 @@ async def version(asked: Asked) -> str:
     """Whether a client can ask for the version that a model has."""
     if asked.front.traits.versions is None:
         return NONE
-    found = await asked.infer("double", expect.array("x", FP64, [1, 2, 3]), version="1")
+    found = await asked.infer("double", POINT, version="1")
     return _word(found, lambda response: "carried")
 
 
@@ -288,6 +312,8 @@ ROWS: Mapping[str, Observe] = {
     "inputs are told apart": input_names,
     "names of outputs": output_names,
     "outputs asked for": selection,
+    "a stream": stream,
+    "a stream for one response, by `stream:`": reduction,
     "`config`": config,
     "other parameters": parameter,
     "id": identifier,

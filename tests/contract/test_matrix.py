@@ -14,8 +14,10 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import merge
 from gateway.core.types import Request, RequestedOutput, Response, Signature, TensorSpec, tensor
+from gateway.core.values import replace
 from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
+from tests.contract.comparing import numbers
 from tests.contract.dialects import DIALECTS, Dialect, names_models
 from tests.contract.installed import toys
 from tests.contract.matrix import MODELS, NOBODY, Matrix, running, serves
@@ -127,22 +129,76 @@ each_streaming_pair = pytest.mark.parametrize(
 )
 
 
+async def streamed(
+    matrix: Matrix, front: Dialect, back: Dialect, request: Request
+) -> tuple[list[Response], GatewayError | None]:
+    """The responses, and the error that came after them."""
+    found: list[Response] = []
+    try:
+        async for response in matrix.stream(front, back, replace(request, operation=Operation.STREAM)):
+            found.append(response)
+    except GatewayError as error:
+        return found, error
+    return found, None
+
+
 @each_streaming_pair
 async def test_a_stream_has_one_response_of_a_model_that_gives_one(
     matrix: Matrix, front: Dialect, back: Dialect
 ) -> None:
     case = expect.CASES["double"]
-    inputs = expect.as_sent(case.inputs, front, back)
-    [response] = await matrix.stream(front, back, Request(Operation.STREAM, case.model, inputs=inputs))
+    request = infer(case.model, *expect.as_sent(case.inputs, front, back))
+    [response], error = await streamed(matrix, front, back, request)
+    assert error is None
     expect.check_outputs(response.outputs, case, front, back)
+
+
+@each_streaming_pair
+async def test_a_stream_has_every_response_where_the_backend_streams(
+    matrix: Matrix, front: Dialect, back: Dialect
+) -> None:
+    if not back.traits.streams:
+        pytest.skip("no such server")
+    responses, error = await streamed(matrix, front, back, count(3, front, back))
+    assert error is None
+    assert [numbers(each.outputs[0]) for each in responses] == [[0], [1], [2]]
 
 
 @each_streaming_pair
 async def test_an_error_in_a_stream_is_told_as_what_it_is(matrix: Matrix, front: Dialect, back: Dialect) -> None:
     kind = expect.array("kind", Datatype.INT32, [5])
-    inputs = expect.as_sent((kind,), front, back)
-    with pytest.raises(GatewayError, match=f"model 'fail' was asked for {KINDS[5].value}"):
-        await matrix.stream(front, back, Request(Operation.STREAM, "fail", inputs=inputs))
+    responses, error = await streamed(matrix, front, back, infer("fail", *expect.as_sent((kind,), front, back)))
+    assert responses == []
+    assert error is not None
+    assert f"model 'fail' was asked for {KINDS[5].value}" in error.message
+
+
+@each_streaming_pair
+async def test_an_error_comes_after_the_responses_before_it(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    if not back.traits.streams:
+        pytest.skip("no such server")
+    responses, error = await streamed(matrix, front, back, count(-2, front, back))
+    assert [numbers(each.outputs[0]) for each in responses] == [[0], [1]]
+    assert error is not None
+    assert "model 'count' was asked to fail after 2 responses" in error.message
+
+
+@each_pair
+async def test_a_client_of_one_response_gets_what_the_route_makes_of_many(
+    matrix: Matrix, front: Dialect, back: Dialect
+) -> None:
+    if not back.traits.streams:
+        pytest.skip("no such server")
+    last = await answered(matrix, front, back, count(3, front, back, "last"))
+    assert numbers(last.outputs[0]) == [2]
+    all_three = await answered(matrix, front, back, count(3, front, back, "collect"))
+    assert numbers(all_three.outputs[0]) == [0, 1, 2]
+    error = await refused(matrix, front, back, count(3, front, back))
+    assert error.reason is expect.told(front, expect.told(back, Reason.UNSUPPORTED))
+
+
+def count(n: int, front: Dialect, back: Dialect, model: str = "count") -> Request:
+    return infer(model, *expect.as_sent((expect.array("n", Datatype.INT32, [n]),), front, back))
 
 
 # --- Derivatives ---
