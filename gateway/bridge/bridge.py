@@ -15,7 +15,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, invalid_output, unsupported
+from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
@@ -23,6 +23,8 @@ from gateway.core.types import Answer, Request, Response, Signature, Tensor
 from gateway.core.values import replace
 
 __all__ = ["Bridge", "Upstream"]
+
+_HINT = "of a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
 
 class Bridge:
@@ -45,7 +47,7 @@ class Bridge:
         self._declared = Declared(settings, upstream, self._addressing)
         self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._opaque)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
-            Operation.INFER: self._infer,
+            Operation.INFER: self._unary,
             **dict.fromkeys(DERIVATIVES, self._derive),
             Operation.METADATA: self._metadata.signature,
             Operation.MODEL_READY: self._metadata.ready,
@@ -110,6 +112,15 @@ class Bridge:
                     raise unsupported(f"{other.value} is not supported by {request.model!r}, itself a derivative")
 
         return handle
+
+    async def _unary(self, request: Request) -> Response:
+        try:
+            return await self._infer(request)
+        except GatewayError as error:
+            might_stream = error.status is Status.UNIMPLEMENTED and self._upstream.responses is not None
+            if not might_stream or self._settings.stream != "error" or _HINT in error.message:
+                raise
+            raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}") from error
 
     async def _infer(self, request: Request) -> Response:
         if self._settings.stream != "error" and self._upstream.responses is not None:
