@@ -21,7 +21,7 @@ def test_the_sound_configuration_has_no_problems() -> None:
 
 
 # (where it is about, YAML, its problems without the file)
-PROTOCOL_NAMES = "anywhere, frames, nameless, packets, points, umbridge or v2-rest"
+PROTOCOL_NAMES = "anywhere, frames, messages, nameless, packets, points, umbridge or v2-rest"
 
 PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     # the text

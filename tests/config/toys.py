@@ -30,6 +30,16 @@ PROTOCOLS = (
     toy("frames", "tcp"),
     replace(
         toy(
+            "messages",
+            patterns=("POST /messages/predict",),
+            traits=Traits(named_models=False, may_name_model=True, joined_versions=True),
+        ),
+        payloads=("tensors", "text"),
+        opaque=replace(toy("messages"), any_path=("GET", "POST")),
+        pages=("GET /", "GET /messages/series"),
+    ),
+    replace(
+        toy(
             "anywhere", patterns=("POST /anywhere/{model}",), traits=Traits(named_models=False, trusted_metadata=False)
         ),
         any_path=("POST",),

@@ -56,6 +56,7 @@ TRAITS = Traits(
     may_name_model=True,
     versions=bool,
     joined_versions=True,
+    parameters=False,
     # "ndarray [..] to represent gtensors, only used when http json request and one DT_FLOAT32 tensor"
     numbers=Datatype.FP32,
     # Real servers tell a model's YAML, in which nothing says what it takes.
