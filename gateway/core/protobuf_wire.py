@@ -4,15 +4,10 @@
 """
 
 from collections.abc import Container, Iterator
-from typing import NamedTuple, TypeAlias
-
-import numpy as np
+from typing import NamedTuple
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
-
-Octets: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
-Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 
 VARINT, I64, LENGTH, I32 = 0, 1, 2, 5
 _FIXED = {I64: 8, I32: 4}
@@ -121,19 +116,3 @@ def cut(
             allowance.spend(end - start)
             rest += message[start:end]
     return rest, taken
-
-
-def read_varints(octets: Octets) -> Varints:
-    """The varints that `octets` is made of; the last one is whole. Raises DecodeError for one of more than 10 bytes."""
-    ends = np.flatnonzero(octets < 0x80)
-    starts = np.concatenate(([0], ends[:-1] + 1))
-    lengths = ends - starts + 1
-    longest = int(lengths.max(initial=0))
-    if longest > _MAX_VARINT:
-        raise DecodeError(f"a number of {longest} bytes; a varint has at most {_MAX_VARINT}")
-    numbers: Varints = np.zeros(len(ends), np.uint64)
-    for place in range(longest):
-        held = lengths > place
-        septets = (octets[starts[held] + place] & np.uint8(0x7F)).astype(np.uint64)
-        numbers[held] |= septets << np.uint64(7 * place)
-    return numbers
