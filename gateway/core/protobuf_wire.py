@@ -32,12 +32,20 @@ def fields(message: Buffer) -> Iterator[Field]:
     """
     at, end = 0, len(message)
     while at < end:
-        start = at
-        key, at = read_varint(message, at)
-        value, at = _value(message, key & 7, at)
-        if at > end or key < 8:
-            raise DecodeError(f"a protobuf message has no whole field at byte {start} of {end}")
-        yield Field(key >> 3, key & 7, start, value, at)
+        field = read_field(message, at)
+        yield field
+        at = field.end
+
+
+def read_field(message: Buffer, start: int) -> Field:
+    """The field at `start`. Raises DecodeError where there is no whole one."""
+    # nearly all keys are one byte
+    key, at = (octet, start + 1) if (octet := message[start]) < 0x80 else read_varint(message, start)
+    wire_type = key & 7
+    value, at = _value(message, wire_type, at)
+    if at > len(message) or key < 8:
+        raise DecodeError(f"a protobuf message has no whole field at byte {start} of {len(message)}")
+    return Field(key >> 3, wire_type, start, value, at)
 
 
 def _value(message: Buffer, wire_type: int, at: int) -> tuple[int, int]:
@@ -54,6 +62,8 @@ def _value(message: Buffer, wire_type: int, at: int) -> tuple[int, int]:
 
 def read_varint(message: Buffer, at: int) -> tuple[int, int]:
     """The varint at `at`, and where it ends. Raises DecodeError for one that is cut short or longer than 10 bytes."""
+    if at < len(message) and message[at] < 0x80:
+        return message[at], at + 1
     number = shift = 0
     for place in range(at, min(at + _MAX_VARINT, len(message))):
         octet = message[place]

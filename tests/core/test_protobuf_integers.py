@@ -63,7 +63,7 @@ def test_agrees_with_protobuf() -> None:
     numbers = np.random.default_rng(1).integers(-(2**31), 2**31, 50_000) >> np.arange(50_000) % 32
     location = SourceCodeInfo.Location(path=numbers.tolist()).SerializeToString()
     written = bytes(write_integers(numbers.astype("<i4").data.cast("B"), Datatype.INT32))
-    assert location.endswith(written) and len(location) - len(written) < 6
+    assert location.endswith(written)
     assert bytes(read_integers(written, Datatype.INT32, len(numbers), "x")) == numbers.astype("<i4").tobytes()
 
 
