@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import Reason
 from gateway.reference.bundled.testing import KINDS
-from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.dialects import DIALECTS
 from tests.contract.installed import INSTALLED, toys
 from tests.contract.matrix import Matrix, running
 from tests.contract.observing import LEFT_OUT, NONE, REFUSED, ROWS, SAME, Asked, Observed, left_of, observed
@@ -18,7 +18,8 @@ FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
 Run = Mapping[str, Mapping[str, Observed]]
 """What was seen, by front and back."""
 
-FORMS: dict[str, Dialect] = {name: DIALECTS[name] for name in INSTALLED}
+OURS = {name: each for name, each in DIALECTS.items() if each.protocol.name in INSTALLED}
+FORMS = {name: OURS[name] for name in INSTALLED}
 """As servers of ours speak them."""
 
 HEAD = """\
@@ -43,6 +44,9 @@ In the tables:
 - **refused**: an error in the client's own form, which names what cannot be carried
 """
 
+FLAVORS = """\
+Servers of `{form}` that do not tell that they have more, and clients that use no more, differ from the above in this:"""
+
 PEERS = """\
 `tests/interop/test_foreign_matrix.py` runs each row and each column once more:
 """
@@ -58,14 +62,16 @@ async def run() -> Run:
 async def seen(matrix: Matrix) -> Run:
     """The same of a matrix that runs."""
     return {
-        front.name: {back.name: await observed(Asked(matrix, front, back)) for back in FORMS.values()}
-        for front in FORMS.values()
+        front.name: {back.name: await observed(Asked(matrix, front, back)) for back in OURS.values()}
+        for front in OURS.values()
     }
 
 
 def document(seen: Run) -> str:
     """The page."""
-    return "\n".join([HEAD, *_overview(seen), "", WORDS, *_fronts(seen), *_errors(), "", *_peers()]) + "\n"
+    forms = {front: {back: seen[front][back] for back in FORMS} for front in FORMS}
+    lines = [HEAD, *_overview(forms), "", WORDS, *_fronts(forms), *_flavors(seen), *_errors(), "", *_peers()]
+    return "\n".join(lines) + "\n"
 
 
 def _overview(seen: Run) -> Iterator[str]:
@@ -107,6 +113,31 @@ def _differences(backs: Mapping[str, Observed]) -> Iterator[list[str]]:
 
 def _words(backs: Mapping[str, Observed], row: str) -> set[str]:
     return {pair[row] for pair in backs.values()}
+
+
+def _flavors(seen: Run) -> Iterator[str]:
+    """What other servers of a protocol, and clients that speak as one does to them, have less or more."""
+    for name, flavor in OURS.items():
+        if name in FORMS:
+            continue
+        yield from (f"## `{name}`", "", FLAVORS.format(form=flavor.protocol.name), "")
+        yield from _table(["", "their clients", "their servers"], _flavored(seen, name, flavor.protocol.name))
+        yield ""
+
+
+def _flavored(seen: Run, name: str, form: str) -> Iterator[list[str]]:
+    as_client = [(seen[name][back], seen[form][back]) for back in FORMS]
+    as_server = [(seen[front][name], seen[front][form]) for front in FORMS]
+    for row in (*Datatype, *ROWS):
+        cells = [_others(pairs, row) for pairs in (as_client, as_server)]
+        if any(cells):
+            yield [row, *cells]
+
+
+def _others(pairs: Sequence[tuple[Observed, Observed]], row: str) -> str:
+    """What is said of a flavor where it is not what is said of the form."""
+    words = {one[row] or "no words for it" for one, other in pairs if one[row] != other[row]}
+    return ", ".join(sorted(words))
 
 
 def _errors() -> Iterator[str]:
