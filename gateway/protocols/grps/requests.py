@@ -138,8 +138,11 @@ def joined(request: Request) -> str:
 
 
 def text(content: str) -> Tensor:
-    """A message's `str_data`."""
-    return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
+    """A message's `str_data`. Raises GatewayError, INVALID_ARGUMENT, for lone surrogates."""
+    try:
+        return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{content[:40]!r} is not UTF-8") from error
 
 
 def _refuse_parameters(request: Request) -> None:
