@@ -43,7 +43,7 @@ def tag_of(message: Message) -> int:
     return int(HEADER.unpack(message.parts[0])[1])
 
 
-def retag(message: Message, tag: int) -> Message:
+def retag(message: Message, tag: int, seconds: float | None) -> Message:
     return Message(parts=(packet(bytes(message.parts[1]), tag),))
 
 
