@@ -3,6 +3,8 @@
 A Message has two parts, a frame's header and the rest; `origin` of a Request keeps its correlation id alone.
 """
 
+from gateway.protocols.grps.proto_messages import read_message, write_message
+
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protobuf import Protobuf
@@ -13,11 +15,10 @@ from gateway.protocols.grps.brpc_errors import as_text
 from gateway.protocols.grps.brpc_frames import SERVICE, SERVICES, Frame, RpcMeta
 from gateway.protocols.grps.errors import REASON, failure
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.proto_messages import read_message, write_message
 from gateway.protocols.grps.words import BRPC, TRAITS
 
 METHODS = {name: asked for name, asked in operations.METHODS.items() if asked is not Operation.STREAM}
-""" "BRPC Streaming: not supported yet". PredictByHttp, which the real service lists, it never answers over baidu_std."""
+"""Streaming is not there yet, says grps. PredictByHttp is of the service, but a real server never answers it here."""
 
 _PROTOBUF = 0
 _ASKING = {

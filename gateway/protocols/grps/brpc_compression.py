@@ -66,8 +66,7 @@ def verify(frame: Frame) -> None:
 
 
 def _masked_crc32c(buffers: list[memoryview]) -> bytes:
-    """brpc masks the sum as LevelDB does, "to avoid storing a CRC of a string that contains embedded CRCs"; big-endian.
-    """
+    """The sum as it travels: big-endian, and masked as LevelDB does it with sums that are stored beside their data."""
     library, crc = _library("google_crc32c", "checksum_type 1 is crc32c"), 0
     for piece in _pieces(buffers):
         crc = library.extend(crc, piece)

@@ -182,7 +182,7 @@ def test_a_checksum_that_is_wrong(more: str, payload: bytes, why: str) -> None:
 def test_the_checksum_is_of_the_compressed_payload() -> None:
     packed = gzip.compress(PAYLOAD, mtime=0)
     wrong = compressed("1802", packed, "5801" + SUM)
-    with pytest.raises(DecodeError, match="the payload's is ([0-9a-f]{8})") as error:
+    with pytest.raises(DecodeError, match=r"the payload's is [0-9a-f]{8}") as error:
         inflated(wrong)
     found = str(error.value).split("payload's is ")[1][:8]
     assert inflated(compressed("1802", packed, f"5801 6204 {found}")) == PAYLOAD

@@ -12,7 +12,6 @@ from tests.protocols.grps.brpc_wire import (
     PAYLOAD,
     REPLY,
     REPLY_META,
-    REPLY_META_1_6,
     REPLY_PAYLOAD,
     REQUEST,
     arrived,
@@ -85,7 +84,9 @@ def test_the_attachment_comes_last() -> None:
     "field", ["2809", "28 ffffffff07", "28 ffffffffffffffffff01"], ids=["one more", "int32's last", "negative"]
 )
 def test_an_attachment_that_is_not_there_is_refused(field: str) -> None:
-    with pytest.raises(DecodeError, match=r"attachment_size is -?\d+, but payload and attachment together have 8 bytes"):
+    with pytest.raises(
+        DecodeError, match=r"attachment_size is -?\d+, but payload and attachment together have 8 bytes"
+    ):
         brpc_frames.read(arrived(joined(META + bytes.fromhex(field), b"attached")))
 
 
@@ -105,7 +106,7 @@ def test_what_is_no_header(header: bytes, why: str) -> None:
 
 @pytest.mark.parametrize("meta", [b"\xff", b"\x0a\x05\x0a", b"\x0a\x02\x0a\x7f", b"\x0c"])
 def test_what_is_no_meta(meta: bytes) -> None:
-    with pytest.raises(DecodeError, match="no brpc.policy.RpcMeta message"):
+    with pytest.raises(DecodeError, match=r"no brpc\.policy\.RpcMeta message"):
         brpc_frames.tag(arrived(joined(meta)))
 
 
