@@ -45,7 +45,7 @@ In the tables:
 """
 
 FLAVORS = """\
-Servers of `{form}` that do not tell that they have more, and clients that use no more, differ from the above in this:"""
+Servers of `{form}` that do not tell that they have more, and clients that use no more, differ from it in this:"""
 
 PEERS = """\
 `tests/interop/test_foreign_matrix.py` runs each row and each column once more:

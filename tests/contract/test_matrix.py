@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
-from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.operations import DERIVATIVES, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import Rows, merge
 from gateway.core.types import Request, RequestedOutput, Response, Signature, TensorSpec, tensor
 from gateway.core.values import replace
@@ -204,6 +204,25 @@ def count(n: int, front: Dialect, back: Dialect, model: str = "count") -> Reques
     return infer(model, *expect.as_sent((expect.array("n", Datatype.INT32, [n]),), front, back))
 
 
+# --- Versions ---
+
+
+@each_pair
+async def test_a_version_is_that_of_the_model(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    if front.traits.versions is None:
+        pytest.skip("the client has no word for it")
+    case = expect.CASES["double"]
+    request = infer(case.model, *expect.as_sent(case.inputs, front, back))
+    if back.traits.versions is None:
+        error = await refused(matrix, front, back, replace(request, version="1"))
+        assert error.reason is Reason.MODEL_NOT_FOUND
+        return
+    response = await answered(matrix, front, back, replace(request, version="1"))
+    expect.check_outputs(response.outputs, case, front, back)
+    error = await refused(matrix, front, back, replace(request, version="2"))
+    assert error.reason is expect.told(front, expect.told(back, Reason.MODEL_NOT_FOUND))
+
+
 # --- Derivatives ---
 
 
@@ -323,8 +342,10 @@ async def test_a_model_that_is_not_there_is_not_ready(matrix: Matrix, front: Dia
     request = told(front, Operation.MODEL_READY, NOBODY)
     if request is None or not (names_models(front.traits) and names_models(back.traits)):
         pytest.skip("the client does not ask, or models have no names")
-    if front.asked(request).operation is Operation.MODELS:
-        pytest.skip("the client looks into the list of models, which has what routes name")
+    if front.asked(request).operation in SERVER_OPERATIONS:
+        pytest.skip("the client asks the server as a whole: whether it is ready, or what it lists, as routes name it")
+    if back.asked(request).operation in (Operation.READY, Operation.LIVE):
+        pytest.skip("the backend can only be asked as a whole")
     assert await matrix.ask(front, back, request) is False
 
 
