@@ -187,6 +187,9 @@ TOLD: Mapping[Operation, Answer] = {
     Operation.SERVER_METADATA: ServerInfo("contract", "1.2", ("binary_tensor_data",)),
     Operation.MODELS: MODELS,
     Operation.CONFIG: {"name": "a model"},
+    Operation.ONLINE: True,
+    Operation.OFFLINE: True,
+    Operation.STATISTICS: {},
 }
 """What a server answers. One operation may travel as another: UM-Bridge asks for the models to know who is alive."""
 
