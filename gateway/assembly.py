@@ -248,6 +248,7 @@ def route_settings(config: RouteConfig) -> RouteSettings:
         cast=translate.cast,
         max_rows=translate.max_rows,
         stream=translate.stream,
+        carry_config=translate.carry_config,
         operations=translate.companions,
         rename=Renames(
             tuple((pair.client, pair.backend) for pair in translate.rename.inputs),

@@ -85,6 +85,16 @@ def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
         yield Finding(location, text, at_key=True)
 
 
+def _config(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    backend = _protocol_of(route, config, catalog)
+    if not route.translate.carry_config or backend is None:
+        return
+    sides = [backend, *(protocol for _, protocol in _arrivals(route.match, config, catalog))]
+    if all(protocol.traits.parameters for protocol in sides):
+        text = f"requests carry a config as a parameter on both sides ({backend.name} behind); leave carry_config out"
+        yield Finding(("routes", at, "translate", "carry_config"), text, at_key=True)
+
+
 def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
     backend = _protocol_of(route, config, catalog)
     if not route.passthrough or backend is None:
@@ -125,6 +135,7 @@ _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]],
     _named,
     _version,
     _payload,
+    _config,
     _passthrough,
 )
 
