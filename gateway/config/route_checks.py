@@ -117,14 +117,14 @@ def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) 
     yield from _unread(above, route)
 
 
-_OF_NAMES = ("model", "version", "operation")
 _OF_TENSORS = ("rewrite", "signature", "translate")
 
 
 def _unread(above: Location, route: RouteConfig) -> Iterator[Finding]:
     """Keys about what nobody looks at where messages pass untouched."""
-    places: list[tuple[str, ...]] = [("match", key) for key in _OF_NAMES if key in route.match.model_fields_set]
-    places += [(key,) for key in _OF_TENSORS if key in route.model_fields_set]
+    places: list[tuple[str, ...]] = [(key,) for key in _OF_TENSORS if key in route.model_fields_set]
+    if route.match.operation is not None:
+        places.append(("match", "operation"))
     for place in places:
         text = f"messages of this route pass untouched (passthrough), so there is no {place[-1]}; leave it out"
         yield Finding((*above, *place), text, at_key=True)

@@ -412,10 +412,10 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     (
         "passthrough with what nobody looks at",
-        MESSAGES + "match: {path: /free, model: m}, passthrough: true,\n"
+        MESSAGES + "match: {path: /free, operation: infer}, passthrough: true,\n"
         "  rewrite: {model: n}, signature: {inputs: []}, translate: {cast: round}}]\n",
         [
-            "3:50: messages of this route pass untouched (passthrough), so there is no model; leave it out",
+            "3:50: messages of this route pass untouched (passthrough), so there is no operation; leave it out",
             "4:3: messages of this route pass untouched (passthrough), so there is no rewrite; leave it out",
             "4:24: messages of this route pass untouched (passthrough), so there is no signature; leave it out",
             "4:49: messages of this route pass untouched (passthrough), so there is no translate; leave it out",
@@ -702,6 +702,7 @@ PASSING = (
     ("messages", "match: {path: /free}"),
     ("messages", "match: {protocol: messages, listener: http, path: '/free/*', header: {X-A: b}}"),
     ("messages", "match: {path: /messages/predict}"),
+    ("messages", "match: {path: /free, model: m, version: '1.0'}"),
     ("umbridge, messages", "match: {path: /free}, policies: [{timeout: {seconds: 1}}]"),
 )
 
