@@ -72,7 +72,11 @@ class Assembly:
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         self.router = self._router([each for each in config.routes if not each.passthrough], clients, own)
-        self.untouched = Router([self._untouched(each, config) for each in config.routes if each.passthrough], {})
+        self.untouched = Router(
+            [self._untouched(each, config) for each in config.routes if each.passthrough],
+            {},
+            joined_versions(clients),
+        )
         """Of the requests whose messages pass untouched."""
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
@@ -251,6 +255,7 @@ def route_settings(config: RouteConfig) -> RouteSettings:
         cast=translate.cast,
         max_rows=translate.max_rows,
         stream=translate.stream,
+        carry_config=translate.carry_config,
         operations=translate.companions,
         rename=Renames(
             tuple((pair.client, pair.backend) for pair in translate.rename.inputs),

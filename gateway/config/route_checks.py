@@ -85,6 +85,16 @@ def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
         yield Finding(location, text, at_key=True)
 
 
+def _config(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    backend = _protocol_of(route, config, catalog)
+    if not route.translate.carry_config or backend is None:
+        return
+    sides = [backend, *(protocol for _, protocol in _arrivals(route.match, config, catalog))]
+    if all(protocol.traits.parameters for protocol in sides):
+        text = f"requests carry a config as a parameter on both sides ({backend.name} behind); leave carry_config out"
+        yield Finding(("routes", at, "translate", "carry_config"), text, at_key=True)
+
+
 def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
     backend = _protocol_of(route, config, catalog)
     if not route.passthrough or backend is None:
@@ -107,14 +117,14 @@ def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) 
     yield from _unread(above, route)
 
 
-_OF_NAMES = ("model", "version", "operation")
 _OF_TENSORS = ("rewrite", "signature", "translate")
 
 
 def _unread(above: Location, route: RouteConfig) -> Iterator[Finding]:
     """Keys about what nobody looks at where messages pass untouched."""
-    places: list[tuple[str, ...]] = [("match", key) for key in _OF_NAMES if key in route.match.model_fields_set]
-    places += [(key,) for key in _OF_TENSORS if key in route.model_fields_set]
+    places: list[tuple[str, ...]] = [(key,) for key in _OF_TENSORS if key in route.model_fields_set]
+    if route.match.operation is not None:
+        places.append(("match", "operation"))
     for place in places:
         text = f"messages of this route pass untouched (passthrough), so there is no {place[-1]}; leave it out"
         yield Finding((*above, *place), text, at_key=True)
@@ -125,6 +135,7 @@ _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]],
     _named,
     _version,
     _payload,
+    _config,
     _passthrough,
 )
 

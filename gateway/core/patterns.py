@@ -220,7 +220,9 @@ def _is_free(path: str, table: PathTable) -> bool:
 
 
 def _with_root(protocol: Protocol, model: str) -> Protocol:
-    return replace(protocol, patterns=(*protocol.patterns, *_patterns(protocol, ("/",)))) if model else protocol
+    if not model or protocol.traits.may_name_model:
+        return protocol
+    return replace(protocol, patterns=(*protocol.patterns, *_patterns(protocol, ("/",))))
 
 
 def _with_pages(protocol: Protocol, pages: bool) -> Protocol:

@@ -203,7 +203,7 @@ class Protocol:
     batch travels in one way only."""
     any_path: tuple[str, ...] = ()
     """HTTP: the methods that it also serves at paths that are not its own: those that routes match, and `/` where the
-    listener has a `model`."""
+    listener has a `model` and clients do not name one in their messages (`may_name_model`)."""
     payloads: tuple[str, ...] = ()
     """The forms that a request's tensors can travel in, the usual one first, where the wire has several of a whole
     message: what a route's `payload` can be towards it."""

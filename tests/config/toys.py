@@ -32,7 +32,7 @@ PROTOCOLS = (
         toy(
             "messages",
             patterns=("POST /messages/predict",),
-            traits=Traits(named_models=False, may_name_model=True, joined_versions=True),
+            traits=Traits(named_models=False, may_name_model=True, joined_versions=True, parameters=False),
         ),
         payloads=("tensors", "text"),
         opaque=replace(toy("messages"), any_path=("GET", "POST")),
@@ -42,7 +42,7 @@ PROTOCOLS = (
         toy(
             "anywhere", patterns=("POST /anywhere/{model}",), traits=Traits(named_models=False, trusted_metadata=False)
         ),
-        any_path=("POST",),
+        any_path=("POST", "GET"),
     ),
 )
 
@@ -69,6 +69,7 @@ routes: [{match: {model: m}, backend: science}]
 LISTENER = SOUND.split("\n", 1)[0] + "\n"
 BACKEND = LISTENER + "backends: {science: {protocol: umbridge, endpoints: ['127.0.0.1:4242'], "
 ROUTE = SOUND.rsplit("\n", 2)[0] + "\nroutes: [{backend: science, "
+MESSAGES = ROUTE.replace("umbridge", "messages")
 TRANSLATE = ROUTE + "match: {}, translate: {"
 
 WHOLE = """\
