@@ -3,18 +3,17 @@
 A Message has two parts, a frame's header and the rest; `origin` of a Request keeps its correlation id alone.
 """
 
-from gateway.protocols.grps.proto_messages import read_message, write_message
-
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protobuf import Protobuf
-from gateway.core.protocol import Framing, ListenerSettings, Protocol, Target
+from gateway.core.protocol import DEFAULT_LIMITS, Framing, ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Message, Request, Translate
 from gateway.protocols.grps import brpc_compression, brpc_errors, brpc_frames, operations, requests, responses
 from gateway.protocols.grps.brpc_errors import as_text
 from gateway.protocols.grps.brpc_frames import SERVICE, SERVICES, Frame, RpcMeta
 from gateway.protocols.grps.errors import REASON, failure
 from gateway.protocols.grps.message import GrpsMessage
+from gateway.protocols.grps.proto_message import read_message, write_message
 from gateway.protocols.grps.words import BRPC, TRAITS
 
 METHODS = {name: asked for name, asked in operations.METHODS.items() if asked is not Operation.STREAM}
@@ -43,7 +42,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         received=message.received,
         deadline=_deadline(frame.meta, message),
     )
-    return requests.decode(_content(frame), operation, origin, listener, BRPC)
+    return requests.decode(_content(frame, listener.limits.message), operation, origin, listener, BRPC)
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
@@ -90,7 +89,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     if meta.response.error_code:
         raise brpc_errors.told(meta)
     frame = _opened(message, target.limits.message)
-    return responses.decode(_content(frame), brpc_errors.headers(meta), request)
+    return responses.decode(_content(frame, target.limits.message), brpc_errors.headers(meta), request)
 
 
 def _opened(message: Message, limit: int) -> Frame:
@@ -125,10 +124,10 @@ def _deadline(meta: Protobuf, message: Message) -> float | None:
     return message.received + milliseconds / 1000 if milliseconds > 0 else None
 
 
-def _content(frame: Frame) -> GrpsMessage:
+def _content(frame: Frame, limit: int) -> GrpsMessage:
     if frame.meta.content_type != _PROTOBUF:
         raise DecodeError(f"content_type {frame.meta.content_type} is not spoken here, expected 0 (protobuf)")
-    return read_message(frame.payload)
+    return read_message(frame.payload, limit)
 
 
 def _number(request: Request) -> bytes:
@@ -139,12 +138,12 @@ def _number(request: Request) -> bytes:
 
 def _read_by_us(message: Message) -> bytes | None:
     """The correlation id of a frame that holds a GrpsMessage: it is that which is wrong, and not the frame."""
-    if len(message.parts[0]) < brpc_frames.HEADER.size or brpc_compression.is_compressed(message):
+    if not brpc_frames.is_whole(message) or brpc_compression.is_compressed(message):
         return None
     try:
-        frame = brpc_frames.read(message)
+        frame = _opened(message, DEFAULT_LIMITS.message)
         _operation(frame.meta)
-        _content(frame)
+        _content(frame, DEFAULT_LIMITS.message)
     except (DecodeError, GatewayError):
         return None
     return brpc_frames.correlation_id(frame.meta.correlation_id)

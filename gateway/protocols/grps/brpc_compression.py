@@ -6,12 +6,23 @@ snappy and CRC-32C come with the extra `brpc`; gzip and zlib are Python's own.
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from types import ModuleType
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.protobuf_wire import read_varint
 from gateway.core.types import Buffer, Message
 from gateway.protocols.grps.brpc_frames import HEADER, MAGIC, Frame, meta_of, read
+
+
+def _optional(name: str) -> ModuleType | None:
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+_CRAMJAM, _GOOGLE_CRC32C = _optional("cramjam"), _optional("google_crc32c")
 
 _CRC32C = 1
 _PIECE = 2**20
@@ -67,7 +78,7 @@ def verify(frame: Frame) -> None:
 
 def _masked_crc32c(buffers: list[memoryview]) -> bytes:
     """The sum as it travels: big-endian, and masked as LevelDB does it with sums that are stored beside their data."""
-    library, crc = _library("google_crc32c", "checksum_type 1 is crc32c"), 0
+    library, crc = _needed(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
     for piece in _pieces(buffers):
         crc = library.extend(crc, piece)
     rotated = (crc >> 15 | crc << 17) & 0xFFFFFFFF
@@ -98,7 +109,7 @@ def _zlib(window: int, coding: str, payload: memoryview, limit: int) -> Buffer:
 
 
 def _snappy(payload: memoryview, limit: int) -> Buffer:
-    library = _library("cramjam", "compress_type 1 is snappy")
+    library = _needed(_CRAMJAM, "compress_type 1 (snappy)")
     size = _snappy_size(payload)
     if size > limit:
         raise _too_large(limit)
@@ -122,12 +133,11 @@ def _snappy_size(payload: memoryview) -> int:
     return size
 
 
-def _library(name: str, why: str) -> ModuleType:
-    try:
-        return __import__(name)
-    except ImportError as error:
-        text = f'{why}, for which {name} is not installed here: pip install "inference-gateway[brpc]"'
-        raise refusal(Reason.UNSUPPORTED_ENCODING, text) from error
+def _needed(library: ModuleType | None, what: str) -> ModuleType:
+    if library is None:
+        text = f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"'
+        raise refusal(Reason.UNSUPPORTED_ENCODING, text)
+    return library
 
 
 def _too_large(limit: int) -> GatewayError:

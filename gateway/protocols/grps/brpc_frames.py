@@ -53,6 +53,12 @@ def head(header: Buffer) -> int:
     return meta
 
 
+def is_whole(message: Message) -> bool:
+    """Whether all of a frame is there, and not only what a refusal is about."""
+    header, body = message.parts
+    return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
+
+
 def meta_of(message: Message) -> Protobuf:
     """The RpcMeta. Raises DecodeError where it is none."""
     header, body = message.parts
