@@ -323,16 +323,15 @@ class Connection(asyncio.Protocol):
             self._await_progress()
 
     def _write(self, reply: Message) -> None:
-        head = self._head
-        length = writing.content_length(writing.size(reply.parts))
+        head, length = self._head, writing.size(reply.parts)
         try:
-            start = writing.head(reply, length, self._connection_line())
+            start = writing.head(reply, writing.content_length(length), self._connection_line())
         except ValueError as error:
             self._keep_alive = False
             self._write(self._refusal(as_gateway_error(error)))
             return
         bodiless = head is not None and head.method == "HEAD"
-        for piece in (start,) if bodiless else writing.joined((start, *reply.parts)):
+        for piece in (start,) if bodiless else writing.joined((start, *reply.parts), length):
             self._transport.write(piece)
 
     def _connection_line(self) -> bytes:

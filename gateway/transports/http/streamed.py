@@ -61,12 +61,12 @@ class Stream:
                 yield head
                 return
             begun = () if second is None else body.parts(second)
-            for piece in writing.joined((head, *body.parts(first), *begun)):
+            for piece in _joined((head, *body.parts(first), *begun)):
                 yield piece
             async for reply in replies:
-                for piece in writing.joined(body.parts(reply)):
+                for piece in _joined(body.parts(reply)):
                     yield piece
-            for piece in writing.joined(body.end()):
+            for piece in _joined(body.end()):
                 yield piece
 
     def _body(self, first: Message, *, is_alone: bool) -> "_Body":
@@ -134,6 +134,10 @@ class _Sized:
 
 
 _Body = _UntilClose | _Chunked | _Sized
+
+
+def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    return writing.joined(parts, writing.size(parts)) if parts else ()
 
 
 def _end_to_end(reply: Message) -> Message:

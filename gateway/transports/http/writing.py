@@ -63,12 +63,9 @@ def connection(keep_alive: bool, version: str) -> bytes:
     return _KEEP[version] if keep_alive else _CLOSE
 
 
-def joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """What to write, in order: much as it is, little as one buffer, nothing for nothing."""
-    length = size(parts)
-    if length > _JOINED:
-        return parts
-    return (b"".join(parts),) if length else ()
+def joined(parts: tuple[Buffer, ...], length: int) -> tuple[Buffer, ...]:
+    """What to write, in order: much as it is, little as one buffer."""
+    return parts if length > _JOINED else (b"".join(parts),)
 
 
 def deflated(reply: Message, coding: str) -> Message:

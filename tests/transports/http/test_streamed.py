@@ -361,7 +361,8 @@ async def test_a_client_that_never_reads_is_cut_off_and_the_stream_closed() -> N
 
 async def test_a_drain_lets_a_stream_finish() -> None:
     source = Source()
-    async with listening(stream=source) as listener, connected(listener) as (reader, writer):
+    timeouts = Timeouts(linger=0.05)
+    async with listening(stream=source, timeouts=timeouts) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, GET + GET)
         await source.asked.wait()
         source.say("a")
