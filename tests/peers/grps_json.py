@@ -89,12 +89,8 @@ def _enum(field: Field, value: Any) -> Any:
 
 
 def _integer(field: Field, value: Any) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float | str)
-        or value != value
-        or int(value) != float(value)
-    ):
+    fraction = isinstance(value, float) and not value.is_integer()
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or fraction:
         raise ValueError(f"Failed to parse {field.name} field: {value!r}")
     least, most = RANGES[field.kind]
     if not least <= int(value) <= most:
@@ -142,7 +138,7 @@ def tree(document: Mapping[str, Any], number: Float, schema: Schema = MESSAGE) -
     return {
         field.name: _written(field, value, number)
         for field, value in present
-        if field.oneof or field.values[:1] != (value,) and value not in DEFAULTS
+        if field.oneof or (field.values[:1] != (value,) and value not in DEFAULTS)
     }
 
 

@@ -109,7 +109,7 @@ def number_of(message: Document) -> int:
     if "gtensors" in message:
         (first, *_) = message["gtensors"]["tensors"]
         return int(first[flat_name(first["dtype"])][0])
-    return int(message.get("str_data", message.get("bin_data", "0")))
+    return int(message.get("str_data") or message.get("bin_data") or 0)
 
 
 def counted(message: Document, number: int) -> Document:
