@@ -55,9 +55,9 @@ class Call:
         if self.with_checksum:
             sums = {"checksum_type": CRC32C, "checksum_value": checksum(payload)}
         meta: Document = {
-            "request": {"service_name": self.service, "method_name": self.method, "log_id": 0},
+            "request": {"service_name": self.service, "method_name": self.method},
+            "compress_type": self.compress,
             "correlation_id": number,
-            **({"compress_type": self.compress} if self.compress else {}),
             **({"attachment_size": len(self.attachment)} if self.attachment else {}),
             **({"authentication_data": self.auth} if self.auth else {}),
             **({} if self.vendored else {"content_type": 0, **sums}),
@@ -119,6 +119,10 @@ class Client:
     def send(self, data: bytes, piece: int = 0) -> None:
         for at in range(0, len(data), piece or max(1, len(data))):
             self._socket.sendall(data[at : at + (piece or len(data))])
+
+    def finish(self) -> None:
+        """Nothing more will be sent; what is still owed arrives."""
+        self._socket.shutdown(socket.SHUT_WR)
 
     def receive(self) -> Reply:
         while (frame := cut(self._data)) is None:

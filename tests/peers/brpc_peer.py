@@ -261,23 +261,26 @@ class Handler(socketserver.BaseRequestHandler):
         data, held = bytearray(), list[bytes]()
         self.server.opened(self.request)
         with suppress(Broken, OSError):
-            while True:
-                frame = cut(data)
-                if frame is not None:
-                    held.append(self.server.reply_to(frame))
-                    if len(held) < self.server.habits.reorder:
-                        continue
-                elif not held or select.select([self.request], [], [], PAUSE)[0]:
-                    received = self.request.recv(1 << 16)
-                    if not received:
-                        break
-                    data += received
-                    continue
+            while self.receive(data, held):
                 for reply in reversed(held):
                     self.send(reply)
+                if held and self.server.habits.hostile in CLOSES:
+                    return
                 held.clear()
-                if self.server.habits.hostile in CLOSES:
-                    break
+
+    def receive(self, data: bytearray, held: list[bytes]) -> bool:
+        """Until as many replies are held as are to be sent at once, or there is a pause; False at the end."""
+        while len(held) < self.server.habits.reorder:
+            frame = cut(data)
+            if frame is not None:
+                held.append(self.server.reply_to(frame))
+            elif held and not select.select([self.request], [], [], PAUSE)[0]:
+                return True
+            elif received := self.request.recv(1 << 16):
+                data += received
+            else:
+                return bool(held)
+        return True
 
     def send(self, reply: bytes) -> None:
         piece = self.server.habits.piece or max(1, len(reply))
