@@ -165,6 +165,6 @@ def monitor(call: Call) -> Reply | None:
     """The metrics page and what it draws; None for every other path."""
     if call.path == "/":
         return Reply(200, b"<html><head><title>grps</title></head><body></body></html>", "text/html; charset=utf-8")
-    if call.path == "/monitor/series":
+    if call.path == "/grps/v1/monitor/series":
         return Reply(200, b'{"label": "trend", "data": [[0, 0], [1, 0.5]]}', "application/json")
     return None

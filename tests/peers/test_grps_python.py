@@ -206,7 +206,9 @@ def test_the_same_body_at_an_own_path(server: Server) -> None:
     assert told.document == {"status": SUCCESS, "str_data": "x"}
 
 
-def test_chunked_requests_and_the_metrics_page(server: Server) -> None:
-    page, series = (Rest(server.http.address, root="").ask("GET", path) for path in ("/", "/monitor/series?name=*qps"))
+def test_the_metrics_page(server: Server) -> None:
+    page, series = (
+        Rest(server.http.address, root="").ask("GET", path) for path in ("/", "/grps/v1/monitor/series?name=*qps")
+    )
     assert page.kind == "text/html; charset=utf-8"
     assert json.loads(series.body) == {"label": "trend", "data": [[0, 0], [1, 0.5]]}
