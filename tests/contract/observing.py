@@ -281,11 +281,24 @@ async def metadata(asked: Asked) -> str:
     return "sizes" if asked.front.traits.points else f"{names}datatypes, shapes"
 
 
+READINESS = {
+    Operation.LIVE: "live",
+    Operation.READY: "ready",
+    Operation.MODEL_READY: "model ready",
+    Operation.METADATA: "by a model's metadata",
+    Operation.MODELS: "by the list of models",
+}
+"""What the questions for it are on the wire."""
+
+
 async def readiness(asked: Asked) -> str:
-    """Of what a client learns whether it is ready."""
-    words = {"live": Operation.LIVE, "ready": Operation.READY, "model ready": Operation.MODEL_READY}
-    told = [word for word, each in words.items() if await asked.tell(Request(each, "posterior")) is True]
-    return ", ".join(told) or NONE
+    """What of it a client learns."""
+    told = []
+    for operation in (Operation.LIVE, Operation.READY, Operation.MODEL_READY):
+        request = Request(operation, "posterior")
+        if await asked.tell(request) is True:
+            told.append(READINESS[asked.front.asked(request).operation])
+    return ", ".join(dict.fromkeys(told)) or NONE
 
 
 async def listing(asked: Asked) -> str:
@@ -313,7 +326,7 @@ ROWS: Mapping[str, Observe] = {
     "names of outputs": output_names,
     "outputs asked for": selection,
     "a stream": stream,
-    "a stream for one response, by `stream:`": reduction,
+    "several responses as one, by `stream:`": reduction,
     "`config`": config,
     "other parameters": parameter,
     "id": identifier,
