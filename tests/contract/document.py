@@ -35,13 +35,23 @@ so many more (+) in another form, and so many are refused. The tables below tell
 """
 
 WORDS = """\
-In the tables:
+Of datatypes:
 
 - **same**: the same bits in the same datatype
 - **as FP64**: the same values in that wider datatype, with the parameter `gateway_datatype` where there is a place
 - **value**: the same values, as numbers in text that has no datatypes
 - **rounded**: the nearest double, where that is the protocol's only number
 - **refused**: an error in the client's own form, which names what cannot be carried
+
+Of the rest:
+
+- two rows: a batch of two reaches the backend in one call, or in a call for each row
+- inputs are told apart: what happens to two inputs that are sent in another order
+- outputs asked for: a client that wants one of two outputs gets that one, whatever the backend can be asked for
+- derivatives: a client's operations, or models such as `M.gradient` beside `M`, reach those of the backend
+- errors: how many of the errors that a model can raise arrive as what they were
+
+Routes to {declared} servers had a `signature`, since these tell none, or none that can be trusted.
 """
 
 FLAVORS = """\
@@ -70,7 +80,18 @@ async def seen(matrix: Matrix) -> Run:
 def document(seen: Run) -> str:
     """The page."""
     forms = {front: {back: seen[front][back] for back in FORMS} for front in FORMS}
-    lines = [HEAD, *_overview(forms), "", WORDS, *_fronts(forms), *_flavors(seen), *_errors(), "", *_peers()]
+    declared = ", ".join(_code(name) for name, form in FORMS.items() if not form.traits.trusted_metadata)
+    lines = [
+        HEAD,
+        *_overview(forms),
+        "",
+        WORDS.format(declared=declared),
+        *_fronts(forms),
+        *_flavors(seen),
+        *_errors(),
+        "",
+        *_peers(),
+    ]
     return "\n".join(lines) + "\n"
 
 

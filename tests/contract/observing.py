@@ -327,7 +327,7 @@ ROWS: Mapping[str, Observe] = {
     "outputs asked for": selection,
     "a stream": stream,
     "several responses as one, by `stream:`": reduction,
-    "`config`": config,
+    "`config`, without `carry_config`": config,
     "other parameters": parameter,
     "id": identifier,
     "version": version,

@@ -10,6 +10,10 @@ from typing import Any
 
 from tests.interop.processes import run_client
 from tests.interop.steps import Step, doubles, infer, raw_of, tritonclient, tritonclient_grpc, umbridge
+from tests.peers.brpc_client import Client
+from tests.peers.grps_client import Grpc, Rest
+from tests.peers.grps_messages import tensor
+from tests.peers.protobuf import Document
 
 Vector = list[float]
 
@@ -64,6 +68,30 @@ def _v2_grpc(places: Sequence[Place]) -> Iterator[Vector]:
     return (_unpacked(raw_of(each)) for each in tritonclient_grpc(places[0].address, "sync", *steps))
 
 
+def _grps_rest(places: Sequence[Place]) -> Iterator[Vector]:
+    return (_first(Rest(each.address).predict(_message(), model=each.model).document) for each in places)
+
+
+def _grps_grpc(places: Sequence[Place]) -> Iterator[Vector]:
+    with Grpc(places[0].address) as client:
+        yield from (_first(client.call("Predict", _message(each.model))) for each in places)
+
+
+def _grps_brpc(places: Sequence[Place]) -> Iterator[Vector]:
+    with Client(places[0].address) as client:
+        yield from (_first(client.call("Predict", _message(each.model)).message) for each in places)
+
+
+def _message(model: str = "") -> Document:
+    named = {"model": model} if model else {}
+    return {**named, "gtensors": {"tensors": [tensor("x", "DT_FLOAT64", [1, 3], [*SENT])]}}
+
+
+def _first(message: Document) -> Vector:
+    found: Vector = message["gtensors"]["tensors"][0]["flat_float64"]
+    return found
+
+
 def _run(peer: str, script: str, url: str, *steps: Step) -> list[Any]:
     results = run_client(peer, script, url, steps)
     assert isinstance(results, list)
@@ -84,6 +112,9 @@ FRONTS: Mapping[str, Front] = {
     "mip": Front("`kubemo`, the Python client", _mip),
     "v2-rest": Front("`tritonclient.http`", _v2_rest),
     "v2-grpc": Front("`tritonclient.grpc`", _v2_grpc),
+    "grps-rest": Front("plain HTTP, as upstream's samples", _grps_rest),
+    "grps-grpc": Front("`grpcio` on upstream's service", _grps_grpc),
+    "grps-brpc": Front("a client of baidu_std's frames, written by observation", _grps_brpc),
 }
 
 
@@ -96,7 +127,10 @@ class Back:
     model: str = "double"
     names: tuple[str, str] = ("x", "y")
     datatype: str = "FP64"
+    version: str = ""
 
+
+V1 = "1.0.0"
 
 BACKS: Mapping[str, Back] = {
     "umbridge": Back("`umbridge`, the Python server", "umbridge_endpoint", names=("input0", "output0")),
@@ -104,4 +138,9 @@ BACKS: Mapping[str, Back] = {
     "mip": Back("`kubemo`, the Python server", "kubemo_endpoint"),
     "v2-rest": Back("Triton", "triton_http", "single", datatype="FP32"),
     "v2-grpc": Back("MLServer", "mlserver_grpc"),
+    "grps-rest": Back(
+        "a server with the habits of grps' Python one", "grps_python_http", "twice", ("x", "x"), version=V1
+    ),
+    "grps-grpc": Back("the same over gRPC", "grps_python_grpc", "twice", ("x", "x"), version=V1),
+    "grps-brpc": Back("a server with the habits of grps' C++ one", "grps_cpp_brpc", "twice", ("x", "x"), version=V1),
 }

@@ -21,6 +21,7 @@ from tests.interop.foreign import BACKS, DOUBLED, FRONTS, SENT, Back, Place
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton, free_port
 from tests.interop.v2_servers import V2Server
+from tests.peers import grps_cpp, grps_python
 from tests.peers.graphpipe_go import serve
 
 PROTOCOLS = registry.protocols()
@@ -53,6 +54,30 @@ def kubemo_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def go_endpoint() -> Iterator[str]:
     with serve(lambda inputs, config: [each + each for each in inputs], inputs=1, outputs=1) as server:
         yield server.url
+
+
+@pytest.fixture(scope="module")
+def grps_python_server() -> Iterator[grps_python.Server]:
+    with grps_python.serve() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def grps_python_http(grps_python_server: grps_python.Server) -> str:
+    return grps_python_server.http.address
+
+
+@pytest.fixture(scope="module")
+def grps_python_grpc(grps_python_server: grps_python.Server) -> str:
+    assert grps_python_server.grpc is not None
+    return grps_python_server.grpc.address
+
+
+@pytest.fixture(scope="module")
+def grps_cpp_brpc() -> Iterator[str]:
+    with grps_cpp.serve() as server:
+        assert server.brpc is not None
+        yield server.brpc.address
 
 
 class Site:
@@ -110,7 +135,7 @@ def _route(model: str, back: Back) -> dict[str, Any]:
     return {
         "match": {"model": model},
         "backend": model,
-        "rewrite": {"model": back.model},
+        "rewrite": {"model": back.model, "version": back.version},
         "signature": {"inputs": inputs, "outputs": outputs},
         "translate": {
             "cast": "round",
