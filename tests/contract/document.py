@@ -51,7 +51,8 @@ Of the rest:
 - derivatives: a client's operations, or models such as `M.gradient` beside `M`, reach those of the backend
 - errors: how many of the errors that a model can raise arrive as what they were
 
-Routes to {declared} servers had a `signature`, since these tell none, or none that can be trusted.
+Routes to these servers had a `signature`, since they tell none, or none that can be trusted:
+{declared}.
 """
 
 FLAVORS = """\
