@@ -1,0 +1,5 @@
+"""grps: NetEase's model servers, over HTTP, gRPC and Apache brpc."""
+
+from gateway.protocols.grps.rest import GRPS_REST
+
+PROTOCOLS = (GRPS_REST,)
