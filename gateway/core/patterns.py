@@ -165,7 +165,10 @@ def rows(
     A path that another pattern has stays with it. A route that wants any protocol gives away no more than one path,
     unless there is only one protocol.
     """
-    own = tuple((_with_root(protocol) if model else protocol, prefix) for protocol, prefix in protocols)
+    own = tuple(
+        (_with_root(protocol) if model and not protocol.traits.may_name_model else protocol, prefix)
+        for protocol, prefix in protocols
+    )
     if not any(protocol.any_path for protocol, _ in own):
         return own  # a PathTable is for HTTP: the patterns of other transports are no paths of its
     table, is_only = PathTable(own), len(own) == 1

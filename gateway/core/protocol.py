@@ -201,7 +201,7 @@ class Protocol:
     batch travels in one way only."""
     any_path: tuple[str, ...] = ()
     """HTTP: the methods that it also serves at paths that are not its own: those that routes match, and `/` where the
-    listener has a `model`."""
+    listener has a `model` and clients do not name one in their messages (`may_name_model`)."""
     example: str = ""
     """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
     streams: frozenset[str] = frozenset()

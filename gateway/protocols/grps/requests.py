@@ -8,22 +8,12 @@ from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Request, Tensor
-from gateway.core.values import value
-from gateway.protocols.grps import gmap
+from gateway.protocols.grps import forms, gmap
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.texts import as_text
 from gateway.protocols.grps.words import Kind
 
 _INFERENCES = (Operation.INFER, Operation.STREAM)
-
-
-@value
-class AskedMessage(Message):
-    """A client's message, and in which form it wants the data of the reply: the `kind` that it sent itself;
-    `returns_ndarray`, if it asked for one."""
-
-    kind: Kind = Kind.GTENSORS
-    returns_ndarray: bool = False
 
 
 def decode(
@@ -46,7 +36,7 @@ def decode(
     if operation in _INFERENCES:
         check_data(grps, "input")
         inputs = grps.tensors
-        message = _with_form(message, grps.kind, returns_ndarray)
+        message = forms.asked(message, grps.kind, returns_ndarray)
         name = grps.model or model
     elif operation is Operation.METADATA:
         name = _asked_model(grps) or model
@@ -92,26 +82,6 @@ def _check_names(tensors: tuple[Tensor, ...], role: str) -> None:
         raise DecodeError(f"{role} {repeated!r} is given twice")
 
 
-def _with_form(message: Message, kind: Kind | None, returns_ndarray: bool) -> Message:
-    if kind is None or (kind is Kind.GTENSORS and not returns_ndarray):
-        return message
-    return AskedMessage(
-        message.method,
-        message.path,
-        message.headers,
-        message.parts,
-        message.status,
-        message.query,
-        message.pattern,
-        message.captures,
-        message.peer,
-        message.received,
-        message.deadline,
-        kind,
-        returns_ndarray,
-    )
-
-
 # --- Towards backends ---
 
 
@@ -128,8 +98,16 @@ def encode(request: Request) -> GrpsMessage:
     if request.operation not in _INFERENCES:
         return GrpsMessage()
     _refuse_parameters(request)
-    kind = Kind(request.translate.payload or Kind.GTENSORS)
-    return GrpsMessage(joined(request), kind=kind, tensors=_FORMS[kind](request))
+    kind, tensors = _data(request)
+    return GrpsMessage(joined(request), kind=kind, tensors=tensors)
+
+
+def _data(request: Request) -> forms.Data:
+    """In the form that the route wants; where it says nothing, in that of a client that speaks grps, too."""
+    if request.translate.payload:
+        kind = Kind(request.translate.payload)
+        return kind, _FORMS[kind](request)
+    return forms.like(request.origin, request.inputs) or (Kind.GTENSORS, _tensors(request))
 
 
 def joined(request: Request) -> str:
@@ -138,8 +116,11 @@ def joined(request: Request) -> str:
 
 
 def text(content: str) -> Tensor:
-    """A message's `str_data`."""
-    return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
+    """A message's `str_data`. Raises GatewayError, INVALID_ARGUMENT, for lone surrogates."""
+    try:
+        return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{content[:40]!r} is not UTF-8") from error
 
 
 def _refuse_parameters(request: Request) -> None:
@@ -168,10 +149,10 @@ def _binary(request: Request) -> tuple[Tensor, ...]:
 
 
 def _one_element(request: Request, kind: Kind) -> Tensor:
-    [tensor] = _one(request, kind)
-    if tensor.datatype is not Datatype.BYTES or tensor.elements != 1:
-        raise _does_not_fit(tensor, kind, "one element of BYTES")
-    return Tensor(tensor.name, tensor.datatype, (1,), tensor.data)
+    one = _one(request, kind)
+    if not forms.is_one_element(one):
+        raise _does_not_fit(one[0], kind, "one element of BYTES")
+    return forms.element(one)[0]
 
 
 def _array(request: Request) -> tuple[Tensor, ...]:

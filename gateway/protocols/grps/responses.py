@@ -1,16 +1,15 @@
 """GrpsMessage to the answer of a backend, and answers to the messages that clients get, in whichever wire form."""
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core.datatypes import NUMBERS
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Tensor, Translate
-from gateway.core.values import replace
-from gateway.protocols.grps import gmap, metadata
+from gateway.protocols.grps import forms, metadata
 from gateway.protocols.grps.errors import NOT_READY, OK, is_failure, told
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.operations import HEALTH
-from gateway.protocols.grps.requests import AskedMessage, check_data, text
+from gateway.protocols.grps.requests import check_data, text
 from gateway.protocols.grps.texts import as_text, is_text
 from gateway.protocols.grps.words import Kind
 
@@ -41,43 +40,16 @@ def _encode_infer(response: Response, request: Request, translate: Translate) ->
     return GrpsMessage(request.model if response.model else "", OK, kind, tensors)
 
 
-_Data = tuple[Kind, tuple[Tensor, ...]]
-
-
-def _data(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> _Data:
-    if isinstance(origin, AskedMessage):
-        if origin.returns_ndarray:
-            return Kind.NDARRAY, (_array(outputs),)
-        fitting = _like_the_request(outputs, origin.kind)
-        if fitting:
-            return fitting
-    if translate.bytes == "text" and _is_one_element(outputs) and not is_text(outputs[0]):
-        return Kind.BIN_DATA, _element(outputs)
+def _data(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> forms.Data:
+    if isinstance(origin, forms.AskedMessage) and origin.returns_ndarray:
+        return Kind.NDARRAY, (_array(outputs),)
+    fitting = forms.like(origin, outputs)
+    if fitting:
+        return fitting
+    if translate.bytes == "text" and forms.is_one_element(outputs) and not is_text(outputs[0]):
+        return Kind.BIN_DATA, forms.element(outputs)
     form = translate.bytes
     return Kind.GTENSORS, tuple([as_text(each, form, f"output {each.name!r}") for each in outputs])
-
-
-def _like_the_request(outputs: tuple[Tensor, ...], kind: Kind) -> _Data | None:
-    """The outputs in the form that the client sent, if they fit."""
-    if kind is Kind.GMAP:
-        entries = [gmap.fit(each) for each in outputs]
-        fitting = tuple([each for each in entries if each is not None])
-        distinct = len({each.name for each in fitting})
-        return (kind, fitting) if len(outputs) == len(fitting) == distinct else None
-    if kind not in (Kind.STR_DATA, Kind.BIN_DATA) or not _is_one_element(outputs):
-        return None
-    # bytes fit no string, but every string fits bytes
-    is_string = kind is Kind.STR_DATA and is_text(outputs[0])
-    return (Kind.STR_DATA if is_string else Kind.BIN_DATA), _element(outputs)
-
-
-def _is_one_element(outputs: tuple[Tensor, ...]) -> bool:
-    return len(outputs) == 1 and outputs[0].datatype is Datatype.BYTES and outputs[0].elements == 1
-
-
-def _element(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    [tensor] = outputs
-    return (replace(tensor, shape=(1,)),)
 
 
 def _array(outputs: tuple[Tensor, ...]) -> Tensor:

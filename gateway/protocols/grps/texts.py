@@ -48,6 +48,6 @@ def as_text(tensor: Tensor, form: str, what: str) -> Tensor:
 def not_text(what: str) -> GatewayError:
     """What to raise for bytes where a string must stand."""
     return invalid_input(
-        f"{what} holds bytes that are not UTF-8, which grps strings cannot carry: set translate.bytes: base64, or for "
-        "a single element translate.payload: bin_data, on the route"
+        f"{what} holds bytes that are not UTF-8, which strings of grps cannot carry: set translate.bytes: base64 on "
+        "the route, or let one element alone travel as bin_data (translate.payload)"
     )
