@@ -6,9 +6,17 @@ A Message has two parts, a frame's header and the rest; `origin` of a Request ke
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protobuf import Protobuf
-from gateway.core.protocol import DEFAULT_LIMITS, Framing, ListenerSettings, Protocol, Target
+from gateway.core.protocol import DEFAULT_LIMITS, Framing, Limits, ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Message, Request, Translate
-from gateway.protocols.grps import brpc_compression, brpc_errors, brpc_frames, operations, requests, responses
+from gateway.protocols.grps import (
+    brpc_compression,
+    brpc_errors,
+    brpc_frames,
+    json_message,
+    operations,
+    requests,
+    responses,
+)
 from gateway.protocols.grps.brpc_errors import as_text
 from gateway.protocols.grps.brpc_frames import SERVICE, SERVICES, Frame, RpcMeta
 from gateway.protocols.grps.errors import REASON, failure
@@ -20,6 +28,8 @@ METHODS = {name: asked for name, asked in operations.METHODS.items() if asked is
 """Streaming is not there yet, says grps. PredictByHttp is of the service, but a real server never answers it here."""
 
 _PROTOBUF = 0
+_JSONS = (1, 2)
+"""brpc's own JSON of a message, and protobuf's. brpc 1.17 accepts both; its replies are protobuf all the same."""
 _ASKING = {
     name: RpcMeta(request={"service_name": SERVICE, "method_name": name}, compress_type=0).SerializeToString()
     for name in METHODS
@@ -42,7 +52,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         received=message.received,
         deadline=_deadline(frame.meta, message),
     )
-    return requests.decode(_content(frame, listener.limits.message), operation, origin, listener, BRPC)
+    return requests.decode(_content(frame, "input", listener.limits), operation, origin, listener, BRPC)
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
@@ -89,7 +99,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     if meta.response.error_code:
         raise brpc_errors.told(meta)
     frame = _opened(message, target.limits.message)
-    return responses.decode(_content(frame, target.limits.message), brpc_errors.headers(meta), request)
+    return responses.decode(_content(frame, "output", target.limits), brpc_errors.headers(meta), request)
 
 
 def _opened(message: Message, limit: int) -> Frame:
@@ -124,10 +134,13 @@ def _deadline(meta: Protobuf, message: Message) -> float | None:
     return message.received + milliseconds / 1000 if milliseconds > 0 else None
 
 
-def _content(frame: Frame, limit: int) -> GrpsMessage:
-    if frame.meta.content_type != _PROTOBUF:
-        raise DecodeError(f"content_type {frame.meta.content_type} is not spoken here, expected 0 (protobuf)")
-    return read_message(frame.payload, limit)
+def _content(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
+    content_type = frame.meta.content_type
+    if content_type == _PROTOBUF:
+        return read_message(frame.payload, limits.message)
+    if content_type in _JSONS:
+        return json_message.read(frame.payload, role, limits)
+    raise DecodeError(f"content_type {content_type} is not spoken here, expected 0 (protobuf), 1 or 2 (JSON)")
 
 
 def _number(request: Request) -> bytes:
@@ -143,7 +156,7 @@ def _read_by_us(message: Message) -> bytes | None:
     try:
         frame = _opened(message, DEFAULT_LIMITS.message)
         _operation(frame.meta)
-        _content(frame, DEFAULT_LIMITS.message)
+        _content(frame, "input", DEFAULT_LIMITS)
     except (DecodeError, GatewayError):
         return None
     return brpc_frames.correlation_id(frame.meta.correlation_id)

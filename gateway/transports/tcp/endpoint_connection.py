@@ -76,8 +76,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def is_usable(self) -> bool:
         """Whether a further call can be written: the endpoint has not closed nor, where there are no tags, sent what
-        nobody asked for; also nothing of it that the loop has not seen yet."""
-        if self._transport.is_closing():
+        nobody asked for; also nothing of it that the loop has not seen yet. Where there are tags, a part of a message
+        that nobody waits for would be taken for the beginning of the next reply."""
+        if self._transport.is_closing() or (self._reader.header and not self._waiting):
             return False
         poll = select.poll()
         events = select.POLLIN if self._framing.tag is None else getattr(select, "POLLRDHUP", 0)

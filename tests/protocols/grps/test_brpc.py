@@ -1,6 +1,7 @@
 """The codec of `grps-brpc` against the frames of a real client and a real server, and against what neither sends."""
 
 import gzip
+import json
 import zlib
 from collections.abc import Callable
 from struct import pack
@@ -152,6 +153,16 @@ def test_compressed_requests_and_replies(coding: int) -> None:
     assert outputs_of(packed) == [[[2.0, 4.0, 6.0]]]
 
 
+@pytest.mark.parametrize("content_type", [1, 2])
+def test_a_request_in_json_is_answered_in_protobuf(content_type: int) -> None:
+    tensors = [{"name": "x", "dtype": "DT_FLOAT32", "shape": [1, 3], "flat_float32": [1, 2, 3]}]
+    payload = json.dumps({"model": "twice-1.0.0", "gtensors": {"tensors": tensors}}).encode()
+    request = decoded(joined(ask(content_type=content_type), payload))
+    assert request.model == "twice-1.0.0"
+    reply = GRPS_BRPC.encode_response(doubled(request), request, DEFAULT_TRANSLATE)
+    assert written(reply) == joined(REPLY_META_1_6, REPLY_PAYLOAD)
+
+
 @pytest.mark.parametrize(
     ("method", "payload", "operation", "model"),
     [
@@ -209,6 +220,7 @@ REFUSED: list[tuple[str, bytes, int, str]] = [
     ("negative attachment", joined(ask(attachment_size=-1), PAYLOAD), 1003, "[E1003]attachment_size is -1"),
     ("wrong sum", joined(ask(checksum_type=1), PAYLOAD), 1003, "[E1003]checksum_value is empty"),
     ("unknown checksum", joined(ask(checksum_type=2), PAYLOAD), 1003, "[E1003]checksum_type 2 is unknown"),
+    ("no JSON", joined(ask(content_type=1), b"{"), 1003, "[E1003]"),
     ("proto-text", joined(ask(content_type=3), PAYLOAD), 1003, "[E1003]content_type 3 is not spoken here"),
 ]
 
@@ -406,7 +418,9 @@ def test_an_error_text_that_is_no_utf8() -> None:
         (joined(ID + b"\x28\x01"), "attachment_size is 1"),
         (joined(ID + b"\x18\x04", REPLY_PAYLOAD), "compress_type 4 is unknown"),
         (joined(ID + b"\x18\x02", REPLY_PAYLOAD), "not gzip data"),
-        (joined(ID + b"\x50\x01", b"{}"), "content_type 1"),
+        (joined(ID + b"\x50\x01", b"{}"), "neither a status nor data|holds no data"),
+        (joined(ID + b"\x50\x01", b"{"), "JSON"),
+        (joined(ID + b"\x50\x03", b"{}"), "content_type 3 is not spoken here"),
         (joined(b"\xff"), "RpcMeta"),
     ],
 )

@@ -204,6 +204,17 @@ async def test_a_flood_of_replies_that_nobody_asked_for_ends_the_connection() ->
     assert error.message == "reply: more than 1000 replies to calls that were never made"
 
 
+async def test_a_tail_of_a_reply_does_not_spoil_the_next() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tag, text = await read_packet(reader)
+        writer.write(packet(text.upper(), tag) + b"\0")
+        await reader.read()
+
+    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+        for text in ("one", "two"):
+            assert body_of(await connector.exchange(ask(text))) == text.upper()
+
+
 async def test_late_replies_are_no_flood() -> None:
     given_up = asyncio.Event()
     count = MOST_STRAYS + 10
