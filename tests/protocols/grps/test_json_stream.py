@@ -50,7 +50,7 @@ def test_objects_go_on_in_the_next_chunk(objects: list[bytes], data: st.DataObje
     found = []
     for start, end in pairwise([0, *ends, len(body)]):
         found += each.feed(body[start:end])
-        found += [message for message in each.boundary() if not message.isspace()]  # a newline alone in a chunk
+        found += [message for message in each.boundary() if not bytes(message).isspace()]  # a newline alone in a chunk
     assert [*found, *each.end()] == without_newlines(objects)
 
 
