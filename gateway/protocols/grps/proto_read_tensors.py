@@ -22,7 +22,12 @@ NUMBERS = {datatype: number + 3 for datatype, (number, _, _) in DATATYPES.items(
 _MEMBERS = {NUMBERS[datatype]: member for datatype, (_, _, member) in DATATYPES.items()}
 _BY_DTYPE = {number: datatype for datatype, (number, _, _) in DATATYPES.items()}
 
-_SINGLE = {NUMBERS[Datatype.FP16]: I32, NUMBERS[Datatype.FP32]: I32, NUMBERS[Datatype.FP64]: I64}
+_SINGLE = {
+    NUMBERS[Datatype.FP16]: I32,
+    NUMBERS[Datatype.FP32]: I32,
+    NUMBERS[Datatype.FP64]: I64,
+    NUMBERS[Datatype.BYTES]: LENGTH,
+}
 """The wire type of one element that is not packed; VARINT for the rest."""
 
 WIDTHS = {Datatype.FP16: 4, Datatype.FP32: 4, Datatype.FP64: 8}
@@ -94,6 +99,8 @@ def _keep(field: Field, value: memoryview, entry: _Entry, what: str, room: Room)
         if wire_type != LENGTH:
             check_wire_type(field, VARINT, f"{what}: shape")
         entry.shape.append(value)
+    elif number == _STRINGS and wire_type == LENGTH:
+        raise DecodeError(f"{what}: a key of flat_string is longer than it need be")
     elif number in _MEMBERS:
         if wire_type != LENGTH:  # "parsers must accept both"
             check_wire_type(field, _SINGLE.get(number, VARINT), f"{what}: {_MEMBERS[number]}")
