@@ -15,7 +15,7 @@ from gateway.protocols.grps.operations import METHODS, method
 from gateway.protocols.grps.proto_message import read_message, write_message
 from gateway.protocols.grps.schema import DESCRIPTORS, SERVICE
 from gateway.protocols.grps.schema import METHODS as PATTERNS
-from gateway.protocols.grps.words import GRPC, TRAITS
+from gateway.protocols.grps.words import BINARY_PAYLOADS, GRPC, TRAITS
 
 _OPERATIONS = {f"/{SERVICE}/{name}": operation for name, operation in METHODS.items()}
 
@@ -96,6 +96,7 @@ GRPS_GRPC = Protocol(
     encode_request=encode_request,
     decode_response=decode_response,
     traits=replace(TRAITS, streams=True),
+    payloads=BINARY_PAYLOADS,
     example=f"""grpcurl -plaintext -d '{{{{"str_data": "{{model}}"}}}}' {{address}} {SERVICE}/ModelMetadata""",
     streams=frozenset({f"/{SERVICE}/PredictStreaming"}),
     descriptors=DESCRIPTORS,
