@@ -192,10 +192,13 @@ def _locate(address: str, protocol: Protocol) -> Hashable:
 def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
     """A Connector to the server at `address`. Raises ValueError if that is none of the protocol's transport."""
     transport = registry.transport(protocol.transport)
-    # Only byte streams need to be told where messages end.
-    framing = {} if protocol.framing is None else {"framing": protocol.framing}
+    # Only streams need to be told where messages end.
+    framings = {"framing": protocol.framing, "stream_framing": protocol.stream_framing}
     connector: Connector = transport.Connector(
-        address, connection_per_call=protocol.traits.connection_per_call, limits=limits, **framing
+        address,
+        connection_per_call=protocol.traits.connection_per_call,
+        limits=limits,
+        **{name: framing for name, framing in framings.items() if framing is not None},
     )
     return connector
 

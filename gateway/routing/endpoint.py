@@ -103,7 +103,8 @@ class Endpoint:
                 watcher()
 
     def _failed(self, error: TransportError) -> None:
-        """The address could not be reached, or broke off; an answer that is too large is one, too."""
-        if error.status is Status.UNAVAILABLE or not error.sent:
+        """Only an address that could not be reached, or broke off, is avoided: an answer that is too large is one, too,
+        and a deadline that had passed before anything was sent says nothing of it."""
+        if error.status is Status.UNAVAILABLE:
             self.reachable = False
             self._avoided_until = self._clock() + SECONDS_AVOIDED
