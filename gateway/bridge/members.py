@@ -61,10 +61,11 @@ def _fitted(given: Tensor, specs: dict[str, TensorSpec], settings: RouteSettings
 
 
 def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
-    """Its own where it was nested, or a row of a batch as it is; else what the signature leaves to it."""
+    """Of a nested list its own, perhaps as the one row of a batch; of a flat one what the signature makes of it."""
     shape = given.shape
-    nested = len(shape) > 1
-    if nested or shapes.matches(shape, wanted) or (shapes.is_batch(wanted) and shapes.matches(shape, wanted[1:])):
+    if shapes.is_batch(wanted) and shapes.matches(shape, wanted[1:]):
+        return (1, *shape)
+    if len(shape) > 1 or shapes.matches(shape, wanted):
         return shape
     return _filled(wanted, given.elements, what)
 
