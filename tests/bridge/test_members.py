@@ -134,7 +134,7 @@ async def test_a_backend_of_points_takes_members() -> None:
     backend = Backend({"m": signature(spec("", 2), gives=(spec("", 1),))}, lambda request: Response((y,)))
     response = await call(bridge(TENSORS, POINTS, backend), generate(member("input0", [1, 2])))
     assert shown(backend.calls[0].inputs) == [("input0", "FP64", [1.0, 2.0])]
-    assert shown(response.outputs) == [("output0", "FP64", [5.0])]
+    assert shown(response.outputs) == [("output0", "FP64", [[5.0]])]
 
 
 # --- responses ---
