@@ -247,7 +247,7 @@ def test_every_reply_that_is_no_reply_is_sent(behaving: Callable[..., Server], h
 
 def test_the_bomb_is_one() -> None:
     assert len(compressed_zeros()) < BOMB // 900
-    assert DECOMPRESS[GZIP](compressed_zeros()) == bytes(BOMB)
+    assert len(DECOMPRESS[GZIP](compressed_zeros())) == BOMB
 
 
 def test_an_error_for_every_call(behaving: Callable[..., Server]) -> None:
