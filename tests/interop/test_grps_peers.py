@@ -1,12 +1,11 @@
-"""grps clients that are not ours -> gateway -> the reference models; V2 and grps clients -> gateway -> grps servers with
-the habits of the Python and of the C++ one, which are not ours either."""
+"""grps clients that are not ours -> gateway -> the reference models; V2 and grps clients -> gateway -> grps servers
+with the habits of the Python and of the C++ one, which are not ours either."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -106,7 +105,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         addresses = (python.http.url, python.grpc.address, cpp.http.url, cpp.grpc.address, cpp.brpc.address)
         config = configuration(ports, dict(zip(BACKENDS, addresses, strict=True)))
         gateway = start_gateway(json.dumps(config), tmp_path_factory.mktemp("gateway"))
-        yield Site(*(f"127.0.0.1:{ports[name]}" for name in ("http", "grpc", "brpc")), python, cpp)
+        http, grpc, brpc = (f"127.0.0.1:{ports[name]}" for name in ("http", "grpc", "brpc"))
+        yield Site(http, grpc, brpc, python, cpp)
         status = gateway.stop()
     # The tracebacks of backends are logged, each within one line.
     assert "\nTraceback" not in gateway.output()
@@ -259,7 +259,7 @@ def test_correlation_ids_come_back_exactly(framed: Client) -> None:
 
 # --- Columns: V2 in front of servers with upstream's habits ---
 
-VALUES = {
+VALUES: dict[str, list[Any]] = {
     "UINT8": [0, 255], "INT8": [-128, 127], "INT16": [-(2**15), 1], "INT32": [-(2**31), 1],
     "INT64": [-(2**63), 2**53 + 1], "FP32": [3.0, 6.199999809265137], "FP64": [0.1, -1e300], "BYTES": ["", "é"],
 }  # fmt: skip
@@ -313,14 +313,6 @@ class TestColumn:
             assert [each["str_data"] for each in remote.stream(sent)] == expected
             assert [each["str_data"] for each in site.rest.stream(sent)] == expected
 
-    def test_a_failure_within_a_stream(self, site: Site, back: str, remote: Grpc) -> None:
-        sent: Document = {"model": f"{back}_raw_count", "str_data": "-2"}
-        if BACKENDS[back] == "grps-brpc":
-            pytest.skip("no streams over BRPC")
-        for streamed in (list(remote.stream(sent)), list(site.rest.stream(sent))):
-            assert [each.get("str_data") for each in streamed] == ["0", "1", None]
-            assert streamed[-1] == failure(500, "the stream broke")
-
     def test_generate_stream(self, site: Site, back: str) -> None:
         with httpx.Client(timeout=30, trust_env=False) as client:
             told = client.post(f"http://{site.http}/v2/models/{back}_count/generate_stream", json={"n": 3})
@@ -328,6 +320,14 @@ class TestColumn:
         events = [json.loads(event.removeprefix("data:")) for event in told.text.split("\n\n") if event]
         expected = [3] if BACKENDS[back] == "grps-brpc" else [0, 1, 2]
         assert [each["i"] for each in events] == expected
+
+
+@pytest.mark.parametrize("back", [back for back in BACKENDS if BACKENDS[back] != "grps-brpc"])
+def test_a_failure_within_a_stream(site: Site, back: str, remote: Grpc) -> None:
+    sent: Document = {"model": f"{back}_raw_count", "str_data": "-2"}
+    for streamed in (list(remote.stream(sent)), list(site.rest.stream(sent))):
+        assert [each.get("str_data") for each in streamed] == ["0", "1", None]
+        assert streamed[-1] == failure(500, "the stream broke")
 
 
 def test_bytes_in_streams(site: Site, remote: Grpc) -> None:
