@@ -7,15 +7,16 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
-from gateway.core.protocol import Cutter, StreamFraming
+from gateway.core.protocol import Cutter, Protocol, StreamFraming
 from gateway.core.types import Message, Request, Response, Tensor, tensor
 from gateway.core.values import replace
 from tests.contract.comparing import numbers
 from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.installed import PROTOCOLS
 from tests.contract.wire import LISTENER, LITERAL, arrived, returned
 
 LIMIT = 2**16
-FRAMED = {name: each for name, each in DIALECTS.items() if each.protocol.stream_framing is not None}
+FRAMED = {name: each for name, each in DIALECTS.items() if each.protocol.stream_framing and each.traits.streams}
 
 each_framed = pytest.mark.parametrize("dialect", FRAMED.values(), ids=FRAMED)
 
@@ -110,8 +111,7 @@ def test_a_listener_knows_who_wants_a_stream(dialect: Dialect, operation: Operat
     assert dialect.protocol.decode_request(question, LISTENER).operation is operation
 
 
-@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-def test_who_streams_over_http_says_where_messages_end(dialect: Dialect) -> None:
-    protocol = dialect.protocol
-    streams = protocol.transport == "http" and dialect.traits.streams
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_who_streams_over_http_says_where_messages_end(protocol: Protocol) -> None:
+    streams = protocol.transport == "http" and protocol.traits.streams
     assert (protocol.stream_framing is not None, protocol.wants_stream is not None) == (streams, streams)
