@@ -7,6 +7,7 @@ from contextlib import aclosing
 from gateway.bridge import names, outputs, streams
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.batching import batched
+from gateway.bridge.configs import Configs
 from gateway.bridge.declared import Declared
 from gateway.bridge.inputs import Fitted, fit_inputs
 from gateway.bridge.metadata import Metadata
@@ -42,6 +43,7 @@ class Bridge:
         self._upstream = upstream
         self._opaque = settings.opaque and _are_alike(client.traits, upstream.traits)
         self._addressing = Addressing(settings, upstream)
+        self._configs = Configs(settings, client.traits, upstream)
         self._declared = Declared(settings, upstream, self._addressing)
         self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._opaque)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
@@ -62,7 +64,7 @@ class Bridge:
         handle = self._operations.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._upstream.name!r}")
-        return await handle(request)
+        return await handle(self._configs.taken(request) if self._configs.takes else request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
         """The responses to a client that takes any number; one where the backend's protocol has no streams.
@@ -70,6 +72,8 @@ class Bridge:
         Raises:
             DecodeError, GatewayError: as a call does; also after some responses.
         """
+        if self._configs.takes:
+            request = self._configs.taken(request)
         key = self._addressing.key(request)
         if self._opaque:
             asked, fitted, signature = self._addressing.asked(request, key), None, None
@@ -82,6 +86,8 @@ class Bridge:
                 return
             given = request, key, signature, self._settings
             asked, fitted = await to_thread(self._fit, *given) if self._settings.images else self._fit(*given)
+        if self._configs.places:
+            asked = self._configs.placed(asked)
         async with aclosing(self._upstream.stream(asked)) as responses:
             async for response in responses:
                 if fitted is None or signature is None:
@@ -96,6 +102,7 @@ class Bridge:
 
         async def handle(request: Request) -> Answer:
             base = replace(request, model=request.model.removesuffix(suffix))
+            base = self._configs.taken(base) if self._configs.takes else base
             match request.operation:
                 case Operation.INFER:
                     answer = await self._derive(replace(base, operation=operation))
@@ -194,16 +201,19 @@ class Bridge:
     async def _ask(self, asked: Request, fitted: Fitted, signature: Signature, row_by_row: bool) -> Response:
         upstream = self._upstream
         if not row_by_row:
-            return await upstream.infer(asked)
+            return await self._send(asked)
         return await point_by_point(
             asked,
             fitted,
             signature,
             self._settings,
             upstream.window,
-            upstream.infer,
+            self._send,
             flat=upstream.traits.points,
         )
+
+    async def _send(self, asked: Request) -> Response:
+        return await self._upstream.infer(self._configs.placed(asked) if self._configs.places else asked)
 
 
 def _are_alike(client: Traits, upstream: Traits) -> bool:

@@ -4,15 +4,10 @@
 """
 
 from collections.abc import Container, Iterator
-from typing import NamedTuple, TypeAlias
-
-import numpy as np
+from typing import NamedTuple
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
-
-Octets: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
-Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 
 VARINT, I64, LENGTH, I32 = 0, 1, 2, 5
 _FIXED = {I64: 8, I32: 4}
@@ -37,12 +32,20 @@ def fields(message: Buffer) -> Iterator[Field]:
     """
     at, end = 0, len(message)
     while at < end:
-        start = at
-        key, at = read_varint(message, at)
-        value, at = _value(message, key & 7, at)
-        if at > end or key < 8:
-            raise DecodeError(f"a protobuf message has no whole field at byte {start} of {end}")
-        yield Field(key >> 3, key & 7, start, value, at)
+        field = read_field(message, at)
+        yield field
+        at = field.end
+
+
+def read_field(message: Buffer, start: int) -> Field:
+    """The field at `start`. Raises DecodeError where there is no whole one."""
+    # nearly all keys are one byte
+    key, at = (octet, start + 1) if (octet := message[start]) < 0x80 else read_varint(message, start)
+    wire_type = key & 7
+    value, at = _value(message, wire_type, at)
+    if at > len(message) or key < 8:
+        raise DecodeError(f"a protobuf message has no whole field at byte {start} of {len(message)}")
+    return Field(key >> 3, wire_type, start, value, at)
 
 
 def _value(message: Buffer, wire_type: int, at: int) -> tuple[int, int]:
@@ -59,6 +62,8 @@ def _value(message: Buffer, wire_type: int, at: int) -> tuple[int, int]:
 
 def read_varint(message: Buffer, at: int) -> tuple[int, int]:
     """The varint at `at`, and where it ends. Raises DecodeError for one that is cut short or longer than 10 bytes."""
+    if at < len(message) and message[at] < 0x80:
+        return message[at], at + 1
     number = shift = 0
     for place in range(at, min(at + _MAX_VARINT, len(message))):
         octet = message[place]
@@ -121,19 +126,3 @@ def cut(
             allowance.spend(end - start)
             rest += message[start:end]
     return rest, taken
-
-
-def read_varints(octets: Octets) -> Varints:
-    """The varints that `octets` is made of; the last one is whole. Raises DecodeError for one of more than 10 bytes."""
-    ends = np.flatnonzero(octets < 0x80)
-    starts = np.concatenate(([0], ends[:-1] + 1))
-    lengths = ends - starts + 1
-    longest = int(lengths.max(initial=0))
-    if longest > _MAX_VARINT:
-        raise DecodeError(f"a number of {longest} bytes; a varint has at most {_MAX_VARINT}")
-    numbers: Varints = np.zeros(len(ends), np.uint64)
-    for place in range(longest):
-        held = lengths > place
-        septets = (octets[starts[held] + place] & np.uint8(0x7F)).astype(np.uint64)
-        numbers[held] |= septets << np.uint64(7 * place)
-    return numbers

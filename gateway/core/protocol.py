@@ -99,6 +99,8 @@ class Traits:
     """Clients write a model and its version as one name, `M-1.0.0`."""
     numbers: Datatype | None = None
     """What numbers without a datatype are where nobody says; None: what their literals are."""
+    parameters: bool = True
+    """A request can carry parameters."""
     flavors: Flavors | None = None
     """What `flavor` on a backend can be, and how it is found where it is absent."""
     trusted_metadata: bool = True
@@ -128,13 +130,22 @@ class Framing:
     against the limit, allocates one buffer and receives into it; a Message has the header and the rest as its two
     parts. `size` raises DecodeError for what is no header.
 
-    On multiplexed streams `tag` reads a reply's correlation number and `retag` writes the connector's own into a
-    request; `tag` raises DecodeError where there is none."""
+    On multiplexed streams `tag` reads the correlation number of a message; it raises DecodeError where none can be
+    read. `retag` writes into a request the connector's own and, where the wire has a word for it, the seconds until
+    its deadline; None is no deadline."""
 
     header_size: int
     size: Callable[[Buffer], int]
     tag: Callable[[Message], int] | None = None
-    retag: Callable[[Message, int], Message] | None = None
+    retag: Callable[[Message, int, float | None], Message] | None = None
+    head: Callable[[Buffer], int] | None = None
+    """How many of the bytes that follow a header are a head: the message's own headers, within `limits.headers`. Of a
+    message beyond the limit only they are read, to tell whom the refusal is for."""
+    is_compressed: Callable[[Message], bool] | None = None
+    """Whether content must be inflated."""
+    inflate: Callable[[Message, int], Message] | None = None
+    """A compressed message as it would be if it were not, its content inflated to at most so many bytes. What the
+    codec would do by itself, for transports to do away from the loop. Raises as `decode_request` does."""
 
 
 class Cutter(typing.Protocol):
@@ -192,7 +203,10 @@ class Protocol:
     batch travels in one way only."""
     any_path: tuple[str, ...] = ()
     """HTTP: the methods that it also serves at paths that are not its own: those that routes match, and `/` where the
-    listener has a `model`."""
+    listener has a `model` and clients do not name one in their messages (`may_name_model`)."""
+    payloads: tuple[str, ...] = ()
+    """The forms that a request's tensors can travel in, the usual one first, where the wire has several of a whole
+    message: what a route's `payload` can be towards it."""
     example: str = ""
     """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
     streams: frozenset[str] = frozenset()
@@ -210,6 +224,8 @@ class Protocol:
     """Of streamed HTTP bodies."""
     opaque: "Protocol | None" = None
     """HTTP: the wire form of paths that pass through untouched; its requests are all streams."""
+    untouched: bool = False
+    """HTTP: it is another one's `opaque`, at the paths that routes pass through."""
     pages: tuple[str, ...] = ()
     """HTTP: the patterns of its page of metrics, served where the listener has `metrics_page`."""
 

@@ -19,8 +19,11 @@ class GrpsMessage:
     """`GrpsMessage` of `grps.protos.v1`. `kind` is None where no member of `data_oneof` is set.
 
     `tensors` are the data, whatever the kind: those of gtensors; one unnamed BYTES `[1]` for str_data (content type
-    `text`) and bin_data; one untyped for ndarray; for gmap a named `[1]` for each entry, BYTES of `s_s` with the
-    content type `text`.
+    `text`) and bin_data; one of numbers for ndarray (untyped where it was read; none where the wire cannot hold it);
+    for gmap a named `[1]` for each entry, of the datatype that its map has in `words.MAPS`, where BYTES of `s_s` have
+    the content type `text`.
+
+    In a message that is to be written every element of BYTES is UTF-8, but for bin_data and `s_b`.
     """
 
     model: str = ""

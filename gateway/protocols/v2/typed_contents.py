@@ -6,25 +6,11 @@ on their way through Python's floats.
 
 from math import prod
 from struct import Struct
-from typing import Any
 
-import numpy as np
-
-from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
-from gateway.core.protobuf_wire import (
-    I32,
-    I64,
-    LENGTH,
-    VARINT,
-    Field,
-    Octets,
-    Varints,
-    fields,
-    read_varint,
-    read_varints,
-)
+from gateway.core.protobuf_integers import count_integers, read_integers
+from gateway.core.protobuf_wire import I32, I64, LENGTH, VARINT, Field, fields, read_varint
 from gateway.core.types import Buffer, Shape
 from gateway.protocols.v2.raw_tensors import check_size
 
@@ -66,8 +52,6 @@ _LENGTH = Struct("<I")
 _MAX_UNPACKED = 100_000
 """Numbers that are not packed cost a microsecond each; every version 3 writer packs them."""
 
-_BLOCK = 2**20
-
 
 def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int, what: str) -> Buffer:
     """The raw form of what an InferTensorContents message holds; for FP32 and FP64 a view on it.
@@ -89,9 +73,8 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
     if datatype.kind is Kind.FLOAT:
         _check_count(len(packed) / datatype.size, elements, datatype, shape, what)
         return packed
-    octets = np.frombuffer(packed, np.uint8)
-    _check_count(int(np.count_nonzero(octets < 0x80)), elements, datatype, shape, what)
-    return _integers(octets, datatype, elements, what)
+    _check_count(count_integers(packed), elements, datatype, shape, what)
+    return read_integers(packed, datatype, elements, what)
 
 
 def _strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
@@ -147,34 +130,3 @@ def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, 
         raise DecodeError(
             f"{what}: {found:g} elements in contents, but {datatype} of shape {list(shape)} takes {elements}"
         )
-
-
-def _integers(octets: Octets, datatype: Datatype, elements: int, what: str) -> Buffer:
-    """Varints, as many as `elements`, in the raw form of `datatype`. Block by block: each takes 30 bytes on the way."""
-    if not elements:
-        return b""
-    raw = np.empty(elements, datatype.dtype)
-    start = done = 0
-    while start < len(octets):
-        end = _end_of_block(octets, start)
-        numbers = read_varints(octets[start:end])
-        raw[done : done + len(numbers)] = _cast(numbers, datatype, f"{what} (from element {done})" if done else what)
-        start, done = end, done + len(numbers)
-    return raw.view(np.uint8).data
-
-
-def _end_of_block(octets: Octets, start: int) -> int:
-    """Behind the last varint that ends within a block of `start`."""
-    block = octets[start : start + _BLOCK]
-    ends = np.flatnonzero(block[-11:] < 0x80)
-    if not len(ends):
-        raise DecodeError("a number of contents is cut short, or longer than 10 bytes")
-    return start + max(0, len(block) - 11) + int(ends[-1]) + 1
-
-
-def _cast(numbers: Varints, datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    if datatype is Datatype.BOOL:
-        flags: np.ndarray[Any, Any] = numbers != 0
-        return flags
-    # a negative number is the varint of its two's complement in 64 bits; Triton wraps what does not fit
-    return cast(numbers.view(np.int64) if datatype.kind is Kind.SIGNED else numbers, datatype, what)

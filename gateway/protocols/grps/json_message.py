@@ -1,0 +1,131 @@
+"""GrpsMessage as JSON: "the members of the protobuf message under their own names", defaults left out."""
+
+from collections.abc import Callable
+from reprlib import repr as shown
+from typing import Any
+
+from gateway.core import bytes_elements, json
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, Tensor
+from gateway.protocols.grps import requests
+from gateway.protocols.grps.json_gmap import read_entries, write_entries
+from gateway.protocols.grps.json_quoted import without_quotes
+from gateway.protocols.grps.json_tensors import ARRAYS, Entry, read_ndarray, read_tensors, write_ndarray, write_tensor
+from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
+from gateway.protocols.grps.words import FAILURE, SUCCESS, UNKNOWN, Kind
+
+_FLAGS: dict[object, int] = {"UNKNOWN": UNKNOWN, "SUCCESS": SUCCESS, "FAILURE": FAILURE, 0: 0, 1: 1, 2: 2}
+_FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, str)}
+
+
+def read(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
+    """The message in `body`. `role` (input, output) is what its tensors are called in errors.
+
+    Raises:
+        DecodeError: not JSON, or not this message: two members with data, a member of a wrong type, a tensor that is
+            not what it says.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+    """
+    text = without_quotes(body if isinstance(body, bytes) else bytes(body))
+    document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
+    members = [key for key in _READERS if document.get(key) is not None]
+    if len(members) > 1:
+        raise DecodeError(f"the message has data in {' and '.join(members)}, expected one of them")
+    model = document.get("model", "")
+    if not isinstance(model, str):
+        raise DecodeError(f"model must be a string, not {shown(model)}")
+    status = _read_status(document.get("status"))
+    if not members:
+        return GrpsMessage(model, status)
+    [member] = members
+    return GrpsMessage(model, status, Kind(member), _READERS[member](document[member], role, limits.message))
+
+
+def _read_status(given: object) -> GrpsStatus | None:
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise DecodeError(f"status must be an object, not {shown(given)}")
+    code, text, flag = given.get("code", 0), given.get("msg", ""), given.get("status", UNKNOWN)
+    if type(code) is not int or not isinstance(text, str) or type(flag) not in (int, str) or flag not in _FLAGS:
+        raise DecodeError(
+            f"status is {shown(given)}, expected a code, a msg, and as status {', '.join(_FLAG_NAMES.values())}"
+        )
+    return GrpsStatus(code, text, _FLAGS[flag])
+
+
+def _read_string(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    if not isinstance(given, str):
+        raise DecodeError(f"str_data must be a string, not {shown(given)}")
+    return (requests.text(given),)
+
+
+def _refuse_bytes(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    raise DecodeError("bin_data should use application/octet-stream format.")  # the words of both servers
+
+
+def _read_array(given: Any, role: str, limit: int) -> tuple[Tensor, ...]:
+    return (read_ndarray(given),)
+
+
+def _read_entries(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    return read_entries(given)
+
+
+_READERS: dict[str, Callable[[Any, str, int], tuple[Tensor, ...]]] = {
+    "str_data": _read_string,
+    "bin_data": _refuse_bytes,
+    "gtensors": read_tensors,
+    "gmap": _read_entries,
+    "ndarray": _read_array,
+}
+
+
+def write(grps: GrpsMessage, role: str, nan: str) -> bytes:
+    """The text of a message whose data is not bin_data. `nan` says how NaN and infinities are written.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming what has no form.
+    """
+    document: Entry = {}
+    if grps.status is not None:
+        document["status"] = _write_status(grps.status)
+    if grps.model:
+        document["model"] = grps.model
+    if grps.kind is not None:
+        document[grps.kind.value] = _WRITERS[grps.kind](grps.tensors, role, nan)
+    try:
+        return json.write(document)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise invalid_input("the name of the model or of a tensor is not UTF-8") from error
+
+
+def _write_status(status: GrpsStatus) -> Entry:
+    written: Entry = {"code": status.code, "msg": status.text, "status": _FLAG_NAMES[status.flag]}
+    return {key: each for key, each in written.items() if each not in (0, "", "UNKNOWN")}
+
+
+def _string(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    [element] = bytes_elements.unpack(tensors[0].data)
+    return element.decode()
+
+
+def _gtensors(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    return {"tensors": [write_tensor(each, nan, role) for each in tensors]} if tensors else {}
+
+
+def _entries(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    return write_entries(tensors, nan)
+
+
+def _ndarray(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    return write_ndarray(tensors[0], nan)
+
+
+_WRITERS: dict[Kind, Callable[[tuple[Tensor, ...], str, str], object]] = {
+    Kind.STR_DATA: _string,
+    Kind.GTENSORS: _gtensors,
+    Kind.GMAP: _entries,
+    Kind.NDARRAY: _ndarray,
+}

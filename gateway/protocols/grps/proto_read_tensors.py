@@ -1,0 +1,183 @@
+"""`GenericTensor` in protobuf's form, read where it lies: upb would copy each list into Python's objects, and quiet the
+signalling NaNs of FP32 on their way through Python's floats."""
+
+from math import prod
+from struct import Struct
+
+import numpy as np
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.protobuf_integers import count_integers, read_integers
+from gateway.core.protobuf_wire import I32, I64, LENGTH, VARINT, Field, read_field, read_varint
+from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
+from gateway.protocols.grps.proto_fields import Room, check_wire_type, read_text
+from gateway.protocols.grps.words import DATATYPES
+
+NAME, DTYPE, SHAPE = 1, 2, 3
+NUMBERS = {datatype: number + 3 for datatype, (number, _, _) in DATATYPES.items()}
+"""The numbers of a tensor's fields."""
+
+MAX_DIMENSION = 2**32 - 1
+_MAX_BYTES = 2**63 - 1
+
+_MEMBERS = {NUMBERS[datatype]: member for datatype, (_, _, member) in DATATYPES.items()}
+_BY_DTYPE = {number: datatype for datatype, (number, _, _) in DATATYPES.items()}
+
+_SINGLE = {NUMBERS[Datatype.FP16]: I32, NUMBERS[Datatype.FP32]: I32, NUMBERS[Datatype.FP64]: I64}
+"""The wire type of one element that is not packed; VARINT for the rest."""
+
+WIDTHS = {Datatype.FP16: 4, Datatype.FP32: 4, Datatype.FP64: 8}
+"""Bytes of an element on the wire. float16 travels as float."""
+
+_STRINGS = NUMBERS[Datatype.BYTES]
+_STRING_KEY = _STRINGS << 3 | LENGTH
+_LENGTH = Struct("<I")
+
+
+class _Entry:
+    """What was found of a tensor: its lists by number, in pieces."""
+
+    __slots__ = ("count", "dtype", "lists", "name", "shape", "strings")
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.dtype = 0
+        self.shape: list[memoryview] = []
+        self.lists: dict[int, list[memoryview]] = {}
+        self.strings = bytearray()
+        self.count = 0
+
+
+def read_tensor(message: memoryview, position: int, room: Room) -> Tensor:
+    """The tensor in `message`; FP32 and FP64 in one piece are views on it. `position` names one without a name.
+
+    Raises:
+        DecodeError: not a GenericTensor; another list filled than that of its dtype, another number of elements than
+            the shape takes, an element out of the datatype's range.
+        GatewayError: RESOURCE_EXHAUSTED, more than `room`.
+    """
+    entry = _scan(message, f"tensor {position}", room)
+    what = f"tensor {entry.name!r}" if entry.name else f"tensor {position}"
+    datatype = _BY_DTYPE.get(entry.dtype)
+    if datatype is None:
+        expected = ", ".join(f"{number} {name}" for number, name, _ in DATATYPES.values())
+        raise DecodeError(f"{what}: dtype {entry.dtype} is none of {expected}")
+    _check_list(entry, datatype, what)
+    shape = _read_shape(entry.shape, datatype, what)
+    room.take(prod(shape) * (datatype.size or _LENGTH.size), what)
+    return Tensor(entry.name, datatype, shape, _read_data(entry, datatype, shape, what))
+
+
+def _scan(message: memoryview, what: str, room: Room) -> _Entry:
+    entry, at, end = _Entry(), 0, len(message)
+    octets = b""
+    while at < end:
+        if message[at] == _STRING_KEY:
+            octets = octets or b"\x00".join((message, b""))  # one more, so that there is a length behind the last key
+            at = _read_strings(octets, at, entry, what)
+            continue
+        field = read_field(message, at)
+        at = field.end
+        _keep(field, message[field.value : at], entry, what, room)
+    return entry
+
+
+def _keep(field: Field, value: memoryview, entry: _Entry, what: str, room: Room) -> None:
+    number, wire_type = field.number, field.wire_type
+    room.spend(field.end - field.start if wire_type != LENGTH or number not in _MEMBERS else 0)
+    if number == NAME:
+        check_wire_type(field, LENGTH, f"{what}: name")
+        entry.name = read_text(value, f"{what}: name")
+    elif number == DTYPE:
+        check_wire_type(field, VARINT, f"{what}: dtype")
+        entry.dtype = read_varint(value, 0)[0]
+    elif number == SHAPE:
+        if wire_type != LENGTH:
+            check_wire_type(field, VARINT, f"{what}: shape")
+        entry.shape.append(value)
+    elif number in _MEMBERS:
+        if wire_type != LENGTH:  # "parsers must accept both"
+            check_wire_type(field, _SINGLE.get(number, VARINT), f"{what}: {_MEMBERS[number]}")
+        if value:
+            entry.lists.setdefault(number, []).append(value)
+
+
+def _read_strings(octets: bytes, at: int, entry: _Entry, what: str) -> int:
+    """Take the elements of flat_string that stand in a row from `at`; where they end is the answer."""
+    strings, found, end = entry.strings, entry.count, len(octets) - 1
+    pack = _LENGTH.pack
+    try:
+        while at < end and octets[at] == _STRING_KEY:
+            size, start = octets[at + 1], at + 2
+            if size > 0x7F:
+                size, start = read_varint(octets, at + 1)
+            at = start + size
+            element = octets[start:at]
+            element.decode()
+            strings += pack(size)
+            strings += element
+            found += 1
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{what}: element {found} of flat_string is not UTF-8") from error
+    if at > end:
+        raise DecodeError(f"{what}: element {found - 1} of flat_string reaches past the end of the message")
+    entry.count = found
+    return at
+
+
+def _check_list(entry: _Entry, datatype: Datatype, what: str) -> None:
+    """Real servers do not look, and compute with nothing."""
+    expected = NUMBERS[datatype]
+    filled = [*entry.lists, *([_STRINGS] if entry.count else [])]
+    for number in filled:
+        if number != expected:
+            _, dtype, member = DATATYPES[datatype]
+            raise DecodeError(f"{what}: {_MEMBERS[number]} is filled, but {dtype} takes {member}")
+
+
+def _read_shape(pieces: list[memoryview], datatype: Datatype, what: str) -> Shape:
+    packed, at = pieces[0] if len(pieces) == 1 else b"".join(pieces), 0
+    shape: list[int] = []
+    size = datatype.size or 1
+    while at < len(packed):
+        dimension, at = read_varint(packed, at)
+        if dimension > MAX_DIMENSION or len(shape) == MAX_RANK:
+            raise DecodeError(f"{what}: shape must be at most {MAX_RANK} dimensions of at most {MAX_DIMENSION}")
+        shape.append(dimension)
+        size *= dimension or 1
+    if size > _MAX_BYTES:
+        raise DecodeError(f"{what}: shape {shape} spans more than 2^63 bytes")
+    return tuple(shape)
+
+
+def _read_data(entry: _Entry, datatype: Datatype, shape: Shape, what: str) -> Buffer:
+    if datatype is Datatype.BYTES:
+        _check_count(entry.count, datatype, shape, what)
+        return entry.strings
+    pieces = entry.lists.get(NUMBERS[datatype], [])
+    packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if datatype in WIDTHS:
+        _check_count(len(packed) / WIDTHS[datatype], datatype, shape, what)
+        return _narrow(packed, what) if datatype is Datatype.FP16 else packed
+    _check_count(count_integers(packed), datatype, shape, what)
+    return read_integers(packed, datatype, prod(shape), what)
+
+
+def _check_count(found: float, datatype: Datatype, shape: Shape, what: str) -> None:
+    if found != prod(shape):
+        raise DecodeError(
+            f"{what}: {found:g} elements in {DATATYPES[datatype][2]}, but shape {list(shape)} takes {prod(shape)}"
+        )
+
+
+def _narrow(packed: Buffer, what: str) -> Buffer:
+    """FP32 as the FP16 it is to be: checked by value, never rounded."""
+    wide = np.frombuffer(packed, "<f4")
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = wide.astype("<f2")
+    wrong = (narrow != wide) & ~np.isnan(wide)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise DecodeError(f"{what}: element {at}, {wide[at]!s}, is no value of DT_FLOAT16")
+    return narrow.view(np.uint8).data

@@ -1,0 +1,102 @@
+"""GrpsMessage to the answer of a backend, and answers to the messages that clients get, in whichever wire form."""
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import NUMBERS
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.operations import Operation
+from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Tensor, Translate
+from gateway.protocols.grps import forms, metadata
+from gateway.protocols.grps.errors import NOT_READY, OK, is_failure, told
+from gateway.protocols.grps.message import GrpsMessage
+from gateway.protocols.grps.operations import HEALTH
+from gateway.protocols.grps.requests import check_data, text
+from gateway.protocols.grps.texts import as_text, is_text
+from gateway.protocols.grps.words import Kind
+
+
+def encode(answer: Answer, request: Request, translate: Translate) -> GrpsMessage:
+    """The message that answers a Request of `requests.decode`.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming an output that has no form in the reply.
+    """
+    if request.operation in HEALTH:
+        return GrpsMessage(status=OK if answer is True else NOT_READY)
+    if isinstance(answer, Response):
+        return _encode_infer(answer, request, translate)
+    if isinstance(answer, Signature):
+        return _text(metadata.write_model(answer, request.model))
+    assert isinstance(answer, tuple)
+    return _text(metadata.write_server(answer))
+
+
+def _text(content: str) -> GrpsMessage:
+    return GrpsMessage(status=OK, kind=Kind.STR_DATA, tensors=(text(content),))
+
+
+def _encode_infer(response: Response, request: Request, translate: Translate) -> GrpsMessage:
+    kind, tensors = _data(response.outputs, request.origin, translate)
+    # an echo model's reply has the name that its client used, others' have none
+    return GrpsMessage(request.model if response.model else "", OK, kind, tensors)
+
+
+def _data(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> forms.Data:
+    if isinstance(origin, forms.AskedMessage) and origin.returns_ndarray:
+        return Kind.NDARRAY, (_array(outputs),)
+    fitting = forms.like(origin, outputs)
+    if fitting:
+        return fitting
+    if translate.bytes == "text" and forms.is_one_element(outputs) and not is_text(outputs[0]):
+        return Kind.BIN_DATA, forms.element(outputs)
+    form = translate.bytes
+    return Kind.GTENSORS, tuple([as_text(each, form, f"output {each.name!r}") for each in outputs])
+
+
+def _array(outputs: tuple[Tensor, ...]) -> Tensor:
+    """The output that goes out as an ndarray; refused in the words of the C++ server. Real servers take DT_FLOAT32
+    alone, but JSON has all numbers."""
+    if not outputs:
+        raise invalid_input("No tensors in output. Cannot convert to ndarray.")
+    if len(outputs) > 1:
+        names = ", ".join(repr(each.name) for each in outputs)
+        raise invalid_input(f"NDArray only support one tensor, got {len(outputs)}: {names}")
+    if outputs[0].datatype not in NUMBERS:
+        raise invalid_input(f"NDArray only support numbers, output {outputs[0].name!r} is {outputs[0].datatype}")
+    return outputs[0]
+
+
+# --- From backends ---
+
+
+def decode(grps: GrpsMessage, headers: Headers, request: Request, origin: Message | None = None) -> Answer:
+    """What a backend answers to `request`. `headers` are those of the reply `origin`.
+
+    Raises:
+        DecodeError: the reply holds neither a status nor data, or data that no model can give.
+        GatewayError: the error that it tells.
+    """
+    failed = is_failure(grps.status)
+    if request.operation in HEALTH:
+        # not ready is FAILURE with 503; over gRPC the Python server's has 403
+        return not failed
+    if grps.status is not None and failed:
+        raise told(grps.status, headers)
+    if request.operation is Operation.METADATA:
+        return metadata.read_model(_content(grps))
+    if request.operation is Operation.MODELS:
+        return metadata.read_server(_content(grps))
+    return _decode_infer(grps, origin)
+
+
+def _content(grps: GrpsMessage) -> str:
+    if grps.kind is not Kind.STR_DATA:
+        raise DecodeError("the reply holds no str_data, expected metadata as YAML text")
+    [content] = bytes_elements.unpack(grps.tensors[0].data)
+    return content.decode()
+
+
+def _decode_infer(grps: GrpsMessage, origin: Message | None) -> Response:
+    if grps.kind is None and grps.status is not None:
+        return Response((), grps.model, origin=origin)
+    check_data(grps, "output")
+    return Response(grps.tensors, grps.model, origin=origin)
