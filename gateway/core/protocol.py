@@ -130,13 +130,22 @@ class Framing:
     against the limit, allocates one buffer and receives into it; a Message has the header and the rest as its two
     parts. `size` raises DecodeError for what is no header.
 
-    On multiplexed streams `tag` reads a reply's correlation number and `retag` writes the connector's own into a
-    request; `tag` raises DecodeError where there is none."""
+    On multiplexed streams `tag` reads the correlation number of a message; it raises DecodeError where none can be
+    read. `retag` writes into a request the connector's own and, where the wire has a word for it, the seconds until
+    its deadline; None is no deadline."""
 
     header_size: int
     size: Callable[[Buffer], int]
     tag: Callable[[Message], int] | None = None
-    retag: Callable[[Message, int], Message] | None = None
+    retag: Callable[[Message, int, float | None], Message] | None = None
+    head: Callable[[Buffer], int] | None = None
+    """How many of the bytes that follow a header are a head: the message's own headers, within `limits.headers`. Of a
+    message beyond the limit only they are read, to tell whom the refusal is for."""
+    is_compressed: Callable[[Message], bool] | None = None
+    """Whether content must be inflated."""
+    inflate: Callable[[Message, int], Message] | None = None
+    """A compressed message as it would be if it were not, its content inflated to at most so many bytes. What the
+    codec would do by itself, for transports to do away from the loop. Raises as `decode_request` does."""
 
 
 class Cutter(typing.Protocol):

@@ -13,6 +13,7 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Exchange, Refuse
 from gateway.core.types import Message
 from gateway.core.values import value
+from gateway.transports.tcp.inflating import inflate, is_compressed
 from gateway.transports.tcp.reader import Packet, Reader
 from gateway.transports.tcp.timeouts import Timeouts
 from gateway.transports.tcp.writing import write
@@ -55,10 +56,11 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, site: Site) -> None:
         assert site.protocol.framing is not None
         self._site = site
+        self._framing = site.protocol.framing
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._expire)
-        self._reader = Reader(site.protocol.framing, site.limits.message, site.scratch)
-        self._arrived: deque[Packet] = deque()
+        self._reader = Reader(self._framing, site.limits, site.scratch)
+        self._arrived: deque[Message] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._phase = _Phase.IDLE
         self._refused: GatewayError | None = None
@@ -97,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
             self._drop(nbytes)
             return
         try:
-            self._arrived.extend(self._reader.received(nbytes))
+            self._arrived.extend(map(self._message, self._reader.received(nbytes)))
         except (DecodeError, GatewayError) as error:
             self._refused = as_gateway_error(error)
         self._advance()
@@ -148,11 +150,20 @@ class Connection(asyncio.BufferedProtocol):
                 return
         self._watch()
 
-    def _begin(self, packet: Packet) -> None:
-        site = self._site
+    def _message(self, packet: Packet) -> Message:
+        """Raises DecodeError where replies carry a tag and this has none to be read: none could be told from others."""
         message = Message(parts=packet, peer=self._peer, received=self._loop.time())
+        if self._framing.tag is not None:
+            self._framing.tag(message)
+        return message
+
+    def _begin(self, message: Message) -> None:
+        site = self._site
         try:
-            reply = site.exchange(message, site.protocol)
+            if is_compressed(message, self._framing):
+                reply: Message | Awaitable[Message] = self._exchange_inflated(message)
+            else:
+                reply = site.exchange(message, site.protocol)
         except Exception as error:
             reply = site.refuse(as_gateway_error(error), site.protocol, message)
         if isinstance(reply, Message):
@@ -161,6 +172,11 @@ class Connection(asyncio.BufferedProtocol):
         task = spawn(self._answer(reply, message))
         self._tasks.add(task)
         task.add_done_callback(self._answered)
+
+    async def _exchange_inflated(self, message: Message) -> Message:
+        site = self._site
+        reply = site.exchange(await inflate(message, self._framing, site.limits.message), site.protocol)
+        return reply if isinstance(reply, Message) else await reply
 
     async def _answer(self, reply: Awaitable[Message], message: Message) -> None:
         try:
@@ -175,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write_refusal(self, error: GatewayError) -> None:
         """The listener's own error, in the protocol's form, about the message that is arriving."""
-        message = Message(parts=(self._reader.header, b""), peer=self._peer)
+        message = Message(parts=(self._reader.header, self._reader.head), peer=self._peer)
         write(self._transport, self._site.refuse(error, self._site.protocol, message))
 
     # Waiting, giving up and closing.

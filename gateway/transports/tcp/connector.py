@@ -5,11 +5,12 @@ import os
 import re
 import socket
 
-from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
 from gateway.transports.tcp.address import parse_address
-from gateway.transports.tcp.endpoint_connection import Connection
+from gateway.transports.tcp.endpoint_connection import Connection, no_good_reply
+from gateway.transports.tcp.inflating import inflate, is_compressed
 from gateway.transports.tcp.reader import SCRATCH_BYTES
 
 LINGER_SECONDS = 0.05
@@ -54,14 +55,16 @@ class TcpConnector:
 
         Raises:
             TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
-                good reply, or larger than the limit.
+                good reply, or larger than the limit; DEADLINE_EXCEEDED, the deadline had passed before anything was
+                sent.
         """
-        if self._framing.tag is not None:
-            return await (await self._multiplexed()).exchange(message)
-        connection = self._take() or await self._connect()
-        reply = await connection.exchange(message)
-        self._done(connection)
-        return reply
+        reply = await self._exchange(message)
+        if not is_compressed(reply, self._framing):
+            return reply
+        try:
+            return await inflate(reply, self._framing, self._limits.message)
+        except (DecodeError, GatewayError) as error:
+            raise no_good_reply(error) from error
 
     async def close(self) -> None:
         """Close every connection. Exchanges still running fail."""
@@ -86,6 +89,14 @@ class TcpConnector:
             self._idle.remove(connection)
         if not self._open:
             self._emptied.set()
+
+    async def _exchange(self, message: Message) -> Message:
+        if self._framing.tag is not None:
+            return await (await self._multiplexed()).exchange(message)
+        connection = self._take() or await self._connect()
+        reply = await connection.exchange(message)
+        self._done(connection)
+        return reply
 
     def _take(self) -> Connection | None:
         """A connection that waits for its next call, and that the endpoint has left open."""
@@ -138,7 +149,7 @@ class TcpConnector:
         return connection
 
     def _connection(self) -> Connection:
-        return Connection(self._framing, self._limits.message, self._scratch, self)
+        return Connection(self._framing, self._limits, self._scratch, self)
 
 
 def _unreachable(text: str) -> TransportError:

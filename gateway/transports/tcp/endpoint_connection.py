@@ -7,13 +7,16 @@ import socket
 from typing import Protocol, cast
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
-from gateway.core.protocol import Framing
+from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
 from gateway.transports.tcp.reader import Reader
 from gateway.transports.tcp.writing import write
 
 _ONLY = 0
 """Stands for the tag where there are none."""
+
+MOST_STRAYS = 1000
+"""Replies with tags that no call ever had, or had twice, before the endpoint is taken to be out of its mind."""
 
 # A host that vanishes without a word is noticed after 60 s + 6 x 10 s. macOS has no TCP_KEEPIDLE.
 _KEEPALIVE = [
@@ -36,23 +39,28 @@ class Owner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """`scratch` may be shared by all connections of a loop; see Reader."""
 
-    def __init__(self, framing: Framing, limit: int, scratch: memoryview, owner: Owner) -> None:
+    def __init__(self, framing: Framing, limits: Limits, scratch: memoryview, owner: Owner) -> None:
         self._framing = framing
-        self._reader = Reader(framing, limit, scratch)
+        self._reader = Reader(framing, limits, scratch)
         self._scratch = scratch
         self._owner = owner
         self._transport: asyncio.Transport
         self._loop: asyncio.AbstractEventLoop
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._last_tag = 0
+        self._owed = 0
+        """Replies to calls that were given up, less the replies that nobody waited for."""
+        self._writable: asyncio.Future[None] | None = None
 
     async def exchange(self, message: Message) -> Message:
         """Write `message`, with a tag of this connection's own, and wait for the reply that carries it. A cancelled
         call without a tag closes the connection; one with a tag leaves it to the others.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint broke off; INTERNAL, what came is no reply, or beyond the limit.
+            TransportError: UNAVAILABLE, the endpoint broke off; INTERNAL, what came is no reply, or beyond the limit;
+                DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
         """
+        await self._until_writable()
         tag, message = self._tagged(message)
         waiter: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[tag] = waiter
@@ -60,15 +68,17 @@ class Connection(asyncio.BufferedProtocol):
         try:
             return await waiter
         except asyncio.CancelledError:
-            self._waiting.pop(tag, None)
+            if self._waiting.pop(tag, None) is not None:
+                self._owed += 1
             if self._framing.tag is None:
                 self.abort()
             raise
 
     def is_usable(self) -> bool:
         """Whether a further call can be written: the endpoint has not closed nor, where there are no tags, sent what
-        nobody asked for; also nothing of it that the loop has not seen yet."""
-        if self._transport.is_closing():
+        nobody asked for; also nothing of it that the loop has not seen yet. Where there are tags, a part of a message
+        that nobody waits for would be taken for the beginning of the next reply."""
+        if self._transport.is_closing() or (self._reader.header and not self._waiting):
             return False
         poll = select.poll()
         events = select.POLLIN if self._framing.tag is None else getattr(select, "POLLRDHUP", 0)
@@ -105,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
             for packet in self._reader.received(nbytes):
                 self._give(Message(parts=packet))
         except (DecodeError, GatewayError) as error:
-            self._fail(TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True))
+            self._fail(no_good_reply(error))
 
     def eof_received(self) -> None:
         """The endpoint has closed."""
@@ -116,23 +126,58 @@ class Connection(asyncio.BufferedProtocol):
         if exc is not None and self._waiting:
             self._read_what_is_left()
         self._fail(self._broken_off("closed" if exc is None else "reset"))
+        self.resume_writing()
         self._owner.lost(self)
+
+    def pause_writing(self) -> None:
+        """The endpoint reads too slowly."""
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """The endpoint has read most of what there was; or it is gone."""
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None
+
+    async def _until_writable(self) -> None:
+        """Calls do not pile up behind an endpoint that does not read."""
+        while self._writable is not None:
+            await asyncio.shield(self._writable)
+            if self._transport.is_closing():
+                raise TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "the connection was closed", sent=False)
 
     def _tagged(self, message: Message) -> tuple[int, Message]:
         if self._framing.retag is None:
             return _ONLY, message
         self._last_tag += 1
-        return self._last_tag, self._framing.retag(message, self._last_tag)
+        return self._last_tag, self._framing.retag(message, self._last_tag, self._seconds_left(message))
+
+    def _seconds_left(self, message: Message) -> float | None:
+        if message.deadline is None:
+            return None
+        seconds = message.deadline - self._loop.time()
+        if seconds <= 0:
+            text = "the deadline passed before the request was sent"
+            raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
+        return seconds
 
     def _give(self, reply: Message) -> None:
         """The reply to whoever waits for it. One that nobody waits for any more is dropped; without tags it ends the
         connection, or it would be taken for the reply to the next call."""
         tag = _ONLY if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
-        if waiter is None and self._framing.tag is None:
-            self.abort()
-        elif waiter is not None and not waiter.done():
+        if waiter is None:
+            self._drop_stray()
+        elif not waiter.done():
             waiter.set_result(reply)
+
+    def _drop_stray(self) -> None:
+        if self._framing.tag is None:
+            self.abort()
+            return
+        self._owed -= 1
+        if self._owed < -MOST_STRAYS:
+            raise DecodeError(f"more than {MOST_STRAYS} replies to calls that were never made")
 
     def _read_what_is_left(self) -> None:
         """A server that refuses a request without reading it whole makes our write fail: its reply is in the kernel."""
@@ -158,6 +203,11 @@ class Connection(asyncio.BufferedProtocol):
         else:
             text = f"the connection was {how} without a reply"
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=True)
+
+
+def no_good_reply(error: DecodeError | GatewayError) -> TransportError:
+    """What became of a call whose reply is not what the protocol says, or beyond a limit."""
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True)
 
 
 def _keep_alive(sock: socket.socket) -> None:

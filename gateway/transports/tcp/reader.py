@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.protocol import Framing
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer
 
 Packet = tuple[Buffer, Buffer]
@@ -19,13 +19,15 @@ class Reader:
     go. Only the rest of a message that does not fit in there gets a buffer of its own, of exactly its size.
     """
 
-    __slots__ = ("_body", "_filled", "_framing", "_header", "_limit", "_scratch")
+    __slots__ = ("_body", "_filled", "_framing", "_head", "_header", "_limits", "_refused", "_scratch")
 
-    def __init__(self, framing: Framing, limit: int, scratch: memoryview) -> None:
+    def __init__(self, framing: Framing, limits: Limits, scratch: memoryview) -> None:
         self._framing = framing
-        self._limit = limit
+        self._limits = limits
         self._scratch = scratch
         self._header = b""
+        self._head: Buffer = b""
+        self._refused: GatewayError | None = None
         self._body: memoryview | None = None
         self._filled = 0
 
@@ -33,6 +35,11 @@ class Reader:
     def header(self) -> bytes:
         """What has come of the header of the message that is arriving."""
         return self._header
+
+    @property
+    def head(self) -> Buffer:
+        """The head of the message that is refused, where it has one."""
+        return self._head
 
     @property
     def in_body(self) -> bool:
@@ -50,7 +57,7 @@ class Reader:
 
         Raises:
             DecodeError: something that is no header. `header` is what is wrong, and nothing more can be read.
-            GatewayError: RESOURCE_EXHAUSTED, a message beyond the limit; the same.
+            GatewayError: RESOURCE_EXHAUSTED, a message beyond the limits; the same, once its head is there.
         """
         if self._body is None:
             yield from self._cut(self._scratch[:size].tobytes())
@@ -87,11 +94,17 @@ class Reader:
             at += size
 
     def _size(self) -> int:
-        size = self._framing.size(self._header)
-        if size > self._limit:
-            text = f"a message of {size} bytes is larger than limits.message, {self._limit} bytes"
-            raise refusal(Reason.TOO_LARGE, text)
-        return size
+        """How many bytes follow the header and are wanted."""
+        size, limits = self._framing.size(self._header), self._limits
+        head = 0 if self._framing.head is None else self._framing.head(self._header)
+        if head > limits.headers:
+            text = f"the head of a message, of {head} bytes, is larger than limits.headers, {limits.headers} bytes"
+            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+        if size <= limits.message:
+            return size
+        text = f"a message of {size} bytes is larger than limits.message, {limits.message} bytes"
+        self._refused = refusal(Reason.TOO_LARGE, text)
+        return head
 
     def _begin(self, data: bytes, size: int) -> None:
         self._body = memoryview(bytearray(size))
@@ -99,6 +112,9 @@ class Reader:
         self._filled = len(data)
 
     def _complete(self, body: Buffer) -> Packet:
+        if self._refused is not None:
+            self._head, self._body = body, None
+            raise self._refused
         packet = self._header, body
         self._header, self._body = b"", None
         return packet

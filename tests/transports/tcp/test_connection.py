@@ -5,12 +5,18 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.types import Message
+from gateway.core.values import replace
+from gateway.transports.tcp.inflating import IN_THREAD
+from gateway.transports.tcp.listener import AT_ONCE
 from gateway.transports.tcp.timeouts import Timeouts
 from tests.transports.tcp.toy import (
+    GENEROUS,
+    HEADED,
     HEADER,
+    SQUEEZING,
     TAGGED,
     body_of,
     connected,
@@ -19,6 +25,7 @@ from tests.transports.tcp.toy import (
     read_all,
     read_packet,
     reply,
+    squeezed,
     tag_of,
     within_bound,
 )
@@ -86,6 +93,98 @@ async def test_tagged_requests_run_side_by_side_and_are_answered_as_they_are_don
         assert await read_packet(reader) == (8, "TWO")
         held.go["one"].set()
         assert await read_packet(reader) == (7, "ONE")
+
+
+async def test_hundreds_of_tagged_requests_are_answered_in_any_order() -> None:
+    held, count = Held(), 3 * AT_ONCE
+    async with listening(held, framing=TAGGED) as listener, connected(listener) as (reader, writer):
+        writer.write(b"".join(packet(f"n{at}", at) for at in range(count)))
+        for first in range(0, count, AT_ONCE):
+            asked = [await within_bound(held.asked.get()) for _ in range(AT_ONCE)]
+            assert asked == [f"n{at}" for at in range(first, first + AT_ONCE)]
+            assert held.asked.empty()  # so many and no more are in flight
+            for text in reversed(asked):
+                held.go[text].set()
+                assert await read_packet(reader) == (int(text[1:]), text.upper())
+
+
+async def test_draining_answers_all_that_is_in_flight() -> None:
+    held = Held()
+    async with listening(held, framing=TAGGED) as listener, connected(listener) as (reader, writer):
+        writer.write(packet("one", 1) + packet("two", 2))
+        asked = [await within_bound(held.asked.get()) for _ in range(2)]
+        draining = asyncio.ensure_future(listener.drain(GENEROUS))
+        for text in reversed(asked):
+            held.go[text].set()
+            assert (await read_packet(reader))[1] == text.upper()
+        assert await read_all(reader) == b""
+        await within_bound(draining)
+
+
+async def test_a_request_without_a_readable_tag_ends_the_connection_after_the_others() -> None:
+    def choosy(message: Message) -> int:
+        if body_of(message) == "bad":
+            raise DecodeError("no tag")
+        return tag_of(message)
+
+    held = Held()
+    framing = replace(TAGGED, tag=choosy)
+    async with listening(held, framing=framing) as listener, connected(listener) as (reader, writer):
+        writer.write(packet("one", 1) + packet("bad", 2) + packet("three", 3))
+        held.go[await within_bound(held.asked.get())].set()
+        assert await read_packet(reader) == (1, "ONE")
+        assert "invalid-input: no tag" in (await read_packet(reader))[1]
+        assert await read_all(reader) == b""
+    assert held.asked.empty()
+
+
+@pytest.mark.parametrize("size", [10, IN_THREAD + 1], ids=["at once", "in a thread"])
+async def test_a_compressed_request_is_inflated(size: int) -> None:
+    text = "a" * size
+    limits = Limits(message=2**20)
+    async with (
+        listening(framing=SQUEEZING, limits=limits) as listener,
+        connected(listener) as (reader, writer),
+    ):
+        writer.write(squeezed(text, 7) + packet("plain", 8))
+        assert sorted([await read_packet(reader), await read_packet(reader)]) == [(7, text.upper()), (8, "PLAIN")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (squeezed(bytes(100_001)), "too-large: more than 100000 bytes"),
+        (packet(b"\0no zlib"), "invalid-input: Error -3"),
+    ],
+)
+async def test_a_request_that_cannot_be_inflated_is_refused_and_the_next_is_answered(sent: bytes, why: str) -> None:
+    async with listening(framing=SQUEEZING) as listener, connected(listener) as (reader, writer):
+        writer.write(sent)
+        assert (await read_packet(reader))[1].startswith(why)
+        writer.write(packet("next"))
+        assert await read_packet(reader) == (0, "NEXT")
+
+
+async def test_the_refusal_of_a_message_beyond_the_limit_knows_its_head() -> None:
+    async with listening(framing=HEADED) as listener, connected(listener) as (reader, writer):
+        writer.write(HEADER.pack(b"T", 0, 100_001) + b"he")
+        writer.write(b"adtext")
+        assert (await read_packet(reader))[1].endswith("larger than limits.message, 100000 bytes [head]")
+        assert await read_all(reader) == b""
+
+
+async def test_a_head_has_a_limit_of_its_own() -> None:
+    limits = Limits(headers=3)
+    async with (
+        listening(framing=HEADED, limits=limits) as listener,
+        connected(listener) as (reader, writer),
+    ):
+        writer.write(packet("one"))
+        assert await read_packet(reader) == (0, "ONE")
+        writer.write(packet("head"))
+        _, text = await read_packet(reader)
+        assert "the head of a message, of 4 bytes, is larger than limits.headers, 3 bytes" in text
+        assert await read_all(reader) == b""
 
 
 async def test_a_large_request_and_a_large_reply() -> None:

@@ -9,15 +9,20 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
+from gateway.core.values import replace
+from gateway.transports.tcp.endpoint_connection import MOST_STRAYS
+from gateway.transports.tcp.inflating import IN_THREAD
 from tests.transports.tcp.toy import (
     GENEROUS,
     HEADER,
+    SQUEEZING,
     TAGGED,
     body_of,
     connecting,
     packet,
     read_packet,
     serving,
+    squeezed,
     tag_of,
 )
 from tests.transports.tcp.toy import LOOPS as LOOPS
@@ -155,6 +160,175 @@ async def test_when_a_shared_connection_ends_all_its_calls_fail_and_the_next_has
         assert isinstance(got, Message)
         assert body_of(got) == "D"
     assert connections == 2
+
+
+async def test_hundreds_of_calls_in_flight_on_one_connection() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = [await read_packet(reader) for _ in range(500)]
+        for tag, text in sorted(asked, key=lambda each: each[1]):
+            writer.write(packet(text.upper(), tag))
+        await reader.read()
+
+    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+        replies = await asyncio.gather(*(connector.exchange(ask(f"n{at}")) for at in range(500)))
+    assert [body_of(reply) for reply in replies] == [f"N{at}" for at in range(500)]
+
+
+async def test_a_call_with_a_wrong_tag_in_its_reply_is_free_when_it_is_given_up() -> None:
+    """And the connection goes on."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            tag, text = await read_packet(reader)
+            writer.write(packet(text.upper(), tag + 1_000_000 if text == "lost" else tag))
+
+    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await connector.exchange(ask("lost"))
+        assert body_of(await connector.exchange(ask("found"))) == "FOUND"
+        [connection] = connector._open
+        assert not connection._waiting
+
+
+async def test_a_flood_of_replies_that_nobody_asked_for_ends_the_connection() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        while True:
+            writer.write(packet("stray", 4711) * 100)
+            await writer.drain()
+
+    async with serving(handle) as address:
+        error = await fails(address, framing=TAGGED)
+    assert (error.status, error.sent) == (Status.INTERNAL, True)
+    assert error.message == "reply: more than 1000 replies to calls that were never made"
+
+
+async def test_a_tail_of_a_reply_does_not_spoil_the_next() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tag, text = await read_packet(reader)
+        writer.write(packet(text.upper(), tag) + b"\0")
+        await reader.read()
+
+    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+        for text in ("one", "two"):
+            assert body_of(await connector.exchange(ask(text))) == text.upper()
+
+
+async def test_late_replies_are_no_flood() -> None:
+    given_up = asyncio.Event()
+    count = MOST_STRAYS + 10
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = [await read_packet(reader) for _ in range(count)]
+        given_up.set()
+        tag, text = await read_packet(reader)
+        writer.write(b"".join(packet("late", late) for late, _ in asked) + packet(text.upper(), tag))
+        await reader.read()
+
+    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+        calls = [asyncio.ensure_future(connector.exchange(ask("late"))) for _ in range(count)]
+        await given_up.wait()
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+        assert body_of(await connector.exchange(ask("in time"))) == "IN TIME"
+
+
+async def test_the_time_that_is_left_goes_with_the_request() -> None:
+    told: list[float | None] = []
+
+    def retag(message: Message, tag: int, seconds: float | None) -> Message:
+        told.append(seconds)
+        return message
+
+    framing = replace(TAGGED, tag=lambda message: 1 + tag_of(message), retag=retag)
+    async with serving(Upper()) as address, connecting(address, framing) as connector:
+        deadline = asyncio.get_running_loop().time() + 1000
+        await connector.exchange(replace(ask("one"), deadline=deadline))
+    assert told[0] is not None
+    assert 0 < told[0] <= 1000
+
+
+async def test_nothing_is_sent_after_the_deadline() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert (await read_packet(reader))[1] == "in time"
+        writer.write(packet("IN TIME", 2))
+        await reader.read()
+
+    async with serving(handle) as address, connecting(address, TAGGED) as connector:
+        passed = asyncio.get_running_loop().time()
+        with pytest.raises(TransportError, match="the deadline passed before the request was sent") as failure:
+            await connector.exchange(replace(ask("late"), deadline=passed))
+        assert (failure.value.reason, failure.value.sent) == (Reason.TIMEOUT, False)
+        assert body_of(await connector.exchange(ask("in time"))) == "IN TIME"
+
+
+async def test_calls_do_not_pile_up_behind_an_endpoint_that_does_not_read() -> None:
+    go = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go.wait()
+        while True:
+            tag, text = await read_packet(reader)
+            writer.write(packet(text[:1], tag))
+
+    async with serving(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
+        calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
+        await asyncio.wait(calls, timeout=0.1)
+        [connection] = connector._open
+        assert len(connection._waiting) < 3  # what the kernel's buffers hold, and one more
+        calls.pop().cancel()
+        go.set()
+        assert [body_of(reply) for reply in await asyncio.gather(*calls)] == ["x"] * 9
+
+
+async def test_a_call_that_was_never_written_says_so() -> None:
+    go = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await go.wait()
+
+    async with serving(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
+        calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
+        await asyncio.wait(calls, timeout=0.1)
+        go.set()
+        failures = await asyncio.gather(*calls, return_exceptions=True)
+    sent = [each.sent for each in failures if isinstance(each, TransportError)]
+    assert len(sent) == 10
+    assert sent[0]
+    assert not sent[-1]
+
+
+@pytest.mark.parametrize("size", [10, IN_THREAD + 1], ids=["at once", "in a thread"])
+async def test_a_compressed_reply_is_inflated(size: int) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tag, text = await read_packet(reader)
+        writer.write(squeezed(text * size, tag))
+        await reader.read()
+
+    limits = Limits(message=2**20)
+    async with serving(handle) as address, connecting(address, SQUEEZING, limits=limits) as connector:
+        assert body_of(await connector.exchange(ask("a"))) == "a" * size
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (squeezed(bytes(100_001), 1), "reply: more than 100000 bytes"),
+        (packet(b"\0no zlib", 1), "reply: Error -3"),
+    ],
+)
+async def test_a_reply_that_cannot_be_inflated(reply: bytes, why: str) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        writer.write(reply)
+        await reader.read()
+
+    async with serving(handle) as address:
+        error = await fails(address, framing=SQUEEZING)
+    assert (error.reason, error.sent) == (Reason.INVALID_OUTPUT, True)
+    assert error.message.startswith(why)
 
 
 # What goes wrong

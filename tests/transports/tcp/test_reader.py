@@ -3,12 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.protocol import Limits
 from gateway.transports.tcp.reader import Packet, Reader
 from tests.transports.tcp.toy import HEADER, ORDERED, packet
 
 
 def reader(limit: int = 1000, scratch: int = 64) -> Reader:
-    return Reader(ORDERED, limit, memoryview(bytearray(scratch)))
+    return Reader(ORDERED, Limits(message=limit), memoryview(bytearray(scratch)))
 
 
 def feed(into: Reader, data: bytes) -> list[Packet]:

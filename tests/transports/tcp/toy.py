@@ -1,6 +1,7 @@
 """A packet protocol of magic, tag, size and that many bytes; a listener of it, a connector to it, and raw peers."""
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import uvloop
 
 from gateway.core.address import Address
-from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges
 from gateway.core.types import Buffer, Message, Request
+from gateway.core.values import replace
 from gateway.transports.tcp.connector import TcpConnector
 from gateway.transports.tcp.listener import TcpListener
 from gateway.transports.tcp.timeouts import Timeouts
@@ -43,12 +45,39 @@ def tag_of(message: Message) -> int:
     return int(HEADER.unpack(message.parts[0])[1])
 
 
-def retag(message: Message, tag: int) -> Message:
+def retag(message: Message, tag: int, seconds: float | None) -> Message:
     return Message(parts=(packet(bytes(message.parts[1]), tag),))
 
 
 ORDERED = Framing(HEADER.size, size)
 TAGGED = Framing(HEADER.size, size, tag_of, retag)
+
+
+def is_squeezed(message: Message) -> bool:
+    return bytes(message.parts[1][:1]) == b"\0"
+
+
+def inflate(message: Message, limit: int) -> Message:
+    stream = zlib.decompressobj()
+    try:
+        inflated = stream.decompress(message.parts[1][1:], limit + 1)
+    except zlib.error as error:
+        raise DecodeError(str(error)) from error
+    if len(inflated) > limit:
+        raise refusal(Reason.TOO_LARGE, f"more than {limit} bytes")
+    data = packet(inflated, tag_of(message))
+    return Message(parts=(data[: HEADER.size], data[HEADER.size :]))
+
+
+def squeezed(text: str | bytes, tag: int = 0) -> bytes:
+    data = text.encode() if isinstance(text, str) else text
+    return packet(b"\0" + zlib.compress(data), tag)
+
+
+SQUEEZING = replace(TAGGED, is_compressed=is_squeezed, inflate=inflate)
+"""A text behind a NUL is zlib data."""
+HEADED = replace(TAGGED, head=lambda header: min(4, size(header)))
+"""The first four bytes of a text are its head."""
 
 
 def unused(*_: Any) -> Any:
@@ -57,6 +86,7 @@ def unused(*_: Any) -> Any:
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     seen = bytes(message.parts[0]).decode("latin-1") if error.reason is Reason.INVALID_INPUT else ""
+    seen += bytes(message.parts[1]).decode("latin-1") if error.reason is Reason.TOO_LARGE else ""
     return reply(f"{error.reason.value}: {error.message} [{seen}]")
 
 

@@ -1,0 +1,184 @@
+"""The wire form `grps-brpc`: GrpsMessages in the frames of Apache brpc's baidu_std.
+
+A Message has two parts, a frame's header and the rest; `origin` of a Request keeps its correlation id alone.
+"""
+
+from gateway.core.errors import DecodeError, GatewayError, unsupported
+from gateway.core.operations import Operation
+from gateway.core.protobuf import Protobuf
+from gateway.core.protocol import DEFAULT_LIMITS, Framing, Limits, ListenerSettings, Protocol, Target
+from gateway.core.types import Answer, Message, Request, Translate
+from gateway.protocols.grps import (
+    brpc_compression,
+    brpc_errors,
+    brpc_frames,
+    json_message,
+    operations,
+    requests,
+    responses,
+)
+from gateway.protocols.grps.brpc_errors import as_text
+from gateway.protocols.grps.brpc_frames import SERVICE, SERVICES, Frame, RpcMeta
+from gateway.protocols.grps.errors import REASON, failure
+from gateway.protocols.grps.message import GrpsMessage
+from gateway.protocols.grps.proto_message import read_message, write_message
+from gateway.protocols.grps.words import BRPC, TRAITS
+
+METHODS = {name: asked for name, asked in operations.METHODS.items() if asked is not Operation.STREAM}
+"""Streaming is not there yet, says grps. PredictByHttp is of the service, but a real server never answers it here."""
+
+_PROTOBUF = 0
+_JSONS = (1, 2)
+"""brpc's own JSON of a message, and protobuf's. brpc 1.17 accepts both; its replies are protobuf all the same."""
+_ASKING = {
+    name: RpcMeta(request={"service_name": SERVICE, "method_name": name}, compress_type=0).SerializeToString()
+    for name in METHODS
+}
+_SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString()
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """What a client asks. Its attachment is not looked at, as the real server does not.
+
+    Raises:
+        DecodeError: the frame, its payload's coding or checksum, or the payload is not what it says.
+        GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the payload inflates beyond the limit.
+    """
+    frame = _opened(message, listener.limits.message)
+    operation = _operation(frame.meta)
+    origin = Message(
+        parts=(brpc_frames.correlation_id(frame.meta.correlation_id),),
+        peer=message.peer,
+        received=message.received,
+        deadline=_deadline(frame.meta, message),
+    )
+    return requests.decode(_content(frame, "input", listener.limits), operation, origin, listener, BRPC)
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The reply to a Request of decode_request; never compressed.
+
+    Raises:
+        GatewayError: as `responses.encode`; RESOURCE_EXHAUSTED, it is larger than a frame can be.
+    """
+    grps = responses.encode(answer, request, translate)
+    return brpc_frames.frame(_SUCCESS + _number(request), write_message(grps))
+
+
+def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
+    """The error in a frame; in the GrpsMessage of a successful one where the client's could be read."""
+    number = _read_by_us(message) if request is None else _number(request)
+    if number is None:
+        return brpc_errors.encode(error, message)
+    meta = _SUCCESS + RpcMeta(user_fields={REASON: error.reason.value}).SerializeToString()
+    return brpc_frames.frame(meta + number, write_message(failure(error)))
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The frame that asks `target`, without a correlation id: that is the connector's.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, no such method; as `requests.encode`; RESOURCE_EXHAUSTED, it is larger than a frame
+            can be.
+    """
+    name = operations.method(request.operation)
+    if name not in METHODS:
+        raise unsupported(f"grps over brpc has no method for {request.operation.value!r}")
+    frame = brpc_frames.frame(_ASKING[name], write_message(requests.encode(request)))
+    return Message(parts=frame.parts, deadline=request.deadline)
+
+
+def decode_response(message: Message, request: Request, target: Target) -> Answer:
+    """The server's answer to `request`. A reply without a response part tells no error, as to a real client.
+
+    Raises:
+        DecodeError: the reply is no answer to the request.
+        GatewayError: the error that it tells, in the frame or in the GrpsMessage.
+    """
+    meta = brpc_frames.read(message).meta
+    if meta.response.error_code:
+        raise brpc_errors.told(meta)
+    frame = _opened(message, target.limits.message)
+    return responses.decode(_content(frame, "output", target.limits), brpc_errors.headers(meta), request)
+
+
+def _opened(message: Message, limit: int) -> Frame:
+    """The frame with its payload inflated. Transports have done that already where it takes long."""
+    frame = brpc_frames.read(message)
+    if not frame.meta.compress_type:
+        brpc_compression.verify(frame)
+        return frame
+    if not brpc_compression.is_compressed(message):
+        known = "0 (none), 1 (snappy), 2 (gzip) or 3 (zlib)"
+        raise DecodeError(f"compress_type {frame.meta.compress_type} is unknown, expected {known}")
+    return brpc_frames.read(brpc_compression.inflate(message, limit))
+
+
+def _operation(meta: Protobuf) -> Operation:
+    if not meta.HasField("request"):
+        raise unsupported(f"the frame's meta has no request part, expected one that names {SERVICE}")
+    asked = meta.request
+    if not (asked.HasField("service_name") and asked.HasField("method_name")):
+        raise DecodeError("the request part of the frame's meta lacks service_name or method_name; both are required")
+    service, method = as_text(asked.service_name), as_text(asked.method_name)
+    operation = METHODS.get(method)
+    if service not in SERVICES or operation is None:
+        expected = f"expected {', '.join(METHODS)} of {SERVICE}"
+        raise unsupported(f"Fail to find method={service[:200]}/{method[:200]}; {expected}")
+    return operation
+
+
+def _deadline(meta: Protobuf, message: Message) -> float | None:
+    milliseconds = meta.request.timeout_ms
+    assert isinstance(milliseconds, int)
+    return message.received + milliseconds / 1000 if milliseconds > 0 else None
+
+
+def _content(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
+    content_type = frame.meta.content_type
+    if content_type == _PROTOBUF:
+        return read_message(frame.payload, limits.message)
+    if content_type in _JSONS:
+        return json_message.read(frame.payload, role, limits)
+    raise DecodeError(f"content_type {content_type} is not spoken here, expected 0 (protobuf), 1 or 2 (JSON)")
+
+
+def _number(request: Request) -> bytes:
+    """The correlation id, as a field of the meta."""
+    assert request.origin is not None
+    return bytes(request.origin.parts[0])
+
+
+def _read_by_us(message: Message) -> bytes | None:
+    """The correlation id of a frame that holds a GrpsMessage: it is that which is wrong, and not the frame."""
+    if not brpc_frames.is_whole(message) or brpc_compression.is_compressed(message):
+        return None
+    try:
+        frame = _opened(message, DEFAULT_LIMITS.message)
+        _operation(frame.meta)
+        _content(frame, "input", DEFAULT_LIMITS)
+    except (DecodeError, GatewayError):
+        return None
+    return brpc_frames.correlation_id(frame.meta.correlation_id)
+
+
+GRPS_BRPC = Protocol(
+    BRPC,
+    transport="tcp",
+    patterns=(),
+    decode_request=decode_request,
+    encode_response=encode_response,
+    encode_error=encode_error,
+    encode_request=encode_request,
+    decode_response=decode_response,
+    traits=TRAITS,
+    framing=Framing(
+        brpc_frames.HEADER.size,
+        brpc_frames.size,
+        tag=brpc_frames.tag,
+        retag=brpc_frames.retag,
+        head=brpc_frames.head,
+        is_compressed=brpc_compression.is_compressed,
+        inflate=brpc_compression.inflate,
+    ),
+)

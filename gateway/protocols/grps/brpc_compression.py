@@ -1,0 +1,153 @@
+"""What brpc may do to a payload: compress it, and add a checksum of what it then is. Attachments stay as they are.
+
+snappy and CRC-32C come with the extra `brpc`; gzip and zlib are Python's own.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.protobuf_wire import read_varint
+from gateway.core.types import Buffer, Message
+from gateway.protocols.grps.brpc_frames import HEADER, MAGIC, Frame, meta_of, read
+
+
+def _optional(name: str) -> ModuleType | None:
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+_CRAMJAM, _GOOGLE_CRC32C = _optional("cramjam"), _optional("google_crc32c")
+
+_CRC32C = 1
+_PIECE = 2**20
+
+# Of snappy's elements a copy makes the most of its bytes: 64 of 3.
+_SNAPPY_RATIO = 22
+
+
+def is_compressed(message: Message) -> bool:
+    """Whether the payload is in a coding that `inflate` undoes. Nobody reads the payload of an error."""
+    try:
+        meta = meta_of(message)
+    except DecodeError:
+        return False
+    return meta.compress_type in _INFLATERS and not meta.response.error_code
+
+
+def inflate(message: Message, limit: int) -> Message:
+    """A compressed frame as it would be if it were not, without its attachment; its checksum is verified.
+
+    Raises:
+        DecodeError: the payload is not what the meta says.
+        GatewayError: RESOURCE_EXHAUSTED, it inflates beyond `limit` bytes; INVALID_ARGUMENT, the extra is not there.
+    """
+    found = read(message)
+    verify(found)
+    payload = _INFLATERS[found.meta.compress_type](found.payload, limit)
+    for field in ("compress_type", "attachment_size", "checksum_type", "checksum_value", "checksum_with_attachment"):
+        found.meta.ClearField(field)
+    meta = found.meta.SerializePartialToString()
+    header = HEADER.pack(MAGIC, len(meta) + len(payload), len(meta))
+    return Message(parts=(header, b"".join((meta, payload))), peer=message.peer, received=message.received)
+
+
+def verify(frame: Frame) -> None:
+    """Compare the payload, as it came, with its checksum.
+
+    Raises:
+        DecodeError: they differ, or nobody knows such a checksum.
+        GatewayError: INVALID_ARGUMENT, the extra is not there.
+    """
+    meta = frame.meta
+    if not meta.checksum_type:
+        return
+    if meta.checksum_type != _CRC32C:
+        raise DecodeError(f"checksum_type {meta.checksum_type} is unknown, expected 0 (none) or 1 (crc32c)")
+    covered = [frame.payload, frame.attachment] if meta.checksum_with_attachment else [frame.payload]
+    found = _masked_crc32c(covered)
+    if meta.checksum_value != found:
+        told = f"checksum_value is {meta.checksum_value.hex() or 'empty'}, but the payload's is {found.hex()}"
+        raise DecodeError(f"{told} (crc32c)")
+
+
+def _masked_crc32c(buffers: list[memoryview]) -> bytes:
+    """The sum as it travels: big-endian, and masked as LevelDB does it with sums that are stored beside their data."""
+    library, crc = _needed(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
+    for piece in _pieces(buffers):
+        crc = library.extend(crc, piece)
+    rotated = (crc >> 15 | crc << 17) & 0xFFFFFFFF
+    return (rotated + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
+    """The library takes nothing but `bytes`: the copies are small ones."""
+    for buffer in buffers:
+        for at in range(0, len(buffer), _PIECE):
+            yield bytes(buffer[at : at + _PIECE])
+
+
+def _zlib(window: int, coding: str, payload: memoryview, limit: int) -> Buffer:
+    stream = zlib.decompressobj(window)
+    try:
+        inflated = stream.decompress(payload, limit + 1)
+    except zlib.error as error:
+        raise DecodeError(f"the payload is not {coding} data: {error}") from error
+    if len(inflated) > limit:
+        raise _too_large(limit)
+    # brpc's own server takes a payload that is no gzip data for an empty message
+    if not stream.eof:
+        raise DecodeError(f"the payload ends before its {coding} data does")
+    if stream.unused_data:
+        raise DecodeError(f"bytes behind the end of the payload's {coding} data")
+    return inflated
+
+
+def _snappy(payload: memoryview, limit: int) -> Buffer:
+    library = _needed(_CRAMJAM, "compress_type 1 (snappy)")
+    size = _snappy_size(payload)
+    if size > limit:
+        raise _too_large(limit)
+    inflated = bytearray(size)
+    try:
+        written = library.snappy.decompress_raw_into(payload, inflated)
+    except library.DecompressionError as error:
+        raise DecodeError(f"the payload is not snappy data: {error}") from error
+    assert written == size
+    return inflated
+
+
+def _snappy_size(payload: memoryview) -> int:
+    """ "The stream starts with the uncompressed length"."""
+    try:
+        size, _ = read_varint(payload, 0)
+    except DecodeError as error:
+        raise DecodeError("the payload is not snappy data: it does not begin with a length") from error
+    if size > _SNAPPY_RATIO * len(payload):
+        raise DecodeError(f"the payload is not snappy data: {len(payload)} bytes are never {size} inflated")
+    return size
+
+
+def _needed(library: ModuleType | None, what: str) -> ModuleType:
+    if library is None:
+        text = f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"'
+        raise refusal(Reason.UNSUPPORTED_ENCODING, text)
+    return library
+
+
+def _too_large(limit: int) -> GatewayError:
+    return refusal(Reason.TOO_LARGE, f"the payload inflates beyond limits.message, {limit} bytes")
+
+
+_INFLATERS: dict[int, Callable[[memoryview, int], Buffer]] = {
+    1: _snappy,
+    # zlib's `wbits`: 15 is its own format with the largest window, 16 + 15 gzip's
+    2: partial(_zlib, 31, "gzip"),
+    3: partial(_zlib, 15, "zlib"),
+}
+"""By compress_type. 4 is lz4, for which brpc itself has no handler."""
