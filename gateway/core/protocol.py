@@ -212,7 +212,8 @@ class Protocol:
     streams: frozenset[str] = frozenset()
     """gRPC: those of the patterns that take and answer any number of messages."""
     wants_stream: Callable[[Message], bool] | None = None
-    """HTTP: whether a request is answered with any number of messages."""
+    """HTTP: whether a request is answered with any number of messages, by its path, query and headers: its body may
+    still be compressed."""
     encode_end: Callable[[Request], Message | None] | None = None
     """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
     descriptors: bytes = b""

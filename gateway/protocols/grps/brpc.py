@@ -44,7 +44,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         DecodeError: the frame, its payload's coding or checksum, or the payload is not what it says.
         GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the payload inflates beyond the limit.
     """
-    frame = _opened(message, listener.limits.message)
+    frame = _opened(message, brpc_frames.read(message), listener.limits.message)
     operation = _operation(frame.meta)
     origin = Message(
         parts=(brpc_frames.correlation_id(frame.meta.correlation_id),),
@@ -95,16 +95,16 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         DecodeError: the reply is no answer to the request.
         GatewayError: the error that it tells, in the frame or in the GrpsMessage.
     """
-    meta = brpc_frames.read(message).meta
-    if meta.response.error_code:
-        raise brpc_errors.told(meta)
-    frame = _opened(message, target.limits.message)
-    return responses.decode(_content(frame, "output", target.limits), brpc_errors.headers(meta), request)
-
-
-def _opened(message: Message, limit: int) -> Frame:
-    """The frame with its payload inflated. Transports have done that already where it takes long."""
     frame = brpc_frames.read(message)
+    if frame.meta.response.error_code:
+        raise brpc_errors.told(frame.meta)
+    headers = brpc_errors.headers(frame.meta)
+    frame = _opened(message, frame, target.limits.message)
+    return responses.decode(_content(frame, "output", target.limits), headers, request)
+
+
+def _opened(message: Message, frame: Frame, limit: int) -> Frame:
+    """The frame of `message` with its payload inflated. Transports have done that already where it takes long."""
     if not frame.meta.compress_type:
         brpc_compression.verify(frame)
         return frame
@@ -154,7 +154,7 @@ def _read_by_us(message: Message) -> bytes | None:
     if not brpc_frames.is_whole(message) or brpc_compression.is_compressed(message):
         return None
     try:
-        frame = _opened(message, DEFAULT_LIMITS.message)
+        frame = _opened(message, brpc_frames.read(message), DEFAULT_LIMITS.message)
         _operation(frame.meta)
         _content(frame, "input", DEFAULT_LIMITS)
     except (DecodeError, GatewayError):
