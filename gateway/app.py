@@ -12,10 +12,11 @@ from fastapi import FastAPI
 from gateway import registry
 from gateway.admin import health, status
 from gateway.admin.server import AdminServer
-from gateway.assembly import Assembly, any_model, reference_router
+from gateway.assembly import REFERENCE, Assembly, any_model, reference_router
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
+from gateway.config import paths
 from gateway.config.models import Config, ReferenceConfig
 from gateway.core import patterns
 from gateway.core.address import Address
@@ -77,20 +78,17 @@ class Gateway:
             self.references.append(await serve_reference(reference, self._clock))
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
-            own = [(self._protocols[name], each.prefix.get(name, "")) for name in each.protocols]
-            rows = patterns.rows(own, each.model, self._routed_paths(each.name))
+            rows = paths.rows(each, config.routes, config.backends, self._protocols)
+            taken = exchanges(settings, self._assembly.router.select, self._assembly.untouched.select)
+            statistics = self._assembly.statistics.get(each.name)
             with binding(f"listener {each.name!r}", each.bind):
-                self.listeners[each.name] = await listen(settings, rows, self._assembly.router.select, each.bind)
+                self.listeners[each.name] = await listen(
+                    settings, rows, statistics.counted(taken) if statistics else taken, each.bind
+                )
         if config.health:
             await self._administer("health", health.application(lambda: self.ready), config.health.bind)
         if config.admin:
             await self._administer("admin", status.application(self.status), config.admin.bind)
-
-    def _routed_paths(self, listener: str) -> Iterator[tuple[str, str]]:
-        """The paths that routes match at a listener, each with the protocol that the route wants."""
-        for match in (route.match for route in self.config.routes):
-            if match.path and match.listener in (None, listener):
-                yield match.protocol or "", match.path
 
     async def _administer(self, name: str, application: FastAPI, address: Address) -> None:
         server = AdminServer(application)
@@ -103,7 +101,7 @@ class Gateway:
         self.ready = False
         await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
         for endpoint in self._assembly.endpoints.values():
-            await endpoint.connector.close()
+            await endpoint.close()
         await asyncio.gather(*(reference.drain(0) for reference in self.references))
         for server in self.ports.values():
             await server.stop()
@@ -147,27 +145,31 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     models = [find(name) for name in config.models]
     check(models, protocol)
     router = reference_router(models, protocol, clock, INFO)
-    # A server of one model is asked for it without a name, where the protocol has none.
-    settings = ListenerSettings("reference", model=models[0].name if len(models) == 1 else "")
+    # A request that names no model means the only one; where clients may leave it to the server, the first of several.
+    names_none = len(models) == 1 or protocol.traits.may_name_model
+    settings = ListenerSettings(REFERENCE, model=models[0].name if names_none else "")
     rows = patterns.rows([(protocol, "")], settings.model, ())
     with binding(f"reference {config.protocol!r}", config.bind):
-        return await listen(settings, rows, router.select, config.bind)
+        return await listen(settings, rows, exchanges(settings, router.select, router.select), config.bind)
+
+
+def exchanges(settings: ListenerSettings, select: Select, untouched: Select) -> Exchanges:
+    """What a Listener does with what it receives; `untouched` selects for messages that pass through."""
+    return Exchanges(
+        lambda message, protocol: answer(message, protocol, settings, select),
+        lambda messages, protocol: answer_stream(
+            messages, protocol, settings, untouched if protocol.untouched else select
+        ),
+        lambda error, protocol, message: protocol.encode_error(error, None, message),
+    )
 
 
 async def listen(
-    settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], select: Select, address: Address
+    settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], exchanges: Exchanges, address: Address
 ) -> Listener:
     """A started Listener for protocols of one transport, each below its prefix."""
     transport = registry.transport(rows[0][0].transport)
-    listener: Listener = transport.Listener(
-        settings,
-        rows,
-        Exchanges(
-            lambda message, protocol: answer(message, protocol, settings, select),
-            lambda messages, protocol: answer_stream(messages, protocol, settings, select),
-            lambda error, protocol, message: protocol.encode_error(error, None, message),
-        ),
-    )
+    listener: Listener = transport.Listener(settings, rows, exchanges)
     await listener.start(address)
     return listener
 
@@ -192,10 +194,13 @@ def _locate(address: str, protocol: Protocol) -> Hashable:
 def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
     """A Connector to the server at `address`. Raises ValueError if that is none of the protocol's transport."""
     transport = registry.transport(protocol.transport)
-    # Only byte streams need to be told where messages end.
-    framing = {} if protocol.framing is None else {"framing": protocol.framing}
+    # Only streams need to be told where messages end.
+    framings = {"framing": protocol.framing, "stream_framing": protocol.stream_framing}
     connector: Connector = transport.Connector(
-        address, connection_per_call=protocol.traits.connection_per_call, limits=limits, **framing
+        address,
+        connection_per_call=protocol.traits.connection_per_call,
+        limits=limits,
+        **{name: framing for name, framing in framings.items() if framing is not None},
     )
     return connector
 

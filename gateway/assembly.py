@@ -1,7 +1,9 @@
 """From a Config to the values that answer requests: backends, bridges, routes. Nothing here opens a socket."""
 
 from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 
+from gateway.admin.statistics import Statistics
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import Renames, RouteSettings
 from gateway.bridge.signatures import Signatures
@@ -9,6 +11,7 @@ from gateway.config.images import ImagesConfig
 from gateway.config.models import BackendConfig, Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import MatchConfig, RouteConfig
+from gateway.core.errors import unsupported
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Limits, Protocol, Target, Traits, by_batch
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
@@ -16,16 +19,21 @@ from gateway.core.types import Answer, Request, Response, ServerInfo
 from gateway.core.values import replace
 from gateway.reference.handler import handler as reference_handler
 from gateway.reference.model import Model
+from gateway.reference.streams import stream_handler as reference_stream_handler
 from gateway.registry import Policy
 from gateway.routing.backend import Backend
-from gateway.routing.endpoint import Endpoint
+from gateway.routing.endpoint import Beside, Endpoint
 from gateway.routing.listing import BackendModels, Listed, Listing
+from gateway.routing.readiness import Readiness
 from gateway.routing.router import Conditions, Route, Router
+
+REFERENCE = "reference"
+"""What the listener and the backend of a reference server are called."""
 
 ROWS_AT_ONCE = 16
 """Of one batch, towards a backend that says no limit."""
 
-IN_PROCESS = Traits(derivatives=True, versions=bool)
+IN_PROCESS = Traits(derivatives=True, streams=True, versions=bool)
 """The reference models: named, typed and batched tensors, and derivatives as operations. They say which versions they
 have."""
 
@@ -57,8 +65,19 @@ class Assembly:
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self._upstreams = {name: self._upstream(name, each) for name, each in config.backends.items()}
-        served = {listener.name: listener.protocols for listener in config.listeners}
-        self.router = self._router(config.routes, served, info, ready)
+        self.statistics = {each.name: Statistics(clock) for each in config.listeners if each.metrics_page}
+        """Of the listeners that show them."""
+        switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
+        own = own_answers(info, Readiness(ready, switchable), self.statistics)
+        names = {name for listener in config.listeners for name in listener.protocols}
+        clients = [protocols[name] for name in sorted(names)]
+        self.router = self._router([each for each in config.routes if not each.passthrough], clients, own)
+        self.untouched = Router(
+            [self._untouched(each, config) for each in config.routes if each.passthrough],
+            {},
+            joined_versions(clients),
+        )
+        """Of the requests whose messages pass untouched."""
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]
@@ -90,14 +109,26 @@ class Assembly:
         return Upstream(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
     def _router(
-        self, configs: Sequence[RouteConfig], served: Mapping[str, Sequence[str]], info: ServerInfo, ready: Ready
+        self, configs: Sequence[RouteConfig], clients: Sequence[Protocol], own: Mapping[Operation, Destination]
     ) -> Router:
-        names = {name for protocols in served.values() for name in protocols}
-        clients = [self._protocols[name] for name in sorted(names)]
         routes = [self._route(config, clients) for config in configs]
         models = {name: BackendModels(each.handler, self._clock) for name, each in self._upstreams.items()}
         listed = [self._listed(config, clients, models) for config in configs]
-        return Router(routes, server_destinations(Listing(listed, one_point(clients)), info, ready))
+        listing = Destination(Listing(listed, one_point(clients)))
+        return Router(routes, {**own, Operation.MODELS: listing}, joined_versions(clients))
+
+    def _untouched(self, config: RouteConfig, whole: Config) -> Route:
+        """A Route whose messages pass between both sides of the backend's protocol."""
+        backend, policies = self.backends[config.backend], whole.backends[config.backend].policies
+        opaque = backend.protocol.opaque
+        assert opaque is not None
+        for endpoint in backend.endpoints:
+            if endpoint.untouched is None:
+                limits = whole.backends[config.backend].limits
+                endpoint.untouched = Beside(endpoint, self._connect(endpoint.address, opaque, limits))
+        stream = wrapped_stream(partial(backend.stream, untouched=True), policies, self._policies)
+        stream = wrapped_stream(stream, config.policies, self._policies)
+        return Route(conditions(config.match), {backend.protocol.name: Destination(stream=stream)})
 
     def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
         upstream, settings = self._upstreams[config.backend], route_settings(config)
@@ -131,9 +162,9 @@ def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[
     """The Router of a reference server: one route for each model, over one protocol, and one for models that it does
     not have, whose refusal names those that it has."""
     handler = reference_handler(models, points=client.traits.points)
-    upstream = Upstream(
-        "reference", "python", IN_PROCESS, handler, Signatures(handler, IN_PROCESS, clock), ROWS_AT_ONCE
-    )
+    stream = reference_stream_handler(models, points=client.traits.points)
+    signatures = Signatures(handler, IN_PROCESS, clock)
+    upstream = Upstream(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
     bridge = Bridge(RouteSettings(), client, upstream)
     routes = [route(Conditions(model=model.name), {client.name: bridge}, _unpoliced) for model in models]
     routes.append(any_model(bridge, client))
@@ -141,7 +172,9 @@ def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[
     async def listed(request: Request) -> Answer:
         return await handler(request)
 
-    return Router(routes, server_destinations(listed, info, lambda: True))
+    # A model server of its own: nobody else could take it offline.
+    own = own_answers(info, Readiness(lambda: True, {REFERENCE}), {})
+    return Router(routes, {**own, Operation.MODELS: Destination(listed)}, joined_versions([client]))
 
 
 def any_model(bridge: Bridge, client: Protocol) -> Route:
@@ -167,14 +200,31 @@ def route(
     return Route(when, whole, companions)
 
 
-def server_destinations(listing: Handler, info: ServerInfo, ready: Ready) -> dict[Operation, Destination]:
-    """What is asked of the gateway itself."""
-    return {
-        Operation.LIVE: Destination(local=lambda request: True),
-        Operation.READY: Destination(local=lambda request: ready()),
-        Operation.SERVER_METADATA: Destination(local=lambda request: info),
-        Operation.MODELS: Destination(listing),
+def own_answers(
+    info: ServerInfo, readiness: Readiness, statistics: Mapping[str, Statistics]
+) -> dict[Operation, Destination]:
+    """What is asked of the gateway itself, and answered without waiting. `statistics` are by listener."""
+
+    def told(request: Request) -> Answer:
+        if request.listener not in statistics:
+            text = f"listener {request.listener!r} keeps no statistics"
+            raise unsupported(f"{text}; `metrics_page: true` on the listener would")
+        return statistics[request.listener].series()
+
+    answers: dict[Operation, Callable[[Request], Answer]] = {
+        Operation.LIVE: lambda request: True,
+        Operation.READY: readiness.of,
+        Operation.ONLINE: readiness.online,
+        Operation.OFFLINE: readiness.offline,
+        Operation.SERVER_METADATA: lambda request: info,
+        Operation.STATISTICS: told,
     }
+    return {operation: Destination(local=answer) for operation, answer in answers.items()}
+
+
+def joined_versions(protocols: Iterable[Protocol]) -> frozenset[str]:
+    """The protocols whose clients write a model and its version as one name."""
+    return frozenset(protocol.name for protocol in protocols if protocol.traits.joined_versions)
 
 
 def one_point(protocols: Iterable[Protocol]) -> frozenset[str]:
@@ -205,6 +255,7 @@ def route_settings(config: RouteConfig) -> RouteSettings:
         cast=translate.cast,
         max_rows=translate.max_rows,
         stream=translate.stream,
+        carry_config=translate.carry_config,
         operations=translate.companions,
         rename=Renames(
             tuple((pair.client, pair.backend) for pair in translate.rename.inputs),

@@ -9,13 +9,18 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from gateway.app import BindError, Gateway, one_backend, serve_reference
+from gateway.app import INFO, BindError, Gateway, connect, one_backend, serve_reference
+from gateway.assembly import Assembly
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
+from gateway.core.errors import Status, TransportError
 from gateway.core.operations import Operation
-from gateway.core.types import Request, Response, Tensor, tensor
+from gateway.core.protocol import DEFAULT_LIMITS, StreamFraming
+from gateway.core.types import Message, ModelEntry, Request, Response, Tensor, tensor
+from gateway.core.values import replace
 from gateway.registry import protocols
 from tests.held import INFER, REPLY, ask, get, held, port_of
+from tests.transports.http.lines import LINES
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
@@ -51,6 +56,19 @@ async def refused(port: int) -> bool:
     except ConnectionError:  # refused, or reset where the kernel had it already
         return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("framing", "status"), [(LINES, Status.UNAVAILABLE), (None, Status.UNIMPLEMENTED)], ids=["streams", "none"]
+)
+async def test_connectors_know_how_the_protocol_frames_its_streams(
+    framing: StreamFraming | None, status: Status
+) -> None:
+    protocol = replace(protocols()["umbridge"], stream_framing=framing)
+    connector = connect("127.0.0.1:1", protocol, DEFAULT_LIMITS)
+    with pytest.raises(TransportError) as failed:  # nobody listens there
+        await anext(connector.stream(Message("GET", "/")))
+    assert failed.value.status is status
 
 
 async def test_it_is_ready_from_start_to_stop() -> None:
@@ -180,3 +198,27 @@ async def test_a_reference_server_tells_what_it_has_to_those_who_ask_for_somethi
     assert replies[0].endswith(b"""{"error":"no model 'triple'; this server has double, upper"}""")
     assert replies[1].endswith(b"""{"error":"model 'double' has no version '2'; it has 1"}""")
     assert replies[2].startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() -> None:
+    untrusted = replace(
+        protocols()["v2-rest"], traits=replace(protocols()["v2-rest"].traits, trusted_metadata=False, positional=True)
+    )
+    config = reference_config("v2-rest", "127.0.0.1:0", ["double", "upper"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    text = f"backends: {{lab: {{protocol: v2-rest, flavor: plain, endpoints: ['{listener.address}']}}}}\n"
+    text += "listeners: [{name: http, bind: '127.0.0.1:0', protocols: [v2-rest]}]\n"
+    text += "routes: [{match: {model: '*'}, backend: lab}]\n"
+    assembly = Assembly(
+        loads(text, "test.yaml", catalog(), {}), {"v2-rest": untrusted}, {}, lambda address, protocol: address,
+        connect, asyncio.get_running_loop().time, INFO, lambda: True,
+    )  # fmt: skip
+    listing = assembly.router.select(Request(Operation.MODELS, protocol="v2-rest", listener="http")).handler
+    assert listing is not None
+    try:
+        entries = await listing(Request(Operation.MODELS, protocol="v2-rest", listener="http"))
+    finally:
+        await assembly.backends["lab"].endpoints[0].close()
+        await listener.drain(0)
+    assert isinstance(entries, tuple)
+    assert [entry.name for entry in entries if isinstance(entry, ModelEntry)] == ["double", "upper"]

@@ -68,11 +68,11 @@ def marks(passed: list[str]) -> Any:
 class Assembled:
     """An Assembly on Wires: `passed` are the policies, `sent` what reached an endpoint."""
 
-    def __init__(self, text: str, *, ready: bool = True) -> None:
+    def __init__(self, text: str, *, ready: bool = True, listeners: str = "") -> None:
         self.passed: list[str] = []
         self.sent: list[str] = []
         policies = {"mark": marks(self.passed)}
-        config = loads(LISTENER + text, "test.yaml", Catalog(protocols(), policies), {})
+        config = loads((listeners or LISTENER) + text, "test.yaml", Catalog(protocols(), policies), {})
         self.assembly = Assembly(
             config,
             protocols(),
@@ -87,8 +87,14 @@ class Assembled:
     def _connect(self, address: str, protocol: Protocol, limits: Limits) -> Wire:
         return Wire(self.sent, address, limits)
 
-    async def ask(self, operation: Operation = Operation.INFER, model: str = "m", protocol: str = "v2-rest") -> Answer:
-        request = Request(operation, model, protocol=protocol, listener="http")
+    async def ask(
+        self,
+        operation: Operation = Operation.INFER,
+        model: str = "m",
+        protocol: str = "v2-rest",
+        listener: str = "http",
+    ) -> Answer:
+        request = Request(operation, model, protocol=protocol, listener=listener)
         destination = self.assembly.router.select(request)
         if destination.local is not None:
             return destination.local(request)
@@ -182,3 +188,46 @@ def test_a_routes_images_are_what_its_keys_say() -> None:
     assert settings.image_inputs == {"x": ImageInput("chw", "bgr", (2, 3), "unit", 6), "z": ImageInput()}
     assert settings.image_outputs == {"y": ImageOutput("webp", True, "chw", "gray")}
     assert not settings.opaque
+
+
+SWITCHED = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge], allow_offline: true}
+  - {name: other, bind: "127.0.0.1:0", protocols: [v2-rest]}
+"""
+
+
+async def test_clients_may_take_a_listener_offline_where_it_says_so() -> None:
+    here = Assembled("", listeners=SWITCHED)
+    assert await here.ask(Operation.READY) is True
+    assert await here.ask(Operation.OFFLINE) is True
+    assert [await here.ask(Operation.READY, protocol=name) for name in ("v2-rest", "umbridge")] == [False, False]
+    assert await here.ask(Operation.READY, listener="other") is True
+    assert await here.ask(Operation.LIVE) is True
+    with pytest.raises(GatewayError, match="allow_offline: true") as refused:
+        await here.ask(Operation.OFFLINE, listener="other")
+    assert refused.value.status is Status.PERMISSION_DENIED
+    assert await here.ask(Operation.ONLINE) is True
+    assert await here.ask(Operation.READY) is True
+
+
+async def test_an_offline_listener_still_answers() -> None:
+    here = Assembled(POLICED, listeners=SWITCHED)
+    await here.ask(Operation.OFFLINE)
+    assert isinstance(await here.ask(), Response)
+
+
+async def test_statistics_are_told_where_the_page_is_served() -> None:
+    here = Assembled("")
+    with pytest.raises(GatewayError, match="listener 'http' keeps no statistics; `metrics_page: true`"):
+        await here.ask(Operation.STATISTICS)
+    assert here.assembly.statistics == {}
+
+
+async def test_a_route_says_how_tensors_and_configs_travel() -> None:
+    text = "backends: {lab: {protocol: mip, endpoints: ['lab:1']}}\n"
+    text += "routes: [{match: {}, backend: lab, translate: {carry_config: true}}]\n"
+    (route,) = loads(LISTENER + text, "test.yaml", Catalog(protocols(), {}), {}).routes
+    assert route_settings(route).carry_config
+    told = route.model_copy(update={"translate": route.translate.model_copy(update={"payload": "text"})})
+    assert route_settings(told).translate.payload == "text"

@@ -4,9 +4,10 @@ from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from gateway.bridge import names, outputs, streams
+from gateway.bridge import members, names, outputs, streams
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.batching import batched
+from gateway.bridge.configs import Configs
 from gateway.bridge.declared import Declared
 from gateway.bridge.inputs import Fitted, fit_inputs
 from gateway.bridge.metadata import Metadata
@@ -15,7 +16,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, invalid_output, unsupported
+from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
@@ -23,6 +24,8 @@ from gateway.core.types import Answer, Request, Response, Signature, Tensor
 from gateway.core.values import replace
 
 __all__ = ["Bridge", "Upstream"]
+
+_HINT = "of a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
 
 class Bridge:
@@ -42,10 +45,11 @@ class Bridge:
         self._upstream = upstream
         self._opaque = settings.opaque and _are_alike(client.traits, upstream.traits)
         self._addressing = Addressing(settings, upstream)
+        self._configs = Configs(settings, client.traits, upstream)
         self._declared = Declared(settings, upstream, self._addressing)
         self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._opaque)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
-            Operation.INFER: self._infer,
+            Operation.INFER: self._unary,
             **dict.fromkeys(DERIVATIVES, self._derive),
             Operation.METADATA: self._metadata.signature,
             Operation.MODEL_READY: self._metadata.ready,
@@ -62,7 +66,7 @@ class Bridge:
         handle = self._operations.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._upstream.name!r}")
-        return await handle(request)
+        return await handle(self._configs.taken(request) if self._configs.takes else request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
         """The responses to a client that takes any number; one where the backend's protocol has no streams.
@@ -70,8 +74,10 @@ class Bridge:
         Raises:
             DecodeError, GatewayError: as a call does; also after some responses.
         """
+        if self._configs.takes:
+            request = self._configs.taken(request)
         key = self._addressing.key(request)
-        if self._opaque:
+        if self._passes(request):
             asked, fitted, signature = self._addressing.asked(request, key), None, None
         else:
             declared = await self._declared.model(key)
@@ -82,8 +88,11 @@ class Bridge:
                 return
             given = request, key, signature, self._settings
             asked, fitted = await to_thread(self._fit, *given) if self._settings.images else self._fit(*given)
+        if self._configs.places:
+            asked = self._configs.placed(asked)
         async with aclosing(self._upstream.stream(asked)) as responses:
-            async for response in responses:
+            async for each in responses:
+                response = await self._with_outputs(each, key, asked) if each.schemaless else each
                 if fitted is None or signature is None:
                     yield _reply(response, request)
                 else:
@@ -96,6 +105,7 @@ class Bridge:
 
         async def handle(request: Request) -> Answer:
             base = replace(request, model=request.model.removesuffix(suffix))
+            base = self._configs.taken(base) if self._configs.takes else base
             match request.operation:
                 case Operation.INFER:
                     answer = await self._derive(replace(base, operation=operation))
@@ -111,13 +121,34 @@ class Bridge:
 
         return handle
 
+    async def _unary(self, request: Request) -> Response:
+        try:
+            return await self._infer(request)
+        except GatewayError as error:
+            might_stream = error.status is Status.UNIMPLEMENTED and self._upstream.responses is not None
+            if not might_stream or self._settings.stream != "error" or _HINT in error.message:
+                raise
+            raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}") from error
+
     async def _infer(self, request: Request) -> Response:
         if self._settings.stream != "error" and self._upstream.responses is not None:
             return await self._reduced(request)
         key = self._addressing.key(request)
-        if self._opaque:
+        if self._passes(request):
             return _reply(await self._upstream.infer(self._addressing.asked(request, key)), request)
         return await self._fitted(request, key, await self._declared.model(key), self._settings)
+
+    def _passes(self, request: Request) -> bool:
+        """Whether its tensors are the backend's as they are."""
+        return self._opaque and not request.schemaless
+
+    async def _with_outputs(self, response: Response, key: Key, asked: Request) -> Response:
+        """A response of members, with its tensors."""
+        signature = await self._declared.model(key)
+        try:
+            return members.outputs_told_apart(response, signature, asked.outputs)
+        except DecodeError as error:
+            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
 
     async def _reduced(self, request: Request) -> Response:
         name = self._upstream.name
@@ -133,7 +164,7 @@ class Bridge:
             return await self._fitted(request, key, signature, self._of_derivatives)
         companion = self._addressing.companion(key, request.operation)
         asked = replace(request, operation=Operation.INFER)
-        if self._opaque:
+        if self._passes(request):
             return _reply(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
         signature = await self._declared.derivative(key, request.operation)
         return await self._fitted(asked, companion, signature, self._of_derivatives)
@@ -157,6 +188,8 @@ class Bridge:
         """What to ask the backend. In a thread where images are decoded: a few bytes may be millions of pixels."""
         upstream = self._upstream
         traits, limit = upstream.traits, upstream.limits.message
+        if request.schemaless:
+            request = members.told_apart(request, signature, settings)
         fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
         wanted = names.requested(request.outputs, signature, settings)
         if not traits.selects:
@@ -194,16 +227,19 @@ class Bridge:
     async def _ask(self, asked: Request, fitted: Fitted, signature: Signature, row_by_row: bool) -> Response:
         upstream = self._upstream
         if not row_by_row:
-            return await upstream.infer(asked)
+            return await self._send(asked)
         return await point_by_point(
             asked,
             fitted,
             signature,
             self._settings,
             upstream.window,
-            upstream.infer,
+            self._send,
             flat=upstream.traits.points,
         )
+
+    async def _send(self, asked: Request) -> Response:
+        return await self._upstream.infer(self._configs.placed(asked) if self._configs.places else asked)
 
 
 def _are_alike(client: Traits, upstream: Traits) -> bool:

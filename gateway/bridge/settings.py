@@ -31,6 +31,9 @@ class RouteSettings:
     signature: Signature | None = None
     cast: str = "refuse"
     max_rows: int = 4096
+    carry_config: bool = False
+    """The parameter `config` goes as an input to backends whose protocol has no parameters, and comes as one from
+    such clients."""
     stream: str = "error"
     """What a client that wants one response gets of a backend that streams several: `error` (the backend is not asked
     for a stream), `last`, or `collect` (concatenated on axis 0)."""

@@ -51,6 +51,11 @@ class ListenerConfig(Keys):
     """The model of requests that name none."""
     prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
     """`{PROTOCOL: PATH}`: the protocol is served below that path."""
+    allow_offline: Flag = False
+    """Clients may take the listener offline and online again (grps): offline it says that it is not ready, and answers
+    all the same. Without it that is refused."""
+    metrics_page: Flag = False
+    """Serve the page of metrics that one of its protocols has (grps-rest: `/`), about this listener."""
     limits: LimitsKey = Field(default_factory=Limits)
     """What clients may send."""
 

@@ -9,9 +9,10 @@ from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.parts import Parts
-from gateway.config.problems import Finding, suggestion
+from gateway.config.paths import rows
+from gateway.config.problems import Finding, listed, suggestion
 from gateway.core.address import Address
-from gateway.core.patterns import PathTable, rows
+from gateway.core.patterns import PathTable
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -188,16 +189,17 @@ def _path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
         if {protocol.transport for protocol in spoken} == {"http"}:
-            own = [(protocol, listener.prefix.get(protocol.name, "")) for protocol in spoken]
-            for tie in PathTable(rows(own, listener.model, _routed_paths(parts, listener.name))).ties:
+            for tie in PathTable(rows(listener, parts.routes.values(), parts.backends, catalog.protocols)).ties:
                 text = f"{tie.first} and {tie.second} both serve {tie.pattern}; give one of them a prefix"
                 yield Finding(("listeners", at, "protocols"), text)
 
 
-def _routed_paths(parts: Parts, listener: str) -> Iterator[tuple[str, str]]:
-    for match in (route.match for route in parts.routes.values()):
-        if match.path and match.listener in (None, listener):
-            yield match.protocol or "", match.path
+def _pages(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    having = [name for name, protocol in catalog.protocols.items() if protocol.pages]
+    for at, listener in parts.listeners.items():
+        if listener.metrics_page and not any(name in having for name in listener.protocols):
+            text = f"none of the listener's protocols has a page of metrics; those that have are {listed(having)}"
+            yield Finding(("listeners", at, "metrics_page"), text, at_key=True)
 
 
 _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
@@ -216,6 +218,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _trust,
     _route_names,
     _images,
+    _pages,
     _path_ties,
 )
 

@@ -4,9 +4,10 @@ part is sound: with half of one the wrong key would be blamed."""
 from collections.abc import Callable, Iterator
 
 from gateway.config.catalog import Catalog
+from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.models import Config, ListenerConfig
-from gateway.config.problems import Finding
+from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core.protocol import Protocol
 
@@ -38,12 +39,15 @@ def _named(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Ite
     backend = _protocol_of(route, config, catalog)
     if backend is None or not backend.traits.named_models or route.match.model or route.rewrite.model:
         return
+    if route.passthrough:
+        return
     for listener, protocol in _arrivals(route.match, config, catalog):
         if not _names_models(protocol, route.match) and not listener.model:
+            have = "may come without" if protocol.traits.may_name_model else "have not"
             yield Finding(
                 ("routes", at, "backend"),
                 f"{VALUE} needs a model name, which requests over {protocol.name} at listener {listener.name!r} "
-                "have not; add rewrite: {model: NAME} here, or model: NAME to the listener",
+                f"{have}; add rewrite: {{model: NAME}} here, or model: NAME to the listener",
             )
             return
 
@@ -67,7 +71,73 @@ def _version(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
         yield Finding(location, f"{VALUE} cannot be a version of a model behind {backend.name}")
 
 
-_CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]], ...] = (_served, _named, _version)
+def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    backend, payload = _protocol_of(route, config, catalog), route.translate.payload
+    if backend is None or not payload or payload in backend.payloads:
+        return
+    location = ("routes", at, "translate", "payload")
+    if backend.payloads:
+        yield Finding(
+            location, f"no payload of {backend.name} is called {VALUE}{suggestion(payload, backend.payloads)}"
+        )
+    else:
+        text = f"tensors travel in one form only over {backend.name}, which the backend speaks; leave payload out"
+        yield Finding(location, text, at_key=True)
+
+
+def _config(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    backend = _protocol_of(route, config, catalog)
+    if not route.translate.carry_config or backend is None:
+        return
+    sides = [backend, *(protocol for _, protocol in _arrivals(route.match, config, catalog))]
+    if all(protocol.traits.parameters for protocol in sides):
+        text = f"requests carry a config as a parameter on both sides ({backend.name} behind); leave carry_config out"
+        yield Finding(("routes", at, "translate", "carry_config"), text, at_key=True)
+
+
+def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    backend = _protocol_of(route, config, catalog)
+    if not route.passthrough or backend is None:
+        return
+    above: Location = ("routes", at)
+    if backend.opaque is None:
+        having = [name for name, protocol in catalog.protocols.items() if protocol.opaque]
+        text = f"nothing passes untouched over {backend.name}, which the backend speaks"
+        yield Finding((*above, "passthrough"), f"{text}; expected {listed(having)}" if having else text, at_key=True)
+        return
+    if route.match.path is None:
+        text = "needs the path at which messages pass, such as match: {path: /v1/chat/completions}"
+        yield Finding((*above, "passthrough"), text, at_key=True)
+    if route.match.protocol not in (None, backend.name):
+        text = f"messages pass untouched between both sides of one protocol; expected {backend.name!r}, got {VALUE}"
+        yield Finding((*above, "match", "protocol"), text)
+    elif not any(each.name == backend.name for _, each in _arrivals(route.match, config, catalog)):
+        text = f"{VALUE} speaks {backend.name}, which no listener of this route does, so nothing passes"
+        yield Finding((*above, "backend"), text)
+    yield from _unread(above, route)
+
+
+_OF_TENSORS = ("rewrite", "signature", "translate")
+
+
+def _unread(above: Location, route: RouteConfig) -> Iterator[Finding]:
+    """Keys about what nobody looks at where messages pass untouched."""
+    places: list[tuple[str, ...]] = [(key,) for key in _OF_TENSORS if key in route.model_fields_set]
+    if route.match.operation is not None:
+        places.append(("match", "operation"))
+    for place in places:
+        text = f"messages of this route pass untouched (passthrough), so there is no {place[-1]}; leave it out"
+        yield Finding((*above, *place), text, at_key=True)
+
+
+_CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]], ...] = (
+    _served,
+    _named,
+    _version,
+    _payload,
+    _config,
+    _passthrough,
+)
 
 
 def _hidden(config: Config) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gateway.config.fields import HeaderName, Keys, Name, Names, Size, Written, refusal
+from gateway.config.fields import Flag, HeaderName, Keys, Name, Names, Size, Written, refusal
 from gateway.config.images import ImagesConfig
 from gateway.config.policies import Policies
 from gateway.config.tensors import Constant, RouteSignature
@@ -106,6 +106,13 @@ class TranslateConfig(Keys):
     stream: Literal["error", "last", "collect"] = "error"
     """What a client that wants one response gets of a model that streams several: the backend's error, the last one, or
     all of them concatenated on axis 0."""
+    payload: Name = ""
+    """The form in which tensors travel to the backend, where its protocol has several: for grps `gtensors`, `str_data`,
+    `bin_data`, `gmap` or `ndarray`; without it the form that a client of grps sent, else `gtensors`."""
+    carry_config: Flag = False
+    """UM-Bridge's `config`, which others have as a parameter, goes to a backend whose protocol has no parameters (grps,
+    mip) as one more input, the last, called `config`: its JSON text. Such an input of clients of such a protocol
+    becomes the parameter. Without it a config is refused there."""
     rename: RenameConfig = Field(default_factory=RenameConfig)
     """Tensors whose names differ."""
     constants: tuple[Constant, ...] = ()
@@ -123,7 +130,7 @@ class TranslateConfig(Keys):
     @property
     def for_codecs(self) -> Translate:
         """What a codec needs of it."""
-        return Translate(self.nan or "", self.bytes)
+        return Translate(self.nan or "", self.bytes, self.payload)
 
     @property
     def companions(self) -> dict[Operation, str]:
@@ -140,6 +147,10 @@ class RouteConfig(Keys):
     """The backend that answers."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
     """Names that the backend knows in place of the client's."""
+    passthrough: Flag = False
+    """Messages pass untouched, in both directions, between clients and a backend of one protocol, at the path that
+    `match` has: HTTP that a server's operator has made up (grps: `customized_predict_http`). Only their size is looked
+    at."""
     signature: RouteSignature | None = None
     """The model's tensors: supplies or overrides what the backend's metadata says."""
     translate: TranslateConfig = Field(default_factory=TranslateConfig)

@@ -60,7 +60,12 @@ async def _in_time(handler: Handler, request: Request) -> Answer:
     except TimeoutError as error:
         if not timer.expired():
             raise
-        raise refusal(Reason.TIMEOUT, "the deadline that the client set has passed") from error
+        raise deadline_passed() from error
+
+
+def deadline_passed() -> GatewayError:
+    """The error of a request whose answer did not come in the time that the client gave it."""
+    return refusal(Reason.TIMEOUT, "the deadline that the client set has passed")
 
 
 def _error_reply(error: Exception, protocol: Protocol, request: Request | None, message: Message) -> Message:

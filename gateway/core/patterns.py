@@ -156,20 +156,24 @@ class PathTable:
 
 
 def rows(
-    protocols: Iterable[tuple[Protocol, str]], model: str, routed: Iterable[tuple[str, str]]
+    protocols: Iterable[tuple[Protocol, str]],
+    model: str,
+    routed: Iterable[tuple[str, str]],
+    untouched: Iterable[tuple[str, str]] = (),
+    *,
+    pages: bool = False,
 ) -> tuple[tuple[Protocol, str], ...]:
     """What a listener's PathTable is made of: `protocols`, each with its prefix, and what those take beside their own
     patterns that take any path. `model` is the listener's; `routed` are the paths that its routes match, each with the
-    protocol's name that the route wants, or none.
+    protocol's name that the route wants, or none; `untouched` those where messages pass through, each with the name of
+    their protocol; `pages`: the pages of metrics are served.
 
-    A path that another pattern has stays with it. A route that wants any protocol gives away no more than one path,
-    unless there is only one protocol.
+    A path that another pattern has stays with it, but not where its protocol's messages pass through. A route that
+    wants any protocol gives away no more than one path, unless there is only one protocol.
     """
-    own = tuple(
-        (_with_root(protocol) if model and not protocol.traits.may_name_model else protocol, prefix)
-        for protocol, prefix in protocols
-    )
-    if not any(protocol.any_path for protocol, _ in own):
+    own = tuple((_with_pages(_with_root(protocol, model), pages), prefix) for protocol, prefix in protocols)
+    own = _with_untouched(own, tuple(untouched))
+    if not any(protocol.any_path and not protocol.untouched for protocol, _ in own):
         return own  # a PathTable is for HTTP: the patterns of other transports are no paths of its
     table, is_only = PathTable(own), len(own) == 1
     paths = dict.fromkeys(
@@ -178,8 +182,34 @@ def rows(
     return own + tuple(
         (replace(protocol, patterns=patterns), "")
         for protocol, _ in own
+        if not protocol.untouched
         if (patterns := _patterns(protocol, (path for name, path in paths if name in ("", protocol.name))))
     )
+
+
+def _with_untouched(
+    own: tuple[tuple[Protocol, str], ...], untouched: tuple[tuple[str, str], ...]
+) -> tuple[tuple[Protocol, str], ...]:
+    """`own`, and its opaque forms at the `untouched` paths, which are then not its own any more."""
+    opaque = {
+        protocol.name: replace(
+            protocol.opaque,
+            patterns=_patterns(protocol.opaque, (path for name, path in untouched if name == protocol.name)),
+            untouched=True,
+        )
+        for protocol, _ in own
+        if protocol.opaque and protocol.name in (name for name, _ in untouched)
+    }
+    return (
+        *((_without(protocol, opaque.get(protocol.name), prefix), prefix) for protocol, prefix in own),
+        *((protocol, "") for protocol in opaque.values()),
+    )
+
+
+def _without(protocol: Protocol, opaque: Protocol | None, prefix: str) -> Protocol:
+    if opaque is None or prefix:
+        return protocol
+    return replace(protocol, patterns=tuple(each for each in protocol.patterns if each not in opaque.patterns))
 
 
 def _is_free(path: str, table: PathTable) -> bool:
@@ -189,8 +219,14 @@ def _is_free(path: str, table: PathTable) -> bool:
         return False
 
 
-def _with_root(protocol: Protocol) -> Protocol:
+def _with_root(protocol: Protocol, model: str) -> Protocol:
+    if not model or protocol.traits.may_name_model:
+        return protocol
     return replace(protocol, patterns=(*protocol.patterns, *_patterns(protocol, ("/",))))
+
+
+def _with_pages(protocol: Protocol, pages: bool) -> Protocol:
+    return replace(protocol, patterns=(*protocol.patterns, *protocol.pages)) if pages else protocol
 
 
 def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:

@@ -66,8 +66,8 @@ def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) 
     start = done = 0
     while start < len(octets):
         end = _end_of_block(octets, start, what)
-        numbers = _read_varints(octets[start:end], what)
-        raw[done : done + len(numbers)] = _cast(numbers, datatype, f"{what} (from element {done})" if done else what)
+        numbers = _read_block(octets[start:end], datatype, f"{what} (from element {done})" if done else what)
+        raw[done : done + len(numbers)] = numbers
         start, done = end, done + len(numbers)
     return raw.view(np.uint8).data
 
@@ -95,11 +95,15 @@ def _end_of_block(octets: Octets, start: int, what: str) -> int:
     return start + max(0, len(block) - _MAX_VARINT) + int(ends[-1]) + 1
 
 
-def _read_varints(octets: Octets, what: str) -> Varints:
+def _read_block(octets: Octets, datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
     """The varints that `octets` is made of; the last one is whole."""
+    if octets.max() < 0x80 and datatype is not Datatype.BOOL:
+        return octets
+    return _cast(_read_varints(octets, what), datatype, what)
+
+
+def _read_varints(octets: Octets, what: str) -> Varints:
     ends = np.flatnonzero(octets < 0x80)
-    if len(ends) == len(octets):
-        return octets.astype(np.uint64)
     lengths = np.diff(ends, prepend=-1)
     longest = int(lengths.max())
     if longest > _MAX_VARINT:

@@ -99,6 +99,8 @@ class Traits:
     """Clients write a model and its version as one name, `M-1.0.0`."""
     numbers: Datatype | None = None
     """What numbers without a datatype are where nobody says; None: what their literals are."""
+    parameters: bool = True
+    """A request can carry parameters."""
     flavors: Flavors | None = None
     """What `flavor` on a backend can be, and how it is found where it is absent."""
     trusted_metadata: bool = True
@@ -203,12 +205,16 @@ class Protocol:
     any_path: tuple[str, ...] = ()
     """HTTP: the methods that it also serves at paths that are not its own: those that routes match, and `/` where the
     listener has a `model` and clients do not name one in their messages (`may_name_model`)."""
+    payloads: tuple[str, ...] = ()
+    """The forms that a request's tensors can travel in, the usual one first, where the wire has several of a whole
+    message: what a route's `payload` can be towards it."""
     example: str = ""
     """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
     streams: frozenset[str] = frozenset()
     """gRPC: those of the patterns that take and answer any number of messages."""
     wants_stream: Callable[[Message], bool] | None = None
-    """HTTP: whether a request is answered with any number of messages."""
+    """HTTP: whether a request is answered with any number of messages, by its path, query and headers: its body may
+    still be compressed."""
     encode_end: Callable[[Request], Message | None] | None = None
     """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
     descriptors: bytes = b""
@@ -219,6 +225,8 @@ class Protocol:
     """Of streamed HTTP bodies."""
     opaque: "Protocol | None" = None
     """HTTP: the wire form of paths that pass through untouched; its requests are all streams."""
+    untouched: bool = False
+    """HTTP: it is another one's `opaque`, at the paths that routes pass through."""
     pages: tuple[str, ...] = ()
     """HTTP: the patterns of its page of metrics, served where the listener has `metrics_page`."""
 

@@ -4,13 +4,14 @@ The consumer pulls one message, writes it, waits until the peer took it, and pul
 Every iterator is closed as soon as its consumer stops, so that a client that goes away stops the backend.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
-from gateway.core.exchange import as_gateway_error, named, prepared, presentable
+from gateway.core.exchange import as_gateway_error, deadline_passed, named, prepared, presentable
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.transport import Connector, Select
+from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
 
 
@@ -33,7 +34,7 @@ async def _answer_one(
         destination = select(request)
         if destination.stream is None:
             raise unsupported(f"{request.operation.value} is not supported here")
-        async with aclosing(destination.stream(request)) as responses:
+        async with aclosing(_in_time(destination.stream, request)) as responses:
             async for response in responses:
                 yield protocol.encode_response(response, request, destination.translate)
         end = protocol.encode_end(request) if protocol.encode_end else None
@@ -41,6 +42,30 @@ async def _answer_one(
             yield end
     except Exception as error:
         yield protocol.encode_error(as_gateway_error(error), request, message)
+
+
+def _in_time(stream: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
+    responses = stream(request)
+    return responses if request.deadline is None else _until(request.deadline, responses)
+
+
+async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> AsyncGenerator[Response, None]:
+    """The responses that come before the deadline. Each is waited for on its own: a timer around the `yield` would
+    cancel whoever consumes them."""
+    now = asyncio.get_running_loop().time
+    async with aclosing(responses):
+        while now() < deadline:
+            try:
+                async with asyncio.timeout_at(deadline) as timer:
+                    response = await anext(responses)
+            except StopAsyncIteration:
+                return
+            except TimeoutError as error:
+                if not timer.expired():
+                    raise
+                raise deadline_passed() from error
+            yield response
+        raise deadline_passed()
 
 
 async def ask_stream(

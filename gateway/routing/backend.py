@@ -72,19 +72,24 @@ class Backend:
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
 
-    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses of one endpoint. Another one is asked if nothing could be sent to the first.
+    async def stream(self, request: Request, *, untouched: bool = False) -> AsyncGenerator[Response, None]:
+        """The responses of one endpoint. Another one is asked if nothing could be sent to the first. `untouched`: in
+        the protocol's opaque form.
 
         Raises:
             GatewayError: as `ask_stream` does; RESOURCE_EXHAUSTED if too many are waiting.
         """
+        protocol = self.protocol.opaque if untouched else self.protocol
+        assert protocol is not None
         tried: tuple[Endpoint, ...] = ()
         while True:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
-                async with aclosing(ask_stream(request, self.protocol, endpoint, target)) as responses:
+                connector = endpoint.untouched if untouched else endpoint
+                assert connector is not None
+                async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
                     async for response in responses:
                         yield response
                 return

@@ -27,11 +27,14 @@ class Endpoint:
         "connector",
         "in_flight",
         "reachable",
+        "untouched",
     )
 
     def __init__(self, address: str, connector: Connector, clock: Callable[[], float] = monotonic) -> None:
         self.address = address
         self.connector = connector
+        self.untouched: Beside | None = None
+        """To the same address, for messages that pass through untouched."""
         self.in_flight = 0
         self.reachable = True
         self._clock = clock
@@ -63,28 +66,28 @@ class Endpoint:
             if watcher(self):
                 return
 
-    async def exchange(self, message: Message) -> Message:
-        """The Connector's exchange.
+    async def exchange(self, message: Message, connector: Connector | None = None) -> Message:
+        """The Connector's exchange, or that of another one to this address.
 
         Raises:
             TransportError: the Connector's.
         """
         try:
-            reply = await self.connector.exchange(message)
+            reply = await (connector or self.connector).exchange(message)
         except TransportError as error:
             self._failed(error)
             raise
         self._answered()
         return reply
 
-    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """The Connector's stream.
+    async def stream(self, message: Message, connector: Connector | None = None) -> AsyncGenerator[Message, None]:
+        """The Connector's stream, or that of another one to this address.
 
         Raises:
             TransportError: the Connector's.
         """
         try:
-            async with aclosing(self.connector.stream(message)) as replies:
+            async with aclosing((connector or self.connector).stream(message)) as replies:
                 async for reply in replies:
                     self._answered()
                     yield reply
@@ -93,8 +96,10 @@ class Endpoint:
             raise
 
     async def close(self) -> None:
-        """Close the Connector."""
+        """Close its Connectors."""
         await self.connector.close()
+        if self.untouched is not None:
+            await self.untouched.close()
 
     def _answered(self) -> None:
         if not self.reachable:
@@ -103,7 +108,30 @@ class Endpoint:
                 watcher()
 
     def _failed(self, error: TransportError) -> None:
-        """The address could not be reached, or broke off; an answer that is too large is one, too."""
-        if error.status is Status.UNAVAILABLE or not error.sent:
+        """Only an address that could not be reached, or broke off, is avoided: an answer that is too large is one, too,
+        and a deadline that had passed before anything was sent says nothing of it."""
+        if error.status is Status.UNAVAILABLE:
             self.reachable = False
             self._avoided_until = self._clock() + SECONDS_AVOIDED
+
+
+class Beside:
+    """A Connector beside an Endpoint's own, to the same address. What it finds out of that, the Endpoint notes."""
+
+    __slots__ = ("_connector", "_endpoint")
+
+    def __init__(self, endpoint: Endpoint, connector: Connector) -> None:
+        self._endpoint = endpoint
+        self._connector = connector
+
+    async def exchange(self, message: Message) -> Message:
+        """The Connector's. Raises TransportError as that does."""
+        return await self._endpoint.exchange(message, self._connector)
+
+    def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """The Connector's. Raises TransportError as that does."""
+        return self._endpoint.stream(message, self._connector)
+
+    async def close(self) -> None:
+        """Close the Connector."""
+        await self._connector.close()

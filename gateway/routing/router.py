@@ -1,6 +1,6 @@
 """Which route a request takes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -9,7 +9,8 @@ from gateway.core.errors import not_found, unsupported
 from gateway.core.operations import SERVER_OPERATIONS, Operation, split_companion
 from gateway.core.transport import Destination
 from gateway.core.types import Request
-from gateway.core.values import value
+from gateway.core.values import replace, value
+from gateway.routing.versioned import renamed, split_version
 
 MOST_CACHED = 4096
 """Clients choose the model names in the key."""
@@ -95,11 +96,19 @@ class Router:
     """Finds the Destination of a Request: the first route that matches, in the order of the configuration.
 
     A name like `M.gradient` that no route names exactly is matched as the derivative of `M`: first exactly, then by
-    glob.
+    glob. One like `M-1.0.0`, from clients of the protocols `joined`, that no route names exactly is matched as the
+    version of `M`: first exactly, then by glob, each glob first with the whole name.
     """
 
-    def __init__(self, routes: Sequence[Route], server: Mapping[Operation, Destination]) -> None:
+    def __init__(
+        self,
+        routes: Sequence[Route],
+        server: Mapping[Operation, Destination],
+        joined: frozenset[str] = frozenset(),
+    ) -> None:
         self._routes = tuple(routes)
+        self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
+        self._joined = joined
         self._server = dict(server)
         self._candidates: Callable[[str, str, str, str, Operation], tuple[tuple[Conditions, Destination], ...]] = (
             lru_cache(MOST_CACHED)(self._find)
@@ -133,33 +142,53 @@ class Router:
         self, listener: str, protocol: str, model: str, version: str, operation: Operation
     ) -> tuple[tuple[Conditions, Destination], ...]:
         key = Key(listener, protocol, model, version, operation)
-        split = split_companion(model)
-        if split is None or any(
-            route.conditions.exact and route.conditions.model == model and route.conditions.names(key, model, operation)
+        if self._is_named(key):
+            return _until_sure((route, _whole(route, key)) for route in self._routes)
+        split = split_version(model) if protocol in self._joined and not version else None
+        if split is not None:
+            return self._versioned(key, *split)
+        derivative = split_companion(model)
+        if derivative is None:
+            return _until_sure((route, _whole(route, key)) for route in self._routes)
+        return _until_sure((route, _companion(route, key, *derivative)) for route in self._exact_first)
+
+    def _versioned(self, key: Key, model: str, version: str) -> tuple[tuple[Conditions, Destination], ...]:
+        split = replace(key, model=model, version=version)
+        derivative = None if self._is_named(split) else split_companion(model)
+
+        def of_split(route: Route) -> Destination | None:
+            found = _companion(route, split, *derivative) if derivative else _whole(route, split)
+            return renamed(found, model, version) if found else None
+
+        return _until_sure((route, _whole(route, key) or of_split(route)) for route in self._exact_first)
+
+    def _is_named(self, key: Key) -> bool:
+        """Whether a route has the very name."""
+        return any(
+            route.conditions.exact
+            and route.conditions.model == key.model
+            and route.conditions.names(key, key.model, key.operation)
             for route in self._routes
-        ):
-            return self._whole(key)
-        return self._companion(key, *split)
+        )
 
-    def _whole(self, key: Key) -> tuple[tuple[Conditions, Destination], ...]:
-        found = []
-        for route in self._routes:
-            if route.conditions.names(key, key.model, key.operation) and key.protocol in route.whole:
-                found.append((route.conditions, route.whole[key.protocol]))
-                if not route.conditions.per_request:
-                    break
-        return tuple(found)
 
-    def _companion(self, key: Key, model: str, operation: Operation) -> tuple[tuple[Conditions, Destination], ...]:
-        asked = operation if key.operation is Operation.INFER else key.operation
-        matching = [route for route in self._routes if route.conditions.names(key, model, asked)]
-        exact = [route for route in matching if route.conditions.exact]
-        globs = [route for route in matching if not route.conditions.exact]
-        found = []
-        for route in (*exact, *globs):
-            destination = route.companions.get((key.protocol, operation))
-            if destination is not None:
-                found.append((route.conditions, destination))
-                if not route.conditions.per_request:
-                    break
-        return tuple(found)
+def _whole(route: Route, key: Key) -> Destination | None:
+    return route.whole.get(key.protocol) if route.conditions.names(key, key.model, key.operation) else None
+
+
+def _companion(route: Route, key: Key, model: str, derivative: Operation) -> Destination | None:
+    asked = derivative if key.operation is Operation.INFER else key.operation
+    return route.companions.get((key.protocol, derivative)) if route.conditions.names(key, model, asked) else None
+
+
+def _until_sure(
+    found: Iterable[tuple[Route, Destination | None]],
+) -> tuple[tuple[Conditions, Destination], ...]:
+    """The Destinations up to the first that depends on names alone."""
+    candidates = []
+    for route, destination in found:
+        if destination is not None:
+            candidates.append((route.conditions, destination))
+            if not route.conditions.per_request:
+                break
+    return tuple(candidates)

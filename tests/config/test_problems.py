@@ -5,7 +5,7 @@ import pytest
 from gateway.config import ConfigError, loads
 from gateway.config.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from gateway.core.values import replace
-from tests.config.toys import BACKEND, CATALOG, ENVIRON, LISTENER, ROUTE, SOUND, TRANSLATE
+from tests.config.toys import BACKEND, CATALOG, ENVIRON, LISTENER, MESSAGES, ROUTE, SOUND, TRANSLATE
 
 
 def problems(text: str) -> list[str]:
@@ -21,7 +21,7 @@ def test_the_sound_configuration_has_no_problems() -> None:
 
 
 # (where it is about, YAML, its problems without the file)
-PROTOCOL_NAMES = "anywhere, frames, nameless, packets, points, umbridge or v2-rest"
+PROTOCOL_NAMES = "anywhere, frames, messages, nameless, packets, points, umbridge or v2-rest"
 
 PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     # the text
@@ -335,6 +335,98 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         ],
     ),
     (
+        "route of requests that may come without a name",
+        SOUND.replace("[umbridge]", "[messages]").replace("{model: m}", "{}"),
+        [
+            "3:31: 'science' needs a model name, which requests over messages at listener 'http' may come without; add "
+            "rewrite: {model: NAME} here, or model: NAME to the listener"
+        ],
+    ),
+    (
+        "payload that there is none of",
+        MESSAGES + "match: {model: m}, translate: {payload: tensor}}]\n",
+        ["3:69: no payload of messages is called 'tensor'; did you mean 'tensors'?"],
+    ),
+    (
+        "payload where there is one form only",
+        TRANSLATE.replace("match: {}", "match: {model: m}") + "payload: text}}]\n",
+        [
+            "3:60: tensors travel in one form only over umbridge, which the backend speaks; leave payload out",
+        ],
+    ),
+    (
+        "config that is carried anyway",
+        TRANSLATE.replace("match: {}", "match: {model: m}") + "carry_config: true}}]\n",
+        [
+            "3:60: requests carry a config as a parameter on both sides (umbridge behind); leave carry_config out",
+        ],
+    ),
+    (
+        "page of metrics that no protocol has",
+        SOUND.replace("[umbridge]", "[umbridge], metrics_page: true"),
+        ["1:73: none of the listener's protocols has a page of metrics; those that have are messages"],
+    ),
+    (
+        "page of metrics where another has the root",
+        SOUND.replace("[umbridge]", "[messages, anywhere, umbridge], model: m, metrics_page: true").replace(
+            "{model: m}", "{}"
+        ),
+        ["1:61: messages and anywhere both serve GET /; give one of them a prefix"],
+    ),
+    (
+        "flags that are none",
+        SOUND.replace("[umbridge]", "[umbridge], allow_offline: 1, metrics_page: 'true'"),
+        ["1:88: expected true or false, got 1", "1:105: expected true or false, got 'true'"],
+    ),
+    (
+        "misspelt passthrough",
+        MESSAGES + "match: {path: /free}, passtrough: true}]\n",
+        ["3:51: 'passtrough' is not a key here; did you mean 'passthrough'?"],
+    ),
+    (
+        "passthrough of every path",
+        MESSAGES + "match: {}, passthrough: true}]\n",
+        ["3:40: needs the path at which messages pass, such as match: {path: /v1/chat/completions}"],
+    ),
+    (
+        "passthrough over a protocol that has none",
+        ROUTE + "match: {path: /free}, passthrough: true}]\n",
+        [
+            "3:51: nothing passes untouched over umbridge, which the backend speaks; expected messages",
+        ],
+    ),
+    (
+        "passthrough from another protocol",
+        MESSAGES.replace("[messages]", "[messages, umbridge]")
+        + "match: {protocol: umbridge, path: /free}, passthrough: true}]\n",
+        [
+            "3:47: messages pass untouched between both sides of one protocol; expected 'messages', got 'umbridge'",
+        ],
+    ),
+    (
+        "passthrough that no listener speaks",
+        MESSAGES.replace("[messages]", "[umbridge]") + "match: {path: /free}, passthrough: true}]\n",
+        [
+            "3:20: 'science' speaks messages, which no listener of this route does, so nothing passes",
+        ],
+    ),
+    (
+        "passthrough with what nobody looks at",
+        MESSAGES + "match: {path: /free, operation: infer}, passthrough: true,\n"
+        "  rewrite: {model: n}, signature: {inputs: []}, translate: {cast: round}}]\n",
+        [
+            "3:50: messages of this route pass untouched (passthrough), so there is no operation; leave it out",
+            "4:3: messages of this route pass untouched (passthrough), so there is no rewrite; leave it out",
+            "4:24: messages of this route pass untouched (passthrough), so there is no signature; leave it out",
+            "4:49: messages of this route pass untouched (passthrough), so there is no translate; leave it out",
+        ],
+    ),
+    (
+        "passthrough at a path of another protocol",
+        MESSAGES.replace("[messages]", "[umbridge, messages]") + "match: {path: /Info}, passthrough: true}]\n",
+        ["1:61: umbridge and messages both serve GET /Info; give one of them a prefix"],
+    ),
+    (
         "route by a path that names no model",
         SOUND.replace("[umbridge]", "[umbridge, anywhere]").replace("{model: m}", "{path: /free}"),
         [
@@ -603,3 +695,31 @@ def test_images_need_pillow() -> None:
     assert str(caught.value).endswith(
         ':3:52: needs Pillow, which is not installed: pip install "inference-gateway[images]"'
     )
+
+
+# (the listener's protocols, further keys of the route)
+PASSING = (
+    ("messages", "match: {path: /free}"),
+    ("messages", "match: {protocol: messages, listener: http, path: '/free/*', header: {X-A: b}}"),
+    ("messages", "match: {path: /messages/predict}"),
+    ("messages", "match: {path: /free, model: m, version: '1.0'}"),
+    ("umbridge, messages", "match: {path: /free}, policies: [{timeout: {seconds: 1}}]"),
+)
+
+
+@pytest.mark.parametrize(("protocols", "route"), PASSING)
+def test_a_path_may_pass_untouched(protocols: str, route: str) -> None:
+    text = MESSAGES.replace("[messages]", f"[{protocols}]")
+    assert problems(f"{text}{route}, passthrough: true}}]\n") == []
+
+
+def test_a_route_may_say_how_tensors_travel_and_that_configs_do() -> None:
+    text = MESSAGES + "match: {}, translate: {payload: text, carry_config: true}}]\n"
+    assert problems(text) == []
+    [route] = loads(text, "g.yaml", CATALOG, ENVIRON).routes
+    assert route.translate.for_codecs.payload == "text"
+
+
+def test_a_page_and_a_flag_of_a_listener() -> None:
+    text = SOUND.replace("[umbridge]", "[umbridge, messages], metrics_page: true, allow_offline: true")
+    assert problems(text) == []

@@ -30,9 +30,19 @@ PROTOCOLS = (
     toy("frames", "tcp"),
     replace(
         toy(
+            "messages",
+            patterns=("POST /messages/predict",),
+            traits=Traits(named_models=False, may_name_model=True, joined_versions=True, parameters=False),
+        ),
+        payloads=("tensors", "text"),
+        opaque=replace(toy("messages"), any_path=("GET", "POST")),
+        pages=("GET /", "GET /messages/series"),
+    ),
+    replace(
+        toy(
             "anywhere", patterns=("POST /anywhere/{model}",), traits=Traits(named_models=False, trusted_metadata=False)
         ),
-        any_path=("POST",),
+        any_path=("POST", "GET"),
     ),
 )
 
@@ -59,6 +69,7 @@ routes: [{match: {model: m}, backend: science}]
 LISTENER = SOUND.split("\n", 1)[0] + "\n"
 BACKEND = LISTENER + "backends: {science: {protocol: umbridge, endpoints: ['127.0.0.1:4242'], "
 ROUTE = SOUND.rsplit("\n", 2)[0] + "\nroutes: [{backend: science, "
+MESSAGES = ROUTE.replace("umbridge", "messages")
 TRANSLATE = ROUTE + "match: {}, translate: {"
 
 WHOLE = """\

@@ -171,3 +171,60 @@ def test_patterns_of_grpc_are_no_paths() -> None:
     service = protocol("service", "/package.Service/Method")
 
     assert rows([(service, "")], "m", [("", "/free")]) == ((service, ""),)
+
+
+PAGED = replace(
+    protocol("paged", "POST /paged/predict", "GET /paged/live"),
+    opaque=replace(protocol("paged"), any_path=("GET", "POST")),
+    pages=("GET /", "GET /paged/series"),
+)
+
+
+def test_a_page_of_metrics_is_served_on_request() -> None:
+    assert patterns_of(rows([(PAGED, "")], "m", ())) == [("paged", "", *PAGED.patterns)]
+    assert patterns_of(rows([(MODELS, ""), (PAGED, "/pre")], "", (), pages=True)) == [
+        ("models", "", *MODELS.patterns),
+        ("paged", "/pre", *PAGED.patterns, "GET /", "GET /paged/series"),
+    ]
+
+
+def test_a_page_and_what_takes_any_path_tie_at_the_root_where_the_listener_has_a_model() -> None:
+    posting = replace(ANY, any_path=("POST",))
+    assert PathTable(rows([(PAGED, ""), (ANY, "")], "m", (), pages=True)).ties == (Tie("GET /", "paged", "any"),)
+    for found in (
+        rows([(PAGED, ""), (ANY, "")], "", (), pages=True),
+        rows([(PAGED, ""), (ANY, "")], "m", ()),
+        rows([(PAGED, ""), (posting, "")], "m", (), pages=True),
+    ):
+        assert PathTable(found).ties == ()
+
+
+def test_messages_pass_untouched_where_routes_say_so() -> None:
+    untouched = [("paged", "/v1/chat"), ("paged", "/v1/files/*"), ("paged", "/v1/chat"), ("other", "/theirs")]
+    found = rows([(MODELS, ""), (PAGED, "/pre")], "", (), untouched)
+    assert patterns_of(found)[2:] == [
+        ("paged", "", "GET /v1/chat", "POST /v1/chat", "GET /v1/files/*", "POST /v1/files/*")
+    ]
+    assert [each.untouched for each, _ in found] == [False, False, True]
+    table = PathTable(found)
+    match = table.match("POST", "/v1/files/a/b")
+    assert isinstance(match, Match)
+    assert match.protocol is found[2][0]
+    assert table.blame("/nothing") is MODELS  # what is nobody's is not answered in the opaque form
+
+
+def test_a_path_of_the_protocols_own_may_pass_too() -> None:
+    found = rows([(PAGED, "")], "", (), [("paged", "/paged/predict")])
+    assert patterns_of(found) == [
+        ("paged", "", "GET /paged/live"),
+        ("paged", "", "GET /paged/predict", "POST /paged/predict"),
+    ]
+    assert PathTable(found).ties == ()
+
+
+def test_a_path_where_messages_pass_is_not_free() -> None:
+    found = rows([(PAGED, ""), (ANY, "")], "", [("", "/v1/chat"), ("", "/free")], [("paged", "/v1/chat")])
+    assert patterns_of(found)[2:] == [
+        ("paged", "", "GET /v1/chat", "POST /v1/chat"),
+        ("any", "", "POST /free", "GET /free"),
+    ]

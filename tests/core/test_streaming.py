@@ -1,5 +1,6 @@
 """Streams: requests in order, the responses of each in order, and everything closed when the consumer stops."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 
@@ -87,6 +88,60 @@ async def test_a_consumer_that_stops_closes_the_backends_stream() -> None:
         await anext(found)
         assert not closed
     assert closed
+
+
+def due(seconds: float, *bodies: bytes) -> AsyncIterator[Message]:
+    deadline = asyncio.get_running_loop().time() + seconds
+
+    async def messages() -> AsyncIterator[Message]:
+        for body in bodies:
+            yield Message(parts=(body,), deadline=deadline)
+
+    return messages()
+
+
+async def test_responses_in_time_are_those_of_a_request_without_a_deadline() -> None:
+    assert len(await replies(due(1000, b"stream"), two)) == 2
+
+
+async def test_the_deadline_ends_the_wait_for_the_next_response_and_closes_the_backends_stream() -> None:
+    told: list[str] = []
+
+    async def stuck_after_one(request: Request) -> AsyncGenerator[Response, None]:
+        try:
+            yield Response(id="1")
+            await asyncio.Event().wait()
+        finally:
+            told.append("closed")
+
+    found = await replies(due(0.1, b"stream"), stuck_after_one)
+    assert found[-1] == "timeout: the deadline that the client set has passed"
+    assert told == ["closed"]
+
+
+async def test_a_deadline_that_has_passed_ends_also_a_stream_that_never_waits() -> None:
+    async def endless(request: Request) -> AsyncGenerator[Response, None]:
+        while True:
+            yield Response()
+
+    assert (await replies(due(0, b"stream"), endless))[-1].startswith("timeout: ")
+
+
+async def test_a_slow_consumer_is_told_of_the_deadline_and_not_cancelled() -> None:
+    found = []
+    async with aclosing(answer_stream(due(0.1, b"stream"), TOY, LISTENER, to(two))) as answers:
+        async for reply in answers:
+            found.append(bytes(reply.body).decode())
+            await asyncio.sleep(0.11)
+    assert found[-1:] == ["timeout: the deadline that the client set has passed"]
+
+
+async def test_a_timeout_of_the_streams_own_is_not_the_deadline() -> None:
+    async def times_out(request: Request) -> AsyncGenerator[Response, None]:
+        yield Response()
+        raise TimeoutError
+
+    assert (await replies(due(1000, b"stream"), times_out))[-1].startswith("internal: ")
 
 
 class Wire:

@@ -17,7 +17,9 @@ from __future__ import annotations
 import select
 import socket
 import socketserver
+import struct
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -53,7 +55,7 @@ SILENT = "PredictByHttp"
 ENOSERVICE, ENOMETHOD, EREQUEST = 1001, 1002, 1003
 JSON_PAYLOAD = 1
 PAUSE = 0.02
-BOMB = 256 << 20
+BOMB = 128 << 20
 RESET_SIZE = 58
 
 Methods = Mapping[str, Callable[[Document], Document]]
@@ -220,8 +222,13 @@ def snappy_bomb(reply: bytes) -> bytes:
 
 @cache
 def compressed_zeros() -> bytes:
-    """256 MiB in 256 KiB."""
-    return COMPRESS[GZIP](bytes(BOMB))
+    """128 MiB in 130 KiB: one compressed block, again and again."""
+    block, packer, crc = bytes(1 << 20), zlib.compressobj(wbits=-15), 0
+    for _ in range(BOMB // len(block)):
+        crc = zlib.crc32(block, crc)
+    zeros = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
+    ending = b"\x03\0" + struct.pack("<II", crc, BOMB)
+    return b"\x1f\x8b\x08" + bytes(7) + zeros * (BOMB // len(block)) + ending
 
 
 def with_meta(reply: bytes, change: Callable[[Document], Document], body: bytes | None = None) -> bytes:

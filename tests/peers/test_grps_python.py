@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.client import HTTPConnection
 
 import grpc
 import pytest
@@ -204,6 +205,15 @@ def test_customized_paths() -> None:
 def test_the_same_body_at_an_own_path(server: Server) -> None:
     told = Rest(server.http.address, root="/v1").ask("POST", "/own", b'{"str_data": "x"}', "application/json")
     assert told.document == {"status": SUCCESS, "str_data": "x"}
+
+
+def test_chunked_requests(server: Server) -> None:
+    connection = HTTPConnection(server.http.address, timeout=10)
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", "/grps/v1/infer/predict", iter([b'{"str_data":', b' "x"}']), headers)
+    assert json.loads(connection.getresponse().read()) == {"status": SUCCESS, "str_data": "x"}
+    assert server.http.requests[-1].headers["transfer-encoding"] == "chunked"
+    connection.close()
 
 
 def test_the_metrics_page(server: Server) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.errors import DEFAULT_REASONS, GatewayError, Reason, Status, TransportError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request
@@ -352,6 +352,23 @@ async def test_a_stream_tells_as_well_whether_the_address_answers() -> None:
     wire.refuses, wire.answers_at_once = False, True
     assert [reply.status async for reply in endpoint.stream(Message())] == [200]
     assert endpoint.reachable
+
+
+@pytest.mark.parametrize(
+    ("status", "reachable"),
+    [(Status.UNAVAILABLE, False), (Status.DEADLINE_EXCEEDED, True), (Status.UNIMPLEMENTED, True)],
+)
+async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable(
+    status: Status, reachable: bool
+) -> None:
+    class Failing(Wire):
+        async def exchange(self, message: Message) -> Message:
+            raise TransportError(status, DEFAULT_REASONS[status], "no", sent=False)
+
+    endpoint = Endpoint("lab:1", Failing())
+    with pytest.raises(TransportError):
+        await endpoint.exchange(Message())
+    assert endpoint.reachable is reachable
 
 
 # Streams

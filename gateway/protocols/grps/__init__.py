@@ -1,6 +1,7 @@
-"""grps: NetEase's model servers, over HTTP, gRPC and Apache brpc."""
+"""grps, of NetEase: JSON over HTTP, and protobuf over gRPC and Apache brpc's baidu_std."""
 
 from gateway.protocols.grps.brpc import GRPS_BRPC
+from gateway.protocols.grps.grpc import GRPS_GRPC
 from gateway.protocols.grps.rest import GRPS_REST
 
-PROTOCOLS = (GRPS_REST, GRPS_BRPC)
+PROTOCOLS = (GRPS_REST, GRPS_GRPC, GRPS_BRPC)

@@ -19,6 +19,7 @@ class JsonCutter:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
+        self._is_behind_object = False
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -34,9 +35,7 @@ class JsonCutter:
             objects.append(bytes(self._buffer[: self._scanned]))
             del self._buffer[: self._scanned]
             self._start_afresh()
-            # the C++ server ends each with a newline
-            if self._buffer[:1] == b"\n":
-                del self._buffer[:1]
+            self._is_behind_object = True
         if len(self._buffer) > self._limit:
             raise refusal(Reason.TOO_LARGE, f"a message of a stream is over {self._limit} bytes, limits.message")
         return objects
@@ -44,6 +43,7 @@ class JsonCutter:
     def boundary(self) -> list[Buffer]:
         """The bytes that end with a chunk; an object may go on in the next."""
         if self._begins_object() or not self._buffer:
+            self._is_behind_object = False
             return []
         message, self._buffer = bytes(self._buffer), bytearray()
         return [message]
@@ -57,6 +57,11 @@ class JsonCutter:
     def _begins_object(self) -> bool:
         if self._depth:
             return True
+        if self._is_behind_object and self._buffer:
+            # the C++ server ends each with a newline
+            if self._buffer[:1] == b"\n":
+                del self._buffer[:1]
+            self._is_behind_object = False
         if self._buffer[:1].isspace():
             first = self._buffer[:_MOST_BLANKS]
             rest = first.lstrip(_BLANKS)

@@ -1,6 +1,6 @@
 """What tensors, maps and the message around them share in protobuf's form."""
 
-from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protobuf import not_utf8
 from gateway.core.protobuf_wire import Allowance, Field, key, varint
 from gateway.core.types import Buffer
@@ -50,13 +50,3 @@ def write_text(number: int, content: str, what: str) -> bytes:
     except UnicodeEncodeError as error:
         raise not_utf8(error, what) from error
     return write_field(number, octets)
-
-
-def check_utf8(element: bytes, what: str) -> None:
-    """Raises GatewayError, INVALID_ARGUMENT, for what is no text."""
-    try:
-        element.decode()
-    except UnicodeDecodeError as error:
-        raise invalid_input(
-            f"{what} is not UTF-8, which the strings of grps are; `bytes: base64` carries it"
-        ) from error

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.errors import unsupported
 from gateway.core.protobuf_wire import LENGTH, fields, key, varint
 from gateway.core.types import Buffer, Tensor
 from gateway.core.values import replace
+from gateway.protocols.grps.gmap import TEXT
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.proto_fields import Room, check_utf8, check_wire_type, read_text, write_field, write_text
+from gateway.protocols.grps.proto_fields import Room, check_wire_type, read_text, write_field, write_text
 from gateway.protocols.grps.proto_maps import read_maps, write_maps
 from gateway.protocols.grps.proto_read_tensors import read_tensor
 from gateway.protocols.grps.proto_status import read_status, write_status
@@ -25,7 +26,6 @@ _KEYS = {kind: key(number) for number, kind in _KINDS.items()}
 
 _MESSAGES = frozenset({Kind.GTENSORS, Kind.NDARRAY, Kind.GMAP})
 _LENGTH = Struct("<I")
-_NO_NDARRAY = "ndarray exists in JSON only; protobuf's form of it is empty, gtensors carries tensors"
 
 
 def read_message(body: Buffer, limit: int) -> GrpsMessage:
@@ -81,24 +81,26 @@ def _read_bytes(element: memoryview, room: Room) -> tuple[Tensor, ...]:
 def _read_text(element: memoryview, room: Room) -> tuple[Tensor, ...]:
     read_text(element, Kind.STR_DATA.value)
     (tensor,) = _read_bytes(element, room)
-    return (replace(tensor, content_type="text"),)
+    return (replace(tensor, content_type=TEXT),)
 
 
-def _refuse_ndarray(message: memoryview, room: Room) -> tuple[Tensor, ...]:
-    raise DecodeError(_NO_NDARRAY)
+def _read_ndarray(message: memoryview, room: Room) -> tuple[Tensor, ...]:
+    """Its numbers exist in JSON only; here it is always empty."""
+    return ()
 
 
 _READERS: dict[Kind, Callable[[memoryview, Room], tuple[Tensor, ...]]] = {
     Kind.BIN_DATA: _read_bytes,
     Kind.STR_DATA: _read_text,
     Kind.GTENSORS: _read_tensors,
-    Kind.NDARRAY: _refuse_ndarray,
+    Kind.NDARRAY: _read_ndarray,
     Kind.GMAP: read_maps,
 }
 
 
 def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
-    """`message` in parts, of which tensors of FP32 and FP64 and bin_data are the data themselves.
+    """`message` in parts, of which tensors of FP32 and FP64, bin_data and str_data are the data themselves. Its tensors
+    fit its kind (`requests.encode`, `responses.encode`).
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming the tensor that has no form on the wire; UNIMPLEMENTED, an ndarray.
@@ -112,24 +114,10 @@ def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
     return (b"".join((head, _KEYS[message.kind], varint(size), first)), *rest)
 
 
-def _write_bytes(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
-    element = memoryview(_only(tensors, Kind.BIN_DATA).data)[_LENGTH.size :]
+def _write_element(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
+    [tensor] = tensors
+    element = memoryview(tensor.data)[_LENGTH.size :]
     return (b"", element), len(element)
-
-
-def _write_text(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
-    tensor = _only(tensors, Kind.STR_DATA)
-    element = bytes(tensor.data[_LENGTH.size :])
-    check_utf8(element, f"tensor {tensor.name!r}")
-    return (element,), len(element)
-
-
-def _only(tensors: Sequence[Tensor], kind: Kind) -> Tensor:
-    """The one BYTES element that `kind` carries."""
-    if [each.datatype for each in tensors] != [Datatype.BYTES] or tensors[0].elements != 1:
-        told = ", ".join(f"{each.name!r} {each.datatype} {list(each.shape)}" for each in tensors)
-        raise invalid_input(f"{kind.value} carries one BYTES element, not {told or 'nothing'}")
-    return tensors[0]
 
 
 def _write_maps(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
@@ -138,12 +126,12 @@ def _write_maps(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
 
 
 def _refuse_to_write(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
-    raise unsupported(_NO_NDARRAY)
+    raise unsupported("ndarray holds its numbers in JSON only, expected gtensors")
 
 
 _WRITERS: dict[Kind, Callable[[Sequence[Tensor]], tuple[Parts, int]]] = {
-    Kind.BIN_DATA: _write_bytes,
-    Kind.STR_DATA: _write_text,
+    Kind.BIN_DATA: _write_element,
+    Kind.STR_DATA: _write_element,
     Kind.GTENSORS: write_tensors,
     Kind.NDARRAY: _refuse_to_write,
     Kind.GMAP: _write_maps,

@@ -11,8 +11,8 @@ from gateway.core.errors import invalid_input
 from gateway.core.protobuf_integers import write_integers
 from gateway.core.protobuf_wire import key, varint
 from gateway.core.types import Buffer, Tensor
-from gateway.protocols.grps.proto_fields import check_utf8, write_field, write_text
-from gateway.protocols.grps.proto_read_tensors import DTYPE, MAX_DIMENSION, NAME, NUMBERS, SHAPE, WIDTHS
+from gateway.protocols.grps.proto_fields import write_field, write_text
+from gateway.protocols.grps.proto_read_tensors import DTYPE, NAME, NUMBERS, SHAPE, WIDTHS
 from gateway.protocols.grps.words import DATATYPES
 
 Parts: TypeAlias = tuple[Buffer, ...]
@@ -57,8 +57,8 @@ def _write_head(tensor: Tensor, size: int) -> bytes:
 
 
 def _write_dimension(dimension: int) -> bytes:
-    if dimension > MAX_DIMENSION:
-        raise invalid_input(f"a dimension of {dimension}: those of grps are at most {MAX_DIMENSION}")
+    if dimension >= 2**32:
+        raise invalid_input(f"a dimension of {dimension}; those of grps are less than 2^32")
     return varint(dimension)
 
 
@@ -74,10 +74,14 @@ def _write_data(tensor: Tensor) -> Buffer:
 
 
 def _write_strings(tensor: Tensor) -> bytes:
-    written, start = bytearray(), _KEYS[Datatype.BYTES]
-    for position, element in enumerate(bytes_elements.unpack(tensor.data)):
-        check_utf8(element, f"tensor {tensor.name!r}: element {position}")
-        written += start
-        written += varint(len(element))
+    """Elements, of which `as_text` says that they are UTF-8, with the key of flat_string before each."""
+    written = bytearray()
+    for element in bytes_elements.unpack(tensor.data):
+        size = len(element)
+        written += _STARTS[size] if size < len(_STARTS) else _KEYS[Datatype.BYTES] + varint(size)
         written += element
     return bytes(written)
+
+
+_STARTS = [_KEYS[Datatype.BYTES] + varint(size) for size in range(128)]
+"""The key and the length of short strings."""

@@ -10,7 +10,7 @@ from gateway.protocols.grps.json_stream import CONCATENATED
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.opaque import OPAQUE
 from gateway.protocols.grps.rest_bodies import JSON, OCTETS
-from gateway.protocols.grps.words import REST, TRAITS, Kind
+from gateway.protocols.grps.words import PAYLOADS, REST, TRAITS, Kind
 
 _ROOT = "/grps/v1"
 _PREDICT = f"{_ROOT}/infer/predict"
@@ -150,6 +150,7 @@ GRPS_REST = Protocol(
     patterns=(f"POST {_PREDICT}", *_OPERATIONS),
     # "customized_predict_http": the same body on another path
     any_path=("POST",),
+    payloads=PAYLOADS,
     decode_request=decode_request,
     encode_response=encode_response,
     encode_error=encode_error,

@@ -35,6 +35,11 @@ class Kind(Enum):
     __hash__ = object.__hash__
 
 
+BINARY_PAYLOADS = tuple(kind.value for kind in (Kind.GTENSORS, Kind.STR_DATA, Kind.BIN_DATA, Kind.GMAP))
+PAYLOADS = (*BINARY_PAYLOADS, Kind.NDARRAY.value)
+"""What tensors can travel as, the usual one first. "ndarray [..] only used when http json request": it has no elements
+in protobuf."""
+
 MAPS: dict[str, Datatype] = {
     "s_s": Datatype.BYTES,
     "s_b": Datatype.BYTES,
@@ -56,6 +61,7 @@ TRAITS = Traits(
     may_name_model=True,
     versions=bool,
     joined_versions=True,
+    parameters=False,
     # "ndarray [..] to represent gtensors, only used when http json request and one DT_FLOAT32 tensor"
     numbers=Datatype.FP32,
     # Real servers tell a model's YAML, in which nothing says what it takes.

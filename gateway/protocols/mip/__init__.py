@@ -15,6 +15,7 @@ SPLIT = Traits(
     rows=Rows.FIRST,
     named_models=False,
     companions=False,
+    parameters=False,
     trusted_metadata=False,
     metadata_parts=(),
     platform=NAME,

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.core.errors import unsupported
+from gateway.core.grpc_status import error_of
 from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.protobuf import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request, Translate
 from gateway.protocols.v2 import grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
 from gateway.protocols.v2.flavors import FLAVORS, MLSERVER
-from gateway.protocols.v2.grpc_errors import decode_error, denies_readiness, encode_error
+from gateway.protocols.v2.grpc_errors import denies_readiness, encode_error
 from gateway.protocols.v2.versions import check_version
 
 
@@ -136,7 +137,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     if reply.status:
         if request.operation is Operation.MODEL_READY and denies_readiness(reply):
             return False
-        raise decode_error(reply)
+        raise error_of(reply)
     # MLServer streams plain ModelInferResponses
     if request.operation is Operation.STREAM and target.flavor != MLSERVER:
         return grpc_streams.decode_stream(reply, target)

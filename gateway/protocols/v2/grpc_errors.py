@@ -1,6 +1,7 @@
 """V2 gRPC's errors: the status code itself and a text. The Reason travels beside them, as in V2 REST."""
 
-from gateway.core.errors import DEFAULT_REASONS, REASONS, GatewayError, Reason, Status
+from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.grpc_status import MAX_TOLD
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.v2.grpc_requests import STREAM
@@ -9,8 +10,6 @@ from gateway.protocols.v2.schema import ModelReadyResponse
 
 _MAX_TEXT = 2000
 """Bytes. They travel as a header, percent-encoded, for which real clients take 8 KiB with all the others."""
-
-_MAX_TOLD = 8192
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
@@ -29,21 +28,9 @@ def _cut(text: bytes) -> bytes:
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT].decode("utf-8", "ignore").encode()
 
 
-_STATUSES = {status.value: status for status in Status}
-
-
-def decode_error(reply: Message) -> GatewayError:
-    """The error that a backend's reply of another status than 0 tells."""
-    # gRPC: a code that the receiver does not know is UNKNOWN
-    status = _STATUSES.get(reply.status, Status.UNKNOWN)
-    reason = REASONS.get(reply.headers.get("gateway-reason")) or DEFAULT_REASONS[status]
-    text = bytes(reply.body[:_MAX_TOLD]).decode("utf-8", "replace").strip()
-    return GatewayError(status, reason, text or f"status {status.name} without a text")
-
-
 def denies_readiness(reply: Message) -> bool:
     """Whether the error in reply to ModelReady says no more than that there is no such model."""
     if reply.status == Status.NOT_FOUND:
         return True
     # MLServer 1.7.1: UNKNOWN, "Unexpected <class 'mlserver.errors.ModelNotFound'>: Model x not found"
-    return reply.status == Status.UNKNOWN and bytes(reply.body[:_MAX_TOLD]).startswith(b"Unexpected <class")
+    return reply.status == Status.UNKNOWN and bytes(reply.body[:MAX_TOLD]).startswith(b"Unexpected <class")

@@ -1,7 +1,8 @@
-"""From a received request to its reply, codings undone and done on the way."""
+"""From a received request to its reply, or to what a stream of replies starts from; codings undone and done on the
+way."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Exchange
@@ -28,6 +29,20 @@ def answer(
     return exchange(replace(message, parts=(body,)), protocol)
 
 
+async def alone(message: Message, coding: str, limit: int) -> AsyncGenerator[Message, None]:
+    """What a client's stream of one request consists of: `message`, its body inflated.
+
+    Raises:
+        DecodeError, GatewayError: as `answer`.
+    """
+    if coding:
+        body = compression.inflate_small(message.body, coding, limit)
+        if body is None:
+            body = await compression.inflate_in_thread(message.body, coding, limit)
+        message = replace(message, parts=(body,))
+    yield message
+
+
 async def _answer_inflated(
     message: Message, coding: str, limit: int, exchange: Exchange, protocol: Protocol
 ) -> Message:
@@ -39,7 +54,7 @@ async def _answer_inflated(
 async def finish(reply: Message | Awaitable[Message], coding: str) -> Message:
     """The reply, in `coding` if it is long enough."""
     reply = reply if isinstance(reply, Message) else await reply
-    length = writing.size(reply)
+    length = writing.size(reply.parts)
     if not coding or length < compression.MIN_DEFLATED:
         return reply
     if length > compression.IN_THREAD:

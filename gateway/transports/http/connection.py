@@ -1,7 +1,11 @@
 """One client's connection: requests in, one at a time and in order; replies out."""
 
 import asyncio
+import logging
+import socket
+import struct
 from collections.abc import Awaitable
+from contextlib import aclosing
 from enum import Enum
 
 from gateway.core.alarm import Alarm
@@ -10,18 +14,21 @@ from gateway.core.exchange import as_gateway_error
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
-from gateway.core.transport import Exchange, Refuse
+from gateway.core.transport import Exchange, ExchangeStream, Refuse
 from gateway.core.types import Buffer, Headers, Message
 from gateway.core.values import replace, value
 from gateway.transports.http import writing
 from gateway.transports.http.admission import Admission, allow_header, check_length, worth_receiving
-from gateway.transports.http.answering import answer, finish
+from gateway.transports.http.answering import alone, answer, finish
 from gateway.transports.http.bodies import ChunkedBody, SizedBody
 from gateway.transports.http.compression import MIN_DEFLATED
 from gateway.transports.http.known_heads import KnownHeads
 from gateway.transports.http.reading import HeadReader
 from gateway.transports.http.requests import Head, UnknownExpectationError
+from gateway.transports.http.streamed import Stream
 from gateway.transports.http.timeouts import Timeouts
+
+log = logging.getLogger(__name__)
 
 # What a client may send ahead while its request is answered; more stays in the kernel, which holds the client back.
 _AHEAD = 64 * 2**10
@@ -30,7 +37,7 @@ _AHEAD = 64 * 2**10
 class _Phase(Enum):
     HEAD = "a request's head is awaited or arriving"
     BODY = "its body is arriving"
-    ANSWERING = "it is in flight"
+    ANSWERING = "it is in flight, or its reply is streamed"
     FLUSHING = "the client reads its reply more slowly than it comes"
     LINGERING = "the reply was the last; what the client still sends is dropped"
     CLOSED = "closed, or closing once the reply is flushed"
@@ -51,6 +58,7 @@ class Site:
     limits: Limits
     timeouts: Timeouts
     exchange: Exchange
+    stream: ExchangeStream
     refuse: Refuse
     connections: "set[Connection]"
 
@@ -68,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._ahead = bytearray()
         self._task: asyncio.Task[None] | None = None
         self._gone: asyncio.Future[None] | None = None
+        self._resumed: asyncio.Future[None] | None = None
         self._writable = True
         self._draining = False
 
@@ -121,6 +130,8 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has read most of what there was."""
         self._writable = True
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
         if self._phase is _Phase.FLUSHING:
             self._turn()
             self._receive_ahead()
@@ -212,18 +223,23 @@ class Connection(asyncio.Protocol):
         reply = self._answer(body)
         if isinstance(reply, Message) and not self._coding(reply):
             self._send(reply)
+        elif isinstance(reply, Stream):
+            self._task = spawn(self._send_stream(reply))
         else:
             self._task = spawn(self._send_later(reply))
 
-    def _answer(self, body: Buffer) -> Message | Awaitable[Message]:
+    def _answer(self, body: Buffer) -> Message | Awaitable[Message] | Stream:
         head, admission, site = self._head, self._admission, self._site
         assert head is not None
         assert admission is not None
         if admission.refused is not None:
             return self._refusal(admission.refused)
         message = admission.message(head, body, self._peer, self._loop.time())
+        coding, limit, protocol = admission.coding, site.limits.message, admission.protocol
         try:
-            return answer(message, admission.coding, site.limits.message, site.exchange, admission.protocol)
+            if protocol.wants_stream is not None and protocol.wants_stream(message):
+                return Stream(alone(message, coding, limit), site.stream, protocol, head)
+            return answer(message, coding, limit, site.exchange, protocol)
         except Exception as error:
             return self._refusal(as_gateway_error(error))
 
@@ -232,7 +248,7 @@ class Connection(asyncio.Protocol):
     def _coding(self, reply: Message) -> str:
         """The coding that the client wants `reply` to be in."""
         head = self._head
-        if head is None or b"accept-encoding" not in head.fields or writing.size(reply) < MIN_DEFLATED:
+        if head is None or b"accept-encoding" not in head.fields or writing.size(reply.parts) < MIN_DEFLATED:
             return ""
         return head.accepted_coding
 
@@ -250,6 +266,53 @@ class Connection(asyncio.Protocol):
         self._send(answered)
         self._receive_ahead()
 
+    async def _send_stream(self, stream: Stream) -> None:
+        """Write a stream's reply as it comes, then turn to the next request or close."""
+        begun = False
+        if not stream.is_delimited:
+            self._keep_alive = False
+            self._close_with_reset(True)
+        try:
+            async with aclosing(stream.pieces(self._connection_line)) as pieces:
+                async for piece in pieces:
+                    begun = True
+                    self._transport.write(piece)
+                    await self._taken()
+        except asyncio.CancelledError:
+            self._transport.abort()
+            raise
+        except Exception as error:
+            self._task = None
+            self._break_off(as_gateway_error(error), begun=begun)
+        else:
+            self._task = None
+            if not stream.is_delimited:
+                self._close_with_reset(False)
+            self._turn()
+        self._receive_ahead()
+
+    def _close_with_reset(self, on: bool) -> None:
+        """Where the end of the connection is the end of the reply, one that breaks off must end otherwise."""
+        option = struct.pack("ii", on, 0)
+        self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+
+    def _break_off(self, error: GatewayError, *, begun: bool) -> None:
+        if begun:
+            # A clean end would make what came look like a whole reply.
+            log.warning("a reply to %s broke off: %s", self._peer, error.message)
+            self._transport.abort()
+        else:
+            self._send(self._refusal(error))
+
+    async def _taken(self) -> None:
+        """Wait until the client has read most of what there was; at least for the loop to do everything else once."""
+        await asyncio.sleep(0)
+        if not self._writable:
+            self._resumed = self._loop.create_future()
+            self._await_progress()
+            await self._resumed
+            self._alarm.silence()
+
     def _send(self, reply: Message) -> None:
         """Write `reply`, then turn to the next request or close."""
         self._write(reply)
@@ -260,17 +323,19 @@ class Connection(asyncio.Protocol):
             self._await_progress()
 
     def _write(self, reply: Message) -> None:
-        head, length = self._head, writing.size(reply)
-        version = "1.1" if head is None else head.version
+        head, length = self._head, writing.size(reply.parts)
         try:
-            start = writing.head(reply, length, writing.connection(self._keep_alive, version))
+            start = writing.head(reply, writing.content_length(length), self._connection_line())
         except ValueError as error:
             self._keep_alive = False
             self._write(self._refusal(as_gateway_error(error)))
             return
         bodiless = head is not None and head.method == "HEAD"
-        for piece in (start,) if bodiless else writing.pieces(start, reply.parts, length):
+        for piece in (start,) if bodiless else writing.joined((start, *reply.parts), length):
             self._transport.write(piece)
+
+    def _connection_line(self) -> bytes:
+        return writing.connection(self._keep_alive, "1.1" if self._head is None else self._head.version)
 
     def _refusal(self, error: GatewayError) -> Message:
         """The listener's own error, in the form of the protocol that the path belongs to."""
@@ -331,7 +396,7 @@ class Connection(asyncio.Protocol):
                 self._give_up(_too_slow(f"the request's head did not arrive within {self._site.timeouts.head:g} s"))
             case _Phase.BODY:
                 self._give_up(_too_slow(f"nothing of the request's body came for {self._site.timeouts.body:g} s"))
-            case _Phase.FLUSHING if self._transport.get_write_buffer_size() < self._unread:
+            case _Phase.FLUSHING | _Phase.ANSWERING if self._transport.get_write_buffer_size() < self._unread:
                 self._await_progress()
             case _:
                 self._transport.abort()

@@ -5,9 +5,10 @@ import os
 import re
 import socket
 import ssl as tls
+from collections.abc import AsyncGenerator
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
-from gateway.core.protocol import Limits
+from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.types import Buffer, Headers, Message
 from gateway.core.values import replace
 from gateway.transports.http import compression
@@ -16,6 +17,7 @@ from gateway.transports.http.endpoint_connection import SCRATCH_BYTES, Connectio
 from gateway.transports.http.head import HeadWriter
 from gateway.transports.http.pool import Pool
 from gateway.transports.http.reply import Reply
+from gateway.transports.http.streamed_reply import StreamedReply
 
 IDLE_SECONDS = 4.0
 """uvicorn (MLServer, KServe) and the C++ UM-Bridge server close idle connections after 5 s: be the first to."""
@@ -38,6 +40,7 @@ class HttpConnector:
         *,
         connection_per_call: bool,
         limits: Limits,
+        stream_framing: StreamFraming | None = None,
         ssl: tls.SSLContext | None = None,
         connect_timeout: float = 5.0,
         idle_seconds: float = IDLE_SECONDS,
@@ -46,6 +49,7 @@ class HttpConnector:
         self._ssl = (ssl or tls.create_default_context()) if self._address.tls else None
         self._heads = HeadWriter(self._address, close=connection_per_call)
         self._limits = limits
+        self._stream_framing = stream_framing
         self._connect_timeout = connect_timeout
         self._reusable = not connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -62,7 +66,7 @@ class HttpConnector:
         size = sum(map(len, message.parts))
         head = self._heads.write(message, size, _remaining(message))
         connection = self._pool.take() or await self._connect()
-        waiter = connection.send(head, message, size)
+        waiter = connection.send(head, message, size, Reply(self._limits, to_head=message.method == "HEAD"))
         try:
             reply = await waiter
         except asyncio.CancelledError:
@@ -70,6 +74,39 @@ class HttpConnector:
             raise
         assert reply.message is not None
         return await self._decoded(reply) if reply.coding else reply.message
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """Send `message` and yield each message of its reply as it is pulled: those into which the `stream_framing`
+        cuts the body of a 200, else the one that `exchange` would return. Closing the iterator early closes the
+        connection, which tells the endpoint to stop. Nothing bounds the wait for the next one.
+
+        Raises:
+            TransportError: as `exchange`, also after some messages; UNIMPLEMENTED if there is no `stream_framing`.
+            ValueError: the message has no form in HTTP.
+        """
+        if self._stream_framing is None:
+            text = "replies are not streamed in this protocol"
+            raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
+        size = sum(map(len, message.parts))
+        head = self._heads.write(message, size, _remaining(message))
+        cutter = self._stream_framing.cutter(self._limits.message)
+        connection = self._pool.take() or await self._connect()
+        reply = StreamedReply(self._limits, cutter, to_head=message.method == "HEAD")
+        end = connection.send(head, message, size, reply)
+        end.add_done_callback(reply.ended)
+        try:
+            while (each := reply.pop()) is not None or not end.done():
+                if each is not None:
+                    yield each
+                else:
+                    connection.read_on()
+                    await reply.news.wait()
+            whole = end.result()
+        finally:
+            connection.abandon(end)
+        if not reply.is_cut:
+            assert whole.message is not None
+            yield await self._decoded(whole) if whole.coding else whole.message
 
     async def close(self) -> None:
         """Close every connection. Exchanges still running fail."""
@@ -92,7 +129,7 @@ class HttpConnector:
         return connection
 
     def _connection(self) -> Connection:
-        return Connection(self._limits, self._scratch, self._pool, reusable=self._reusable)
+        return Connection(self._scratch, self._pool, reusable=self._reusable)
 
     async def _decoded(self, reply: Reply) -> Message:
         assert reply.message is not None

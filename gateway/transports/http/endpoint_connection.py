@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol, cast
 
 from gateway.core.errors import TransportError
-from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
 from gateway.transports.http.reply import Reply
 
@@ -45,9 +44,8 @@ class Connection(asyncio.BufferedProtocol):
     `reusable`: whether it may carry more than one exchange.
     """
 
-    def __init__(self, limits: Limits, scratch: memoryview, owner: Owner, *, reusable: bool) -> None:
+    def __init__(self, scratch: memoryview, owner: Owner, *, reusable: bool) -> None:
         self.idle_since = 0.0
-        self._limits = limits
         self._scratch = scratch
         self._owner = owner
         self._reusable = reusable
@@ -59,10 +57,10 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._linger: asyncio.TimerHandle | None = None
 
-    def send(self, head: bytes, message: Message, size: int) -> "asyncio.Future[Reply]":
-        """Write a request, whose parts have `size` bytes together. The future is of its complete Reply, or fails with
-        TransportError; whoever stops waiting for it calls `abandon`."""
-        self._reply = Reply(self._limits, to_head=message.method == "HEAD")
+    def send(self, head: bytes, message: Message, size: int, reply: Reply) -> "asyncio.Future[Reply]":
+        """Write a request, whose parts have `size` bytes together. The future is of `reply` once it is complete, or
+        fails with TransportError; whoever stops waiting for it calls `abandon`."""
+        self._reply = reply
         self._waiter = waiter = self._loop.create_future()
         if size <= _JOINED:
             self._transport.write(b"".join((head, *message.parts)) if size else head)
@@ -76,6 +74,11 @@ class Connection(asyncio.BufferedProtocol):
         if waiter is self._waiter:
             self._reply = self._waiter = None
             self.abort()
+
+    def read_on(self) -> None:
+        """The reply is no longer full."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def is_quiet(self) -> bool:
         """Whether the peer has neither closed nor sent anything, also nothing that the loop has not seen yet."""
@@ -114,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if complete is not None:
                 self._finish(reply)
+            elif reply.is_full:
+                self._transport.pause_reading()
 
     def eof_received(self) -> None:
         reply = self._reply

@@ -39,7 +39,14 @@ class HttpListener:
         table = PathTable(protocols)
         heads = KnownHeads(table, settings.limits.headers)
         self._site = Site(
-            table, heads, settings.limits, timeouts, exchanges.exchange, exchanges.refuse, self._connections
+            table,
+            heads,
+            settings.limits,
+            timeouts,
+            exchanges.exchange,
+            exchanges.stream,
+            exchanges.refuse,
+            self._connections,
         )
         self._server: asyncio.Server | None = None
 

@@ -19,14 +19,16 @@ class Reply:
     """Reads one reply. A new one for each exchange, so that nothing of a reply can reach the next.
 
     `rest`, where there is one, is where the next bytes are to be put, told by `filled`; else they are given to `read`.
-    `message` is None until the reply is complete; then `keep_alive` tells whether its connection can carry another
-    exchange, and `coding` is its Content-Encoding. Every method raises TransportError for what is not a good reply.
+    `is_full`: none are to be read for now. `message` is None until the reply is complete; then `keep_alive` tells
+    whether its connection can carry another exchange, and `coding` is its Content-Encoding. Every method raises
+    TransportError for what is not a good reply.
     """
 
     message: Message | None = None
     rest: memoryview | None = None
     keep_alive = False
     coding: bytes | None = None
+    is_full = False
     _status = 0  # of the final reply; 0 while only interim ones came
     _length: int | None = None
     _until_close = False
@@ -101,13 +103,13 @@ class Reply:
         if isinstance(error.__context__, TransportError):
             raise error.__context__
         text = "switched protocols" if isinstance(error, httptools.HttpParserUpgrade) else str(error)
-        raise _malformed(f"reply is not HTTP/1.1: {text}") from error
+        raise malformed(f"reply is not HTTP/1.1: {text}") from error
 
     # What the parser calls.
 
     def on_message_begin(self) -> None:
         if self.message is not None:
-            raise _malformed("bytes after the end of the reply")
+            raise malformed("bytes after the end of the reply")
         self._fields: list[tuple[bytes, bytes]] = []
 
     def on_header(self, name: bytes, text: bytes) -> None:
@@ -118,7 +120,7 @@ class Reply:
         if status < 200:
             return
         if self._parser.get_http_version() not in _VERSIONS:
-            raise _malformed(f"reply is HTTP/{self._parser.get_http_version()}, expected HTTP/1.1")
+            raise malformed(f"reply is HTTP/{self._parser.get_http_version()}, expected HTTP/1.1")
         self._status = status
         self._headers, self._fields = self._fields, []  # those that follow the body are dropped
         if self._fed > self._limits.headers:
@@ -167,7 +169,7 @@ class Reply:
         codings = [text for name, text in self._headers if name == b"transfer-encoding"]
         if len(codings) > 1 or codings[0].strip().lower() != b"chunked":
             text = b", ".join(codings).decode("latin-1")
-            raise _malformed(f"reply has Transfer-Encoding {text!r}, expected chunked")
+            raise malformed(f"reply has Transfer-Encoding {text!r}, expected chunked")
 
     def _check_headers(self) -> None:
         if sum(len(name) + len(text) + 4 for name, text in self._headers) > self._limits.headers:
@@ -185,11 +187,12 @@ class Reply:
         del self._parser  # it refers back
 
     def _refuse_headers(self) -> NoReturn:
-        raise _malformed(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
+        raise malformed(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
 
     def _refuse_size(self, size: str) -> NoReturn:
-        raise _malformed(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
+        raise malformed(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
 
 
-def _malformed(text: str) -> TransportError:
+def malformed(text: str) -> TransportError:
+    """The error of what is not a good reply."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)

@@ -13,8 +13,8 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
 _STATUS_LINES = {number: b"HTTP/1.1 %d %b\r\n" % (number, phrase.encode()) for number, phrase in _PHRASES.items()}
 
-# RFC 9110 sections 8.6 and 15: these have no body, and no Content-Length.
-_BODILESS = (204, 304)
+BODILESS = (204, 304)
+"""RFC 9110 sections 8.6 and 15: these have no body, and no Content-Length."""
 
 _CLOSE = b"Connection: close\r\n"
 _KEEP = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
@@ -23,25 +23,30 @@ _KEEP = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
 _JOINED = 64 * 2**10
 
 
-def size(reply: Message) -> int:
-    """The bytes of the body."""
+def size(parts: Iterable[Buffer]) -> int:
+    """The bytes of a body."""
     total = 0
-    for part in reply.parts:
+    for part in parts:
         total += len(part) if type(part) is bytes else memoryview(part).nbytes
     return total
 
 
-def head(reply: Message, length: int, connection: bytes) -> bytes:
-    """The status line and headers of `reply`, with a body of `length` bytes and a line of `connection`.
+def content_length(length: int) -> bytes:
+    """The line that delimits a body of `length` bytes."""
+    return b"Content-Length: %d\r\n" % length
+
+
+def head(reply: Message, delimiter: bytes, connection: bytes) -> bytes:
+    """The status line and headers of `reply`, with a line that tells where its body ends and one of `connection`.
 
     Raises:
         ValueError: a header holds a line break, and so could become two.
     """
     headers = _header_block(tuple(reply.headers.raw))
     status = _STATUS_LINES.get(reply.status) or b"HTTP/1.1 %d \r\n" % reply.status
-    if reply.status in _BODILESS:
+    if reply.status in BODILESS:
         return b"%b%b%b\r\n" % (status, headers, connection)
-    return b"%b%bContent-Length: %d\r\n%b\r\n" % (status, headers, length, connection)
+    return b"%b%b%b%b\r\n" % (status, headers, delimiter, connection)
 
 
 # Codecs write few different headers; a hit costs a quarter of writing them.
@@ -58,9 +63,9 @@ def connection(keep_alive: bool, version: str) -> bytes:
     return _KEEP[version] if keep_alive else _CLOSE
 
 
-def pieces(head: bytes, parts: Iterable[Buffer], length: int) -> Iterable[Buffer]:
-    """What to write, in order: big parts as they are, a small reply as one buffer."""
-    return (head, *parts) if length > _JOINED else (b"".join((head, *parts)),)
+def joined(parts: tuple[Buffer, ...], length: int) -> tuple[Buffer, ...]:
+    """What to write, in order: much as it is, little as one buffer."""
+    return parts if length > _JOINED else (b"".join(parts),)
 
 
 def deflated(reply: Message, coding: str) -> Message:

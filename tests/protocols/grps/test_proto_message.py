@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Status
+from gateway.core.errors import DecodeError
 from gateway.core.types import Tensor, tensor
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.proto_message import read_message, write_message

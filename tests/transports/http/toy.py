@@ -10,10 +10,12 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.transport import Exchange, Exchanges
+from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
+from gateway.core.values import replace
 from gateway.transports.http.listener import HttpListener
 from gateway.transports.http.timeouts import Timeouts
+from tests.transports.http.lines import LINES
 
 NUMBERS = {
     Reason.INVALID_INPUT: 400,
@@ -24,6 +26,7 @@ NUMBERS = {
     Reason.UNSUPPORTED_ENCODING: 415,
     Reason.HEADERS_TOO_LARGE: 431,
     Reason.INTERNAL: 500,
+    Reason.TIMEOUT: 504,
     Reason.VERSION_NOT_SUPPORTED: 505,
 }
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -47,6 +50,11 @@ def toy(name: str, *patterns: str) -> Protocol:
 
 TOY = toy("toy", "GET /hello", "POST /echo", "POST /models/{model}")
 OTHER = toy("other", "GET /other", "POST /other/echo")
+STREAMER = replace(
+    toy("streamer", "GET /stream", "POST /stream", "POST /stream/not"),
+    wants_stream=lambda message: message.path == "/stream",
+    stream_framing=LINES,
+)
 
 
 def text_reply(text: str, status: int = 200) -> Message:
@@ -65,17 +73,22 @@ def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message
     return protocol.encode_error(error, None, message)
 
 
-def exchanges(exchange: Exchange) -> Exchanges:
-    return Exchanges(exchange, unused, refuse)
+def exchanges(exchange: Exchange, stream: ExchangeStream = unused) -> Exchanges:
+    return Exchanges(exchange, stream, refuse)
 
 
 @asynccontextmanager
 async def listening(
-    exchange: Exchange = say_back, *, limits: Limits = SMALL, timeouts: Timeouts | None = None
+    exchange: Exchange = say_back,
+    stream: ExchangeStream = unused,
+    *,
+    limits: Limits = SMALL,
+    timeouts: Timeouts | None = None,
 ) -> AsyncIterator[HttpListener]:
     """A listener on a free port of the loopback."""
     settings = ListenerSettings(limits=limits)
-    listener = HttpListener(settings, [(TOY, ""), (OTHER, "")], exchanges(exchange), timeouts=timeouts or Timeouts())
+    rows = [(TOY, ""), (OTHER, ""), (STREAMER, "")]
+    listener = HttpListener(settings, rows, exchanges(exchange, stream), timeouts=timeouts or Timeouts())
     await listener.start(Address("127.0.0.1"))
     try:
         yield listener

@@ -1,0 +1,43 @@
+"""Names that hold a version: `echo-1.0.0` is the model `echo` in its version `1.0.0`, unless it is a name as it is."""
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from gateway.core.transport import Destination
+from gateway.core.types import Answer, Request, Response, Signature
+from gateway.core.values import replace
+
+_JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
+
+
+def split_version(name: str) -> tuple[str, str] | None:
+    """`echo-1.0.0` as (`echo`, `1.0.0`); None for a name without a version at its end."""
+    found = _JOINED.fullmatch(name)
+    return (found[1], found[2]) if found else None
+
+
+def renamed(destination: Destination, model: str, version: str) -> Destination:
+    """`destination` asked for `model` and `version`; what it answers has the names that the client used."""
+    inner, responses = destination.handler, destination.stream
+
+    def asked(request: Request) -> Request:
+        return replace(request, model=model, version=version)
+
+    async def handler(request: Request) -> Answer:
+        assert inner is not None
+        return _under(await inner(asked(request)), request)
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        assert responses is not None
+        async with aclosing(responses(asked(request))) as found:
+            async for response in found:
+                yield replace(response, model=request.model, version=request.version)
+
+    return replace(destination, handler=inner and handler, stream=responses and stream)
+
+
+def _under(answer: Answer, request: Request) -> Answer:
+    if isinstance(answer, Response):
+        return replace(answer, model=request.model, version=request.version)
+    return replace(answer, name=request.model) if isinstance(answer, Signature) else answer

@@ -1,0 +1,35 @@
+"""Tensors and questions that the tests of all forms of grps have in common."""
+
+import numpy as np
+
+from gateway.core.datatypes import Datatype
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import Message, Request, Tensor, Translate, tensor
+from gateway.protocols.grps import requests
+from gateway.protocols.grps.message import GrpsMessage
+from gateway.protocols.grps.words import Kind
+
+LISTENER = ListenerSettings("any")
+
+
+def numbers(name: str, datatype: Datatype, *values: object) -> Tensor:
+    """A vector."""
+    return tensor(name, np.array(values, datatype.dtype), datatype)
+
+
+def texts(name: str, *elements: str | bytes) -> Tensor:
+    """A vector of BYTES."""
+    return tensor(name, np.array(elements, object))
+
+
+def inference(*inputs: Tensor, model: str = "m", payload: str = "", form: str = "text") -> Request:
+    """What a client of another protocol asks, as a route's translate settings have it."""
+    translate = Translate(payload=payload, bytes=form)
+    return Request(Operation.INFER, model, inputs=inputs, translate=translate)
+
+
+def asked(kind: Kind, *inputs: Tensor, returns_ndarray: bool = False) -> Request:
+    """What a client of grps asks."""
+    grps = GrpsMessage("m", kind=kind, tensors=inputs)
+    return requests.decode(grps, Operation.INFER, Message(), LISTENER, "grps-rest", returns_ndarray=returns_ndarray)

@@ -1,0 +1,203 @@
+"""Messages that pass untouched: from a configuration to what reaches an endpoint."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from gateway.assembly import Assembly
+from gateway.config import Catalog, loads, paths
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, ListenerSettings, Protocol, Target
+from gateway.core.streaming import answer_stream
+from gateway.core.transport import Destination, StreamHandler
+from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, Translate
+from gateway.core.values import replace
+from tests.config.toys import PROTOCOLS
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    return Request(
+        Operation.STREAM, listener=listener.name, protocol="messages", headers=message.headers, origin=message
+    )
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    assert request.origin is not None
+    return replace(request.origin, pattern="")
+
+
+def decode_response(message: Message, request: Request, target: Target) -> Answer:
+    return Response(origin=message)
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    assert isinstance(answer, Response)
+    assert answer.origin is not None
+    return answer.origin
+
+
+def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
+    return Message(status=500, parts=(f"{error.reason.value}: {error.message}".encode(),))
+
+
+OPAQUE = Protocol(
+    "messages", "http", (), decode_request, encode_response, encode_error, encode_request, decode_response,
+    any_path=("POST",),
+)  # fmt: skip
+TOYS = {each.name: replace(each, opaque=OPAQUE) if each.opaque else each for each in PROTOCOLS}
+
+
+class Wire:
+    """A Connector that echoes the path and the body of a message, each as a message; or cannot connect."""
+
+    def __init__(self, sent: list[str], address: str, protocol: Protocol, limits: Limits) -> None:
+        self.form = "opaque" if protocol.encode_request is encode_request else "plain"
+        self.sent, self.address, self.limits = sent, address, limits
+        self.closed = False
+
+    async def exchange(self, message: Message) -> Message:
+        raise AssertionError("messages that pass untouched are streams")
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        self.sent.append(f"{self.form} {self.address} {message.method} {message.path}")
+        if self.address.startswith("down"):
+            raise TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "refused", sent=False)
+        for part in (message.path.encode(), message.body):
+            yield Message(status=200, parts=(part,))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class Named(BaseModel):
+    name: str
+
+
+def marks(passed: list[str]) -> Any:
+    """A policy that notes the streams that it lets pass."""
+
+    def wrap_stream(handler: StreamHandler, settings: Named) -> StreamHandler:
+        async def marked(request: Request) -> AsyncGenerator[Response, None]:
+            passed.append(settings.name)
+            async for response in handler(request):
+                yield response
+
+        return marked
+
+    return SimpleNamespace(Settings=Named, wrap=lambda handler, settings: handler, wrap_stream=wrap_stream)
+
+
+CONFIG = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge, messages]}]
+backends:
+  lab:
+    protocol: messages
+    endpoints: ["lab:1"]
+    max_in_flight: 1
+    policies: [{mark: {name: backend}}]
+    limits: {message: 1000}
+  spare: {protocol: messages, endpoints: ["down:1", "lab:1"]}
+routes:
+  - {match: {}, backend: lab}
+  - {match: {path: /v1/chat}, backend: lab, passthrough: true, policies: [{mark: {name: route}}]}
+  - {match: {path: /v1/files/*, header: {X-Team: a}}, backend: spare, passthrough: true}
+  - {match: {path: /messages/predict}, backend: lab, passthrough: true}
+"""
+
+
+class Assembled:
+    """An Assembly on Wires: `passed` are the policies, `sent` what reached an endpoint."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+        self.sent: list[str] = []
+        self.wires: list[Wire] = []
+        policies = {"mark": marks(self.passed)}
+        config = loads(CONFIG, "test.yaml", Catalog(TOYS, policies), {})
+        clock: Callable[[], float] = asyncio.get_running_loop().time
+        locate: Callable[[str, Protocol], str] = lambda address, protocol: address  # noqa: E731
+        self.assembly = Assembly(
+            config, TOYS, policies, locate, self._connect, clock, ServerInfo("g", "1"), lambda: True
+        )
+        self.rows = paths.rows(config.listeners[0], config.routes, config.backends, TOYS)
+
+    def _connect(self, address: str, protocol: Protocol, limits: Limits) -> Wire:
+        self.wires.append(Wire(self.sent, address, protocol, limits))
+        return self.wires[-1]
+
+    async def ask(self, path: str, team: bytes = b"") -> list[tuple[int, bytes]]:
+        """The replies to a POST."""
+        [protocol] = [each for each, _ in self.rows if each.untouched]
+
+        async def one() -> AsyncGenerator[Message, None]:
+            yield Message("POST", path, Headers([(b"x-team", team)]), (b"body",))
+
+        replies = answer_stream(one(), protocol, ListenerSettings("http"), self._select)
+        return [(each.status, bytes(each.body)) async for each in replies]
+
+    def _select(self, request: Request) -> Destination:
+        return self.assembly.untouched.select(request)
+
+
+async def test_a_message_goes_to_the_backend_as_it_came_and_its_replies_back() -> None:
+    here = Assembled()
+    assert await here.ask("/v1/chat") == [(200, b"/v1/chat"), (200, b"body")]
+    assert here.sent == ["opaque lab:1 POST /v1/chat"]
+    assert here.passed == ["route", "backend"]
+    assert [each.limits.message for each in here.wires if each.form == "opaque" and each.address == "lab:1"] == [1000]
+
+
+async def test_a_protocols_own_path_may_be_one() -> None:
+    here = Assembled()
+    assert await here.ask("/messages/predict") == [(200, b"/messages/predict"), (200, b"body")]
+
+
+async def test_a_routes_further_conditions_hold() -> None:
+    here = Assembled()
+    [(status, text)] = await here.ask("/v1/files/x")
+    assert (status, text) == (500, b"model-not-found: no route for a request without a model")
+    assert here.sent == []
+
+
+async def test_the_next_endpoint_is_asked_if_nothing_could_be_sent() -> None:
+    here = Assembled()
+    assert await here.ask("/v1/files/x", team=b"a") == [(200, b"/v1/files/x"), (200, b"body")]
+    assert here.sent == ["opaque down:1 POST /v1/files/x", "opaque lab:1 POST /v1/files/x"]
+
+
+async def test_the_slot_is_the_endpoints_and_the_wait_the_backends() -> None:
+    here = Assembled()
+    [endpoint] = here.assembly.backends["lab"].endpoints
+    endpoint.take()
+    asking = asyncio.ensure_future(here.ask("/v1/chat"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert (len(here.assembly.backends["lab"].queue), here.sent) == (1, [])
+    endpoint.give_back()
+    assert await asking == [(200, b"/v1/chat"), (200, b"body")]
+    assert endpoint.in_flight == 0
+
+
+async def test_what_the_second_connector_finds_out_the_endpoint_knows() -> None:
+    here = Assembled()
+    down, _ = here.assembly.backends["spare"].endpoints
+    assert down.untouched is not None
+    with pytest.raises(TransportError):
+        await anext(down.untouched.stream(Message("POST", "/v1/files/x")))
+    assert not down.reachable
+    await down.close()
+    assert [each.closed for each in here.wires if each.address == "down:1"] == [True, True]
+
+
+async def test_no_other_request_takes_such_a_route() -> None:
+    here = Assembled()
+    plain = Request(Operation.INFER, protocol="messages", listener="http", origin=Message("POST", "/v1/chat"))
+    destination = here.assembly.router.select(plain)
+    assert destination.handler is not None  # that of the first route, which fits tensors
+    with pytest.raises(GatewayError, match="no route for a request without a model"):
+        here.assembly.untouched.select(replace(plain, origin=Message("POST", "/v1/other")))
