@@ -107,8 +107,8 @@ class TranslateConfig(Keys):
     """What a client that wants one response gets of a model that streams several: the backend's error, the last one, or
     all of them concatenated on axis 0."""
     payload: Name = ""
-    """The form in which tensors travel to the backend, where its protocol has several: for grps `gtensors`, which is
-    the default, `str_data`, `bin_data`, `gmap` or `ndarray`."""
+    """The form in which tensors travel to the backend, where its protocol has several: for grps `gtensors`, `str_data`,
+    `bin_data`, `gmap` or `ndarray`; without it the form that a client of grps sent, else `gtensors`."""
     carry_config: Flag = False
     """UM-Bridge's `config`, which others have as a parameter, goes to a backend whose protocol has no parameters (grps,
     mip) as one more input, the last, called `config`: its JSON text. Such an input of clients of such a protocol

@@ -4,7 +4,9 @@ with the habits of the Python and of the C++ one, which are not ours either."""
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +21,12 @@ from tests.peers.brpc_client import Call, Client
 from tests.peers.brpc_frames import GZIP, SNAPPY, ZLIB
 from tests.peers.grps_client import Grpc, Rest
 from tests.peers.grps_messages import SUCCESS, encode, failure, flat_name, tensor
+from tests.peers.grps_models import MODELS, Model, data_of
 from tests.peers.protobuf import Document
 
 REFERENCE = ("identity", "double", "add_sub", "upper", "fail", "count")
-SERVED = ("echo", "twice", "upper", "add_sub", "fail", "crash", "nobody")
+SERVED = ("echo", "twice", "upper", "add_sub", "fail", "crash", "nobody", "gated", "endless")
+SECONDS = 10.0
 BACKENDS = {
     "python-rest": "grps-rest",
     "python-grpc": "grps-grpc",
@@ -34,6 +38,26 @@ X = tensor("x", "DT_FLOAT64", [1, 3], [1.0, 2.5, -0.5])
 THREE = tensor("n", "DT_INT32", [1], [3])
 
 
+class Streams:
+    """Models that are held, and that never end, so that a test can look at what happens meanwhile without sleeping."""
+
+    def __init__(self) -> None:
+        self.gate, self.ended = threading.Event(), threading.Event()
+        self.models = (Model("gated", data_of, self._gated), Model("endless", data_of, self._endless))
+
+    def _gated(self, message: Document) -> Iterator[Document]:
+        yield {"str_data": "first"}
+        self.gate.wait(SECONDS)
+        yield {"str_data": "second"}
+
+    def _endless(self, message: Document) -> Iterator[Document]:
+        try:
+            while True:
+                yield {"str_data": "x" * 10_000}
+        finally:
+            self.ended.set()
+
+
 @dataclass
 class Site:
     http: str
@@ -41,6 +65,7 @@ class Site:
     brpc: str
     python: grps_python.Server
     cpp: grps_cpp.Server
+    streams: Streams
 
     @property
     def rest(self) -> Rest:
@@ -98,7 +123,9 @@ def _route(back: str, model: str, name: str = "") -> Document:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     ports = {name: free_port() for name in ("http", "grpc", "brpc", "reference")}
-    with grps_python.serve() as python, grps_cpp.serve() as cpp:
+    streams = Streams()
+    models = (*MODELS, *streams.models)
+    with grps_python.serve(models) as python, grps_cpp.serve(models) as cpp:
         assert python.grpc
         assert cpp.grpc
         assert cpp.brpc
@@ -106,7 +133,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         config = configuration(ports, dict(zip(BACKENDS, addresses, strict=True)))
         gateway = start_gateway(json.dumps(config), tmp_path_factory.mktemp("gateway"))
         http, grpc, brpc = (f"127.0.0.1:{ports[name]}" for name in ("http", "grpc", "brpc"))
-        yield Site(http, grpc, brpc, python, cpp)
+        yield Site(http, grpc, brpc, python, cpp, streams)
         status = gateway.stop()
     # The tracebacks of backends are logged, each within one line.
     assert "\nTraceback" not in gateway.output()
@@ -322,7 +349,31 @@ class TestColumn:
         assert [each["i"] for each in events] == expected
 
 
-@pytest.mark.parametrize("back", [back for back in BACKENDS if BACKENDS[back] != "grps-brpc"])
+STREAMING = [back for back, protocol in BACKENDS.items() if protocol != "grps-brpc"]
+
+
+@pytest.mark.parametrize("front", ["rest", "grpc"])
+@pytest.mark.parametrize("back", STREAMING)
+def test_messages_arrive_while_the_model_still_computes(site: Site, back: str, front: str, remote: Grpc) -> None:
+    site.streams.gate.clear()
+    client = site.rest if front == "rest" else remote
+    streamed = iter(client.stream({"model": f"{back}_gated", "str_data": "x"}))
+    assert next(streamed)["str_data"] == "first"
+    site.streams.gate.set()
+    assert [each["str_data"] for each in streamed] == ["second"]
+
+
+@pytest.mark.parametrize("front", ["rest", "grpc"])
+@pytest.mark.parametrize("back", STREAMING)
+def test_a_client_that_leaves_ends_the_stream(site: Site, back: str, front: str, remote: Grpc) -> None:
+    site.streams.ended.clear()
+    client = site.rest if front == "rest" else remote
+    with closing(client.stream({"model": f"{back}_endless", "str_data": "x"})) as streamed:
+        assert next(streamed)["str_data"]
+    assert site.streams.ended.wait(SECONDS)
+
+
+@pytest.mark.parametrize("back", STREAMING)
 def test_a_failure_within_a_stream(site: Site, back: str, remote: Grpc) -> None:
     sent: Document = {"model": f"{back}_raw_count", "str_data": "-2"}
     for streamed in (list(remote.stream(sent)), list(site.rest.stream(sent))):

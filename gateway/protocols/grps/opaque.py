@@ -66,7 +66,8 @@ OPAQUE = Protocol(
     name=REST,
     transport="http",
     patterns=(),
-    any_path=("GET", "POST"),
+    # "any" of the C++ server
+    any_path=("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
     decode_request=_decode_request,
     encode_response=_encode_response,
     encode_error=encode_error,

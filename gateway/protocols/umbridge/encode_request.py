@@ -13,9 +13,7 @@ from gateway.protocols.umbridge.vectors import all_to_json, members, to_json
 from gateway.protocols.umbridge.words import JSON, KEYS, MODEL_INFO, NAN, PARTS, PATHS
 
 # There is no question about health or about one model's state: a server that lists its models is well.
-INFO = frozenset(
-    {Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY}
-)
+INFO = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY})
 
 
 def encode_request(request: Request, target: Target) -> Message:
