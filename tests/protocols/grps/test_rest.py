@@ -314,9 +314,10 @@ def test_bytes_have_no_status() -> None:
     found = answer(reply(b"{\x00", OCTETS))
     assert isinstance(found, Response)
     assert found.outputs == (texts("", b"{\x00"),)
-    found = answer(reply(STR, OCTETS))
-    assert isinstance(found, Response)
-    assert found.outputs == (texts("", STR),)
+    for raw in (STR, b'{"status":1}', b'{"status":{"status":"SUCCESS"}}', b"{" + b" " * 2**20 + b"}"):
+        found = answer(reply(raw, OCTETS))
+        assert isinstance(found, Response)
+        assert found.outputs == (texts("", raw),)
 
 
 FAILED = b'{\n "status": {\n  "code": %d,\n  "msg": "%b",\n  "status": "FAILURE"\n }\n}\n'
@@ -402,7 +403,7 @@ def test_messages_of_streams_are_known_by_what_they_hold() -> None:
     assert isinstance(found, Response)
     assert bytes(found.outputs[0].data)[4:] == b"a"
     assert found.outputs[0].content_type == "text"
-    for raw in (b"\xff\xd8", b"{not json", b'{"choices":[]}', b"[1]"):
+    for raw in (b"\xff\xd8", b"{not json", b'{"choices":[]}', b"[1]", b'{"status":"done"}', b'{"model":1}'):
         found = streamed(raw)
         assert isinstance(found, Response)
         assert found.outputs == (texts("", raw),)
