@@ -19,6 +19,7 @@ from gateway.core.types import Answer, Request, Response, ServerInfo
 from gateway.core.values import replace
 from gateway.reference.handler import handler as reference_handler
 from gateway.reference.model import Model
+from gateway.reference.streams import stream_handler as reference_stream_handler
 from gateway.registry import Policy
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Beside, Endpoint
@@ -32,7 +33,7 @@ REFERENCE = "reference"
 ROWS_AT_ONCE = 16
 """Of one batch, towards a backend that says no limit."""
 
-IN_PROCESS = Traits(derivatives=True, versions=bool)
+IN_PROCESS = Traits(derivatives=True, streams=True, versions=bool)
 """The reference models: named, typed and batched tensors, and derivatives as operations. They say which versions they
 have."""
 
@@ -161,7 +162,9 @@ def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[
     """The Router of a reference server: one route for each model, over one protocol, and one for models that it does
     not have, whose refusal names those that it has."""
     handler = reference_handler(models, points=client.traits.points)
-    upstream = Upstream(REFERENCE, "python", IN_PROCESS, handler, Signatures(handler, IN_PROCESS, clock), ROWS_AT_ONCE)
+    stream = reference_stream_handler(models, points=client.traits.points)
+    signatures = Signatures(handler, IN_PROCESS, clock)
+    upstream = Upstream(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
     bridge = Bridge(RouteSettings(), client, upstream)
     routes = [route(Conditions(model=model.name), {client.name: bridge}, _unpoliced) for model in models]
     routes.append(any_model(bridge, client))

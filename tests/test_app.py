@@ -13,11 +13,14 @@ from gateway.app import INFO, BindError, Gateway, connect, one_backend, serve_re
 from gateway.assembly import Assembly
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
+from gateway.core.errors import Status, TransportError
 from gateway.core.operations import Operation
-from gateway.core.types import ModelEntry, Request, Response, Tensor, tensor
+from gateway.core.protocol import DEFAULT_LIMITS, StreamFraming
+from gateway.core.types import Message, ModelEntry, Request, Response, Tensor, tensor
 from gateway.core.values import replace
 from gateway.registry import protocols
 from tests.held import INFER, REPLY, ask, get, held, port_of
+from tests.transports.http.lines import LINES
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
@@ -53,6 +56,19 @@ async def refused(port: int) -> bool:
     except ConnectionError:  # refused, or reset where the kernel had it already
         return True
     return False
+
+
+@pytest.mark.parametrize(
+    ("framing", "status"), [(LINES, Status.UNAVAILABLE), (None, Status.UNIMPLEMENTED)], ids=["streams", "none"]
+)
+async def test_connectors_know_how_the_protocol_frames_its_streams(
+    framing: StreamFraming | None, status: Status
+) -> None:
+    protocol = replace(protocols()["umbridge"], stream_framing=framing)
+    connector = connect("127.0.0.1:1", protocol, DEFAULT_LIMITS)
+    with pytest.raises(TransportError) as failed:  # nobody listens there
+        await anext(connector.stream(Message("GET", "/")))
+    assert failed.value.status is status
 
 
 async def test_it_is_ready_from_start_to_stop() -> None:

@@ -4,7 +4,7 @@ from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from gateway.bridge import names, outputs, streams
+from gateway.bridge import members, names, outputs, streams
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.batching import batched
 from gateway.bridge.configs import Configs
@@ -16,7 +16,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, invalid_output, unsupported
+from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
@@ -24,6 +24,8 @@ from gateway.core.types import Answer, Request, Response, Signature, Tensor
 from gateway.core.values import replace
 
 __all__ = ["Bridge", "Upstream"]
+
+_HINT = "of a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
 
 class Bridge:
@@ -47,7 +49,7 @@ class Bridge:
         self._declared = Declared(settings, upstream, self._addressing)
         self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._opaque)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
-            Operation.INFER: self._infer,
+            Operation.INFER: self._unary,
             **dict.fromkeys(DERIVATIVES, self._derive),
             Operation.METADATA: self._metadata.signature,
             Operation.MODEL_READY: self._metadata.ready,
@@ -75,7 +77,7 @@ class Bridge:
         if self._configs.takes:
             request = self._configs.taken(request)
         key = self._addressing.key(request)
-        if self._opaque:
+        if self._passes(request):
             asked, fitted, signature = self._addressing.asked(request, key), None, None
         else:
             declared = await self._declared.model(key)
@@ -89,7 +91,8 @@ class Bridge:
         if self._configs.places:
             asked = self._configs.placed(asked)
         async with aclosing(self._upstream.stream(asked)) as responses:
-            async for response in responses:
+            async for each in responses:
+                response = await self._with_outputs(each, key, asked) if each.schemaless else each
                 if fitted is None or signature is None:
                     yield _reply(response, request)
                 else:
@@ -118,13 +121,34 @@ class Bridge:
 
         return handle
 
+    async def _unary(self, request: Request) -> Response:
+        try:
+            return await self._infer(request)
+        except GatewayError as error:
+            might_stream = error.status is Status.UNIMPLEMENTED and self._upstream.responses is not None
+            if not might_stream or self._settings.stream != "error" or _HINT in error.message:
+                raise
+            raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}") from error
+
     async def _infer(self, request: Request) -> Response:
         if self._settings.stream != "error" and self._upstream.responses is not None:
             return await self._reduced(request)
         key = self._addressing.key(request)
-        if self._opaque:
+        if self._passes(request):
             return _reply(await self._upstream.infer(self._addressing.asked(request, key)), request)
         return await self._fitted(request, key, await self._declared.model(key), self._settings)
+
+    def _passes(self, request: Request) -> bool:
+        """Whether its tensors are the backend's as they are."""
+        return self._opaque and not request.schemaless
+
+    async def _with_outputs(self, response: Response, key: Key, asked: Request) -> Response:
+        """A response of members, with its tensors."""
+        signature = await self._declared.model(key)
+        try:
+            return members.outputs_told_apart(response, signature, asked.outputs)
+        except DecodeError as error:
+            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
 
     async def _reduced(self, request: Request) -> Response:
         name = self._upstream.name
@@ -140,7 +164,7 @@ class Bridge:
             return await self._fitted(request, key, signature, self._of_derivatives)
         companion = self._addressing.companion(key, request.operation)
         asked = replace(request, operation=Operation.INFER)
-        if self._opaque:
+        if self._passes(request):
             return _reply(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
         signature = await self._declared.derivative(key, request.operation)
         return await self._fitted(asked, companion, signature, self._of_derivatives)
@@ -164,6 +188,8 @@ class Bridge:
         """What to ask the backend. In a thread where images are decoded: a few bytes may be millions of pixels."""
         upstream = self._upstream
         traits, limit = upstream.traits, upstream.limits.message
+        if request.schemaless:
+            request = members.told_apart(request, signature, settings)
         fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
         wanted = names.requested(request.outputs, signature, settings)
         if not traits.selects:

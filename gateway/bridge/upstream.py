@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from gateway.bridge.signatures import Signatures
-from gateway.core.errors import GatewayError, Status
+from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, Traits
 from gateway.core.transport import Handler, StreamHandler
@@ -28,7 +28,9 @@ class Upstream:
     limits: Limits = DEFAULT_LIMITS
 
     async def stream(self, asked: Request) -> AsyncGenerator[Response, None]:
-        """The backend's responses; its one where its protocol, or the server (KServe's), has no streams."""
+        """The backend's responses; its one where its protocol, the server (KServe's) or its form of streams has no
+        words for the request."""
+        obstacle = ""
         if self.responses is not None:
             begun = False
             try:
@@ -40,7 +42,17 @@ class Upstream:
             except GatewayError as error:
                 if begun or error.status is not Status.UNIMPLEMENTED:
                     raise
-        yield await self.infer(replace(asked, operation=Operation.INFER))
+                obstacle = error.message
+        yield await self._one(replace(asked, operation=Operation.INFER), obstacle)
+
+    async def _one(self, asked: Request, obstacle: str) -> Response:
+        try:
+            return await self.infer(asked)
+        except GatewayError as error:
+            if not obstacle or error.status is not Status.UNIMPLEMENTED:
+                raise
+            # a model that can only stream, and a stream that cannot be: both together tell what to do
+            raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
 
     async def infer(self, asked: Request) -> Response:
         """The backend's answer. What is known of the model is forgotten if the backend does not know it, or takes

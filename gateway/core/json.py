@@ -5,7 +5,7 @@ bytes after the document, and more values outside tensor data than the limit.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ import orjson
 
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json_arrays import Array, Form, read_array
-from gateway.core.json_document import Wanted, read_document
+from gateway.core.json_document import AllBut, Wanted, read_document
 from gateway.core.json_numbers import BLANKS, INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
 from gateway.core.json_small import read_small
 from gateway.core.types import Buffer
@@ -29,6 +29,7 @@ __all__ = [
     "Numbers",
     "read",
     "read_bare",
+    "read_members",
     "write",
     "write_numbers",
 ]
@@ -64,6 +65,16 @@ def read(
         except DecodeError:
             pass  # the careful way tells whether it is one, and why
     return read_document(text, wanted, values, literals)
+
+
+def read_members(body: Buffer, plain: Container[str], *, values: int, literals: bool) -> dict[str, Json]:
+    """The JSON object in `body`, of which every member of its own is an Array (of shape () for a scalar), but for those
+    named in `plain`. `values` and `literals` are those of `read`.
+
+    Raises:
+        DecodeError: as `read`; also a member that is null or an object, or ragged.
+    """
+    return read(body, AllBut(plain), values=values, literals=literals, level=1)
 
 
 def read_bare(text: bytes, *, values: int, literals: bool) -> Array:

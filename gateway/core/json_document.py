@@ -3,8 +3,8 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Container, Mapping
+from typing import Any, NoReturn
 
 import orjson
 
@@ -23,6 +23,41 @@ class Wanted:
 
 
 _NOTHING: Mapping[str, Form] = {}
+
+
+class AllBut(Mapping[str, Form]):
+    """Every key holds an array, but for some."""
+
+    __slots__ = ("_plain",)
+
+    def __init__(self, plain: Container[str]) -> None:
+        self._plain = plain
+
+    def __contains__(self, key: object) -> bool:
+        return key not in self._plain
+
+    def __getitem__(self, key: str) -> Form:
+        if key in self._plain:
+            raise KeyError(key)
+        return Form.ARRAY
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("its keys have no end")
+
+    def __len__(self) -> NoReturn:
+        raise TypeError("its keys have no end")
+
+
+def _finder(arrays: Mapping[str, Form]) -> Callable[[bytes], str | None]:
+    """Tells the name of a wanted key, as it stands in the text without escapes."""
+    if not isinstance(arrays, AllBut):
+        return {name.encode(): name for name in arrays}.get
+
+    def find(key: bytes) -> str | None:
+        name = key.decode("utf-8", "replace")
+        return name if name in arrays else None
+
+    return find
 
 
 class Walk:
@@ -130,7 +165,7 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     The text may be anything still. A cut holds no string, or is exactly what stands between the colon of a key and the
     next key or `}`, so the body is JSON if and only if the rest and every cut are.
     """
-    names = {name.encode(): name for name in wanted.arrays}
+    find = _finder(wanted.arrays)
     bound = _Bound(values)
     pieces, cuts, kept, at = [], [], 0, 0
     while (quote := body.find(b'"', at)) >= 0:
@@ -142,7 +177,7 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
         at = string.end()
         if string[2] is None or wanted.level not in (None, bound.level):
             continue
-        name = names.get(_unescape(string[1]))
+        name = find(_unescape(string[1]))
         if name is not None:
             cuts.append(_Cut(name, _value_at(body, at)))
             pieces.append(body[kept:at])

@@ -48,7 +48,9 @@ class _SmallWalk(Walk):
 
 
 def _array(item: Any, values: int, level: int = 1) -> Array:
-    if type(item) is not list or level > MAX_DEPTH:
+    if type(item) is not list:
+        return _scalar(item)
+    if level > MAX_DEPTH:
         raise DecodeError
     kinds = frozenset(map(type, item))
     if kinds == _LISTS:
@@ -61,6 +63,13 @@ def _array(item: Any, values: int, level: int = 1) -> Array:
     return Array(convert(item), (len(item),))
 
 
+def _scalar(item: Any) -> Array:
+    if type(item) not in _SCALARS:
+        raise DecodeError
+    return Array(_array([item], 1).values, ())
+
+
+_SCALARS = frozenset({int, float, bool, str})
 _LISTS = frozenset({list})
 
 

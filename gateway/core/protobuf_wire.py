@@ -12,6 +12,7 @@ from gateway.core.types import Buffer
 VARINT, I64, LENGTH, I32 = 0, 1, 2, 5
 _FIXED = {I64: 8, I32: 4}
 _MAX_VARINT = 10
+_END_OF_KEYS = 2**32  # field numbers have 29 bits
 
 
 class Field(NamedTuple):
@@ -43,7 +44,7 @@ def read_field(message: Buffer, start: int) -> Field:
     key, at = (octet, start + 1) if (octet := message[start]) < 0x80 else read_varint(message, start)
     wire_type = key & 7
     value, at = _value(message, wire_type, at)
-    if at > len(message) or key < 8:
+    if at > len(message) or not 8 <= key < _END_OF_KEYS:
         raise DecodeError(f"a protobuf message has no whole field at byte {start} of {len(message)}")
     return Field(key >> 3, wire_type, start, value, at)
 

@@ -244,11 +244,14 @@ class Request:
     principal: str = ""
     translate: Translate = DEFAULT_TRANSLATE
     origin: Message | None = None
+    schemaless: bool = False
+    """Inputs and parameters are members of one JSON object, which only the model's signature tells apart: a scalar
+    stands among `parameters` also if it is an input, and a list among `inputs`, flat, whatever the model's shape."""
 
 
 @value
 class Response:
-    """The answer to `infer` and to the derivatives."""
+    """The answer to `infer` and to the derivatives. `schemaless` as a Request is, with outputs for inputs."""
 
     outputs: tuple[Tensor, ...] = ()
     model: str = ""
@@ -256,6 +259,7 @@ class Response:
     id: str | None = None
     parameters: Parameters = field(default_factory=dict)
     origin: Message | None = None
+    schemaless: bool = False
 
 
 Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | bool

@@ -6,5 +6,6 @@ from gateway.reference.declaration import signature
 from gateway.reference.handler import check, handler
 from gateway.reference.loading import find, load
 from gateway.reference.model import Model
+from gateway.reference.streams import stream_handler
 
-__all__ = ["BUNDLED", "Model", "check", "find", "from_callable", "handler", "load", "signature"]
+__all__ = ["BUNDLED", "Model", "check", "find", "from_callable", "handler", "load", "signature", "stream_handler"]

@@ -13,7 +13,8 @@ from gateway.core.types import Signature
 from gateway.core.values import value
 from gateway.reference.declaration import Declaration, declaration
 from gateway.reference.failures import model_error
-from gateway.reference.model import Arguments, Config, Function, Model, Outputs, build
+from gateway.reference.generators import from_generator, is_generator
+from gateway.reference.model import Arguments, Config, Function, Model, Outputs, Stream, build
 from gateway.reference.results import expected_outputs, tensors
 
 
@@ -21,7 +22,8 @@ def from_callable(name: str, function: Callable[..., Any]) -> Model:
     """A Model of `function`, with what its `@signature` declares.
 
     A coroutine function is awaited on the event loop; others run in threads, `workers` at once, so that a slow one
-    holds up nothing else. The arrays are copies that the callable may write to.
+    holds up nothing else. The arrays are copies that the callable may write to. A generator function, `async` or not,
+    streams: each value that it yields is one response.
 
     Raises:
         ValueError: it cannot be called with as many arrays as it declares.
@@ -32,11 +34,11 @@ def from_callable(name: str, function: Callable[..., Any]) -> Model:
         _check_parameters(callable_, _count(operation, declared), name)
     signature = Signature(declared.inputs, declared.outputs, name=name)
     workers = ThreadPoolExecutor(declared.workers, thread_name_prefix=f"model-{name}")
-    functions = {
-        key: _function(_Call(key, item, takes_config(item), signature), workers) for key, item in computed.items()
-    }
+    calls = {key: _Call(key, item, takes_config(item), signature) for key, item in computed.items()}
+    stream = _stream(calls.pop(Operation.INFER), workers) if is_generator(function) else None
+    functions = {key: _function(call, workers) for key, call in calls.items()}
     configurable = any(map(takes_config, computed.values()))
-    return build(name, functions, declared.inputs, declared.outputs, configurable=configurable)
+    return build(name, functions, declared.inputs, declared.outputs, configurable=configurable, stream=stream)
 
 
 @value
@@ -60,6 +62,10 @@ class _Call:
 
 def _function(call: _Call, workers: Executor) -> Function:
     return _on_the_loop(call) if is_async(call.function) else _in_a_thread(call, workers)
+
+
+def _stream(call: _Call, workers: Executor) -> Stream:
+    return from_generator(call.function, call.start, call.finish, workers)
 
 
 def _on_the_loop(call: _Call) -> Function:

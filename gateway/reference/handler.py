@@ -56,13 +56,13 @@ def handler(models: Sequence[Model], *, points: bool = False) -> Handler:
             does not offer; INVALID_ARGUMENT for tensors, outputs or parameters that do not fit; INTERNAL (model-error)
             for an exception of the model, (invalid-output) for results that are not what the model declared.
     """
-    served = {model.name: _as_points(model) if points else model for model in models}
+    served = by_name(models, points=points)
     entries = tuple(ModelEntry(name, VERSION, "READY") for name in served)
 
     async def handle(request: Request) -> Answer:
         if request.operation is Operation.MODELS:
             return entries
-        model = _find(served, request)
+        model = find(served, request)
         function = model.functions.get(request.operation)
         if function is not None:
             return await _compute(function, model, request)
@@ -74,13 +74,19 @@ def handler(models: Sequence[Model], *, points: bool = False) -> Handler:
     return handle
 
 
+def by_name(models: Sequence[Model], *, points: bool) -> Mapping[str, Model]:
+    """The models as clients see them: those of one-point protocols see `points`."""
+    return {model.name: _as_points(model) if points else model for model in models}
+
+
 def _as_points(model: Model) -> Model:
     if model.points is None:
         raise ValueError(f"model {model.name!r} cannot be served to one-point protocols: {_obstacle(model)}")
     return replace(model, signature=model.points)
 
 
-def _find(served: Mapping[str, Model], request: Request) -> Model:
+def find(served: Mapping[str, Model], request: Request) -> Model:
+    """The model that `request` names. Raises GatewayError NOT_FOUND if there is none, or no such version."""
     model = served.get(request.model)
     if model is None:
         raise not_found(f"no model {request.model!r}; this server has {', '.join(served)}")
@@ -91,7 +97,7 @@ def _find(served: Mapping[str, Model], request: Request) -> Model:
 
 async def _compute(function: Function, model: Model, request: Request) -> Response:
     arguments = arrange(request, model.signature)
-    config = _config(request, model) if request.parameters else _NO_CONFIG
+    config = config_of(request, model)
     try:
         outputs = function(arguments, config)
         if not isinstance(outputs, tuple):
@@ -100,13 +106,23 @@ async def _compute(function: Function, model: Model, request: Request) -> Respon
         raise
     except (Exception, SystemExit) as error:
         raise model_error(model.name, error) from error
-    if request.outputs:
-        outputs = _select(outputs, request, model)
-    return Response(outputs, model.name, VERSION, request.id)
+    return response(outputs, request, model)
 
 
-def _config(request: Request, model: Model) -> Config:
-    """The request parameter `config`: JSON text of an object."""
+def response(outputs: Outputs, request: Request, model: Model) -> Response:
+    """The Response of `outputs`, or of those that were asked for."""
+    chosen = _select(outputs, request, model) if request.outputs else outputs
+    return Response(chosen, model.name, VERSION, request.id)
+
+
+def config_of(request: Request, model: Model) -> Config:
+    """The request parameter `config`: JSON text of an object.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT for anything else, and for other parameters.
+    """
+    if not request.parameters:
+        return _NO_CONFIG
     for name in request.parameters:
         if name != "config":
             raise invalid_input(f"model {model.name!r} takes no parameter {name!r}")

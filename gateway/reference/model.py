@@ -1,11 +1,12 @@
 """A model as the reference backends serve it: a name, a Signature, and a function per operation."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core.errors import unsupported
 from gateway.core.operations import COMPANION_OUTPUT, Operation
 from gateway.core.types import Signature, Tensor, TensorSpec, tensor
 from gateway.core.values import value
@@ -27,6 +28,9 @@ Function: TypeAlias = Callable[[Arguments, Config], Outputs | Awaitable[Outputs]
 the operation; they fit the Signature. Raises GatewayError for values it refuses; any other exception is the model's
 failure."""
 
+Stream: TypeAlias = Callable[[Arguments, Config], AsyncGenerator[Outputs, None]]
+"""Computes any number of responses to one request, as a Function does one."""
+
 DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 
 
@@ -34,13 +38,15 @@ DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 class Model:
     """`signature` is what tensor protocols are shown: empty inputs mean any tensors. `points` is what one-point
     protocols (UM-Bridge) are shown, where every size is a fixed number; None: it cannot be served there.
-    `configurable`: it takes the request parameter `config`."""
+    `configurable`: it takes the request parameter `config`. With a `stream` it answers with any number of responses,
+    and its function of `infer` refuses."""
 
     name: str
     functions: Mapping[Operation, Function]
     signature: Signature
     points: Signature | None = None
     configurable: bool = False
+    stream: Stream | None = None
 
 
 def build(
@@ -51,17 +57,28 @@ def build(
     *,
     points: tuple[Specs, Specs] | None = None,
     configurable: bool = False,
+    stream: Stream | None = None,
 ) -> Model:
-    """A Model that claims the operations it has functions for.
+    """A Model that claims the operations it has functions for. One that streams claims `infer`, and refuses it.
 
     `points` are the inputs and outputs that one-point protocols are shown; not needed where every size in `inputs` and
     `outputs` is fixed.
     """
+    if stream is not None:
+        functions = {**functions, Operation.INFER: _refuse_unary(name)}
     signature = Signature(inputs, outputs, frozenset(functions), name, (VERSION,), PLATFORM)
     if points is None and is_fixed(inputs) and is_fixed(outputs):
         points = inputs, outputs
     shown = points and Signature(*points, signature.operations, name, (VERSION,), PLATFORM)
-    return Model(name, functions, signature, shown, configurable)
+    return Model(name, functions, signature, shown, configurable, stream)
+
+
+def _refuse_unary(name: str) -> Function:
+    # as Triton refuses ModelInfer for a decoupled model, whose metadata claims nothing special either
+    def refuse(arguments: Arguments, config: Config) -> Outputs:
+        raise unsupported(f"model {name!r} streams its responses; ask for a stream of them")
+
+    return refuse
 
 
 def is_batch(shape: Sequence[int]) -> bool:

@@ -1,5 +1,6 @@
 """UM-Bridge's `config` on wires without parameters."""
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import numpy as np
@@ -199,3 +200,18 @@ async def test_streams_carry_it_too(word: str) -> None:
     far = bridge(BARE, TENSORS, Backend({"m": SEEN}, echo), replace(CARRY, stream=word))
     responses = [each async for each in far.stream(infer(named("x", [[1.0, 2.0]]), config(CONFIG)))]
     assert [shown(each.outputs) for each in responses] == [[("y", "FP64", [[7.0]])]]
+
+
+async def test_one_input_is_taken_where_a_stream_becomes_one_response() -> None:
+    asked: list[Request] = []
+
+    async def responses(request: Request) -> AsyncGenerator[Response, None]:
+        asked.append(request)
+        yield echo(request)
+
+    untold = replace(TENSORS.traits, trusted_metadata=False)
+    signatures = Signatures(Backend({}), untold, lambda: 0.0)
+    upstream = Upstream("lab", "tensors", untold, Backend({}), signatures, 2, responses)
+    here = Bridge(replace(CARRY, stream="last"), BARE, upstream)
+    await call(here, infer(named("x", [1.0]), config("a text", name=""), config(CONFIG, name="")))
+    assert [(each.parameters, len(each.inputs)) for each in asked] == [(WITH, 2)]

@@ -21,9 +21,14 @@ SIGNATURE = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
 
 
 def streaming(
-    *responses: Response | Exception, client: Protocol = TENSORS, limit: int = 2**20, **settings: Any
+    *responses: Response | Exception,
+    client: Protocol = TENSORS,
+    limit: int = 2**20,
+    unary: Exception | None = None,
+    **settings: Any,
 ) -> tuple[Bridge, list[Request]]:
-    """A Bridge to a backend that streams `responses`, and what that was asked."""
+    """A Bridge to a backend that streams `responses`, and what that was asked. To a plain call it gives its inputs
+    back, or `unary`."""
     asked: list[Request] = []
 
     async def stream(request: Request) -> AsyncGenerator[Response, None]:
@@ -33,7 +38,12 @@ def streaming(
                 raise response
             yield response
 
-    backend = Backend({"m": SIGNATURE})
+    def compute(request: Request) -> Response:
+        if unary is not None:
+            raise unary
+        return Response(request.inputs)
+
+    backend = Backend({"m": SIGNATURE}, compute)
     signatures = Signatures(backend, TENSORS.traits, lambda: 0.0)
     upstream = Upstream("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream, Limits(message=limit))
     return Bridge(RouteSettings(**settings), client, upstream), asked
@@ -80,6 +90,29 @@ async def test_a_one_point_backend_is_asked_row_by_row() -> None:
 async def test_a_server_without_the_method_is_asked_for_its_one_response() -> None:
     through, _ = streaming(unsupported("no streams here"))
     assert len(await all_of(through, infer(X))) == 1
+
+
+async def test_where_neither_can_be_both_reasons_are_told() -> None:
+    through, _ = streaming(unsupported("no streams here"), unary=unsupported("it streams"))
+    with pytest.raises(GatewayError, match="it streams; and no stream: no streams here") as refused:
+        await all_of(through, infer(X))
+    assert refused.value.status is Status.UNIMPLEMENTED
+
+
+async def test_a_client_of_one_response_is_told_how_a_stream_becomes_one() -> None:
+    through, _ = streaming(unary=unsupported("it streams"))
+    with pytest.raises(GatewayError, match=r"it streams; .* `translate: \{stream: last\}` or `\{stream: collect\}`"):
+        await call(through, infer(X))
+
+
+async def test_gateways_in_a_row_tell_it_once() -> None:
+    behind, _ = streaming(unary=unsupported("it streams"))
+    with pytest.raises(GatewayError) as told:
+        await call(behind, infer(X))
+    through, _ = streaming(unary=told.value)
+    with pytest.raises(GatewayError) as refused:
+        await call(through, infer(X))
+    assert refused.value.message == told.value.message
 
 
 async def test_an_error_after_a_response_stays_one() -> None:

@@ -6,12 +6,13 @@ import pytest
 
 from gateway.app import INFO
 from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, Request, ServerInfo
-from gateway.core.values import value
+from gateway.core.values import replace, value
 from tests.contract.installed import PROTOCOLS
-from tests.contract.wire import LISTENER, LITERAL, arrived, returned
+from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 
 
 @value
@@ -24,8 +25,13 @@ class Dialect:
 
     @property
     def traits(self) -> Traits:
-        """Those of the protocol."""
-        return self.protocol.traits
+        """Those of the protocol, as far as this flavor has them: not every V2 server streams over REST."""
+        traits = self.protocol.traits
+        return traits if not traits.streams or self._streams() else replace(traits, streams=False)
+
+    def _streams(self) -> bool:
+        asked = or_error(lambda: self.protocol.encode_request(Request(Operation.STREAM, "m"), self.target))
+        return not (isinstance(asked, GatewayError) and asked.reason is Reason.UNSUPPORTED)
 
     @property
     def target(self) -> Target:
@@ -41,6 +47,11 @@ class Dialect:
         """What the client understands of `answer`, which the server gives to `question`, its reading of `request`."""
         reply = self.protocol.encode_response(answer, question, LITERAL)
         return self.protocol.decode_response(returned(reply, self.protocol), request, self.target)
+
+
+def names_models(traits: Traits) -> bool:
+    """Whether a call can name a model: a server has several, and a listener leads to all."""
+    return traits.named_models or traits.may_name_model
 
 
 def dialects(protocol: Protocol) -> Iterator[Dialect]:

@@ -1,6 +1,7 @@
 import json
 import math
 import random
+import re
 import tracemalloc
 from itertools import product
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from gateway.core import json_numbers
 from gateway.core.bytes_elements import pack, unpack
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.json import INT64_MAX, INT64_MIN, UINT64_MAX, Array, Form, read, write, write_numbers
+from gateway.core.json import INT64_MAX, INT64_MIN, UINT64_MAX, Array, Form, read, read_members, write, write_numbers
 
 DATA = {"data": Form.ARRAY}
 INPUT = {"input": Form.VECTORS}
@@ -800,3 +801,69 @@ def test_a_view_that_is_not_aligned_is_written() -> None:
     view = np.frombuffer(b"\0\0\0\0" + np.arange(3.0).tobytes(), np.uint8)[4:].view("<f8")
     assert not view.flags.aligned
     assert write_numbers(view, "error", "x") == b"[0.0,1.0,2.0]"
+
+
+# --- read_members ---
+
+MEMBERS = [
+    (b'{"a": 1}', {"a": ((), [1])}),
+    (b'{"a": -1.5}', {"a": ((), [-1.5])}),
+    (b'{"a": true}', {"a": ((), [True])}),
+    (b'{"a": "x"}', {"a": ((), b"\x01\x00\x00\x00x")}),
+    (b'{"a": ""}', {"a": ((), b"\x00\x00\x00\x00")}),
+    (b'{"a": [1, 2]}', {"a": ((2,), [1, 2])}),
+    (b'{"a": []}', {"a": ((0,), [])}),
+    (b'{"a": [[1, 2], [3, 4]]}', {"a": ((2, 2), [1, 2, 3, 4])}),
+    (b'{"a": ["x", "y"]}', {"a": ((2,), b"\x01\x00\x00\x00x\x01\x00\x00\x00y")}),
+    (b'{"a": "say \\"b\\": [{"}', {"a": ((), b'\x0b\x00\x00\x00say "b": [{')}),
+    (b'{"id": [null], "a": 1}', {"id": [None], "a": ((), [1])}),
+    (b'{"\\u0069d": null, "a": 1}', {"id": None, "a": ((), [1])}),
+    (b'{"id": {"a": null}}', {"id": {"a": None}}),
+    (b"{}", {}),
+]
+
+
+def shown_members(document: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: (item.shape, item.values if isinstance(item.values, bytes) else item.values.tolist())
+        if isinstance(item, Array)
+        else item
+        for key, item in document.items()
+    }
+
+
+@pytest.mark.parametrize(("text", "expected"), MEMBERS)
+@pytest.mark.parametrize("padding", [b"", b" " * 9000], ids=["small", "large"])
+def test_every_member_but_the_plain_ones_is_an_array(text: bytes, expected: dict[str, Any], padding: bytes) -> None:
+    assert shown_members(read_members(padding + text, {"id"}, values=100, literals=True)) == expected
+
+
+def test_lists_of_members_do_not_count_as_values() -> None:
+    text = b'{"a": [%b]}' % b",".join([b"1"] * 5000)
+    assert read_members(text, (), values=10, literals=True)["a"].shape == (5000,)
+
+
+def test_literals_are_numbers_of_members() -> None:
+    read = read_members(b'{"a": NaN, "b": [-Infinity, 1]}', (), values=10, literals=True)
+    assert np.isnan(read["a"].values[0])
+    assert read["b"].values.tolist() == [-np.inf, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (b'{"a": null}', "'a' at byte 6: element 0: null is not a number"),
+        (b'{"a": {"b": 1}}', "an object at byte 6"),
+        (b'{"a": [{"b": 1}]}', "an object at byte 7"),
+        (b'{"a": [1, [2]]}', "'a' at byte 6: ragged"),
+        (b'{"a": [1, "x"]}', "a string beside a number"),
+        (b'{"a": 1, "a": 2}', "key 'a' occurs twice"),
+        (b'{"a": 1, "\\u0061": 2}', "key 'a' occurs twice"),
+        (b'{"a": 1', "not JSON"),
+        (b"[1]", "expected a JSON object"),
+        (b'{"a\xff": 1}', "not UTF-8"),
+    ],
+)
+def test_members_that_are_no_arrays_are_refused(text: bytes, fault: str) -> None:
+    with pytest.raises(DecodeError, match=re.escape(fault)):
+        read_members(text, {"id"}, values=100, literals=True)

@@ -55,7 +55,7 @@ SILENT = "PredictByHttp"
 ENOSERVICE, ENOMETHOD, EREQUEST = 1001, 1002, 1003
 JSON_PAYLOAD = 1
 PAUSE = 0.02
-BOMB = 256 << 20
+BOMB = 128 << 20
 RESET_SIZE = 58
 
 Methods = Mapping[str, Callable[[Document], Document]]
@@ -222,7 +222,7 @@ def snappy_bomb(reply: bytes) -> bytes:
 
 @cache
 def compressed_zeros() -> bytes:
-    """256 MiB in 260 KiB: one compressed block, again and again."""
+    """128 MiB in 130 KiB: one compressed block, again and again."""
     block, packer, crc = bytes(1 << 20), zlib.compressobj(wbits=-15), 0
     for _ in range(BOMB // len(block)):
         crc = zlib.crc32(block, crc)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
@@ -73,7 +73,7 @@ class Rest:
             headers = {name.lower(): value for name, value in reply.getheaders()}
             return Told(reply.status, reply.getheader("Content-Type"), reply.read(), headers)
 
-    def stream(self, message: Mapping[str, Any], **query: str) -> Iterator[Document]:
+    def stream(self, message: Mapping[str, Any], **query: str) -> Generator[Document]:
         """The messages as they come. Raises ValueError for a status other than 200 and a broken end."""
         body = json.dumps(message).encode()
         with self._reply("POST", "/infer/predict", body, JSON, query | {"streaming": "true"}) as reply:
@@ -143,6 +143,11 @@ class Grpc:
         answer: bytes = self._channel.unary_unary(f"/{self._service}/{method}")(message, timeout=timeout)
         return answer
 
-    def stream(self, message: Document, timeout: float = TIMEOUT) -> Iterator[Document]:
-        for each in self._channel.unary_stream(f"/{self._service}/PredictStreaming")(encode(message), timeout=timeout):
-            yield decode(each)
+    def stream(self, message: Document, timeout: float = TIMEOUT) -> Generator[Document]:
+        """Closing the iterator cancels the call."""
+        call = self._channel.unary_stream(f"/{self._service}/PredictStreaming")(encode(message), timeout=timeout)
+        try:
+            for each in call:
+                yield decode(each)
+        finally:
+            call.cancel()

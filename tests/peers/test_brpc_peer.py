@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -247,7 +248,8 @@ def test_every_reply_that_is_no_reply_is_sent(behaving: Callable[..., Server], h
 
 def test_the_bomb_is_one() -> None:
     assert len(compressed_zeros()) < BOMB // 900
-    assert DECOMPRESS[GZIP](compressed_zeros()) == bytes(BOMB)
+    beyond = (64 << 20) + 1
+    assert zlib.decompressobj(31).decompress(compressed_zeros(), beyond) == bytes(beyond)
 
 
 def test_an_error_for_every_call(behaving: Callable[..., Server]) -> None:

@@ -1,13 +1,16 @@
 """Calls of reference models, as the tests of this folder write them."""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Response, Tensor, tensor
-from gateway.reference import Model, handler
+from gateway.reference import Model, handler, stream_handler
 
 Doubles = NDArray[np.float64]
 
@@ -44,3 +47,26 @@ def doubles(values: ArrayLike) -> Doubles:
 
 def objects(values: list[Any]) -> NDArray[Any]:
     return np.array(values, object)
+
+
+async def stream(
+    model: Model, inputs: dict[str, NDArray[Any]] | tuple[Tensor, ...], outputs: tuple[str, ...] = (), **fields: Any
+) -> AsyncGenerator[dict[str, NDArray[Any]], None]:
+    """The outputs of each response of one call by name."""
+    asked = request(model.name, inputs, Operation.STREAM, outputs=tuple(map(RequestedOutput, outputs)), **fields)
+    async with aclosing(stream_handler([model])(asked)) as responses:
+        async for response in responses:
+            yield {output.name: output.array for output in response.outputs}
+
+
+async def broken_off(
+    responses: AsyncGenerator[dict[str, NDArray[Any]], None],
+) -> tuple[list[dict[str, NDArray[Any]]], GatewayError]:
+    """The responses of a stream that fails, and its error."""
+    found: list[dict[str, NDArray[Any]]] = []
+    try:
+        async for each in responses:
+            found.append(each)
+    except GatewayError as error:
+        return found, error
+    raise AssertionError(f"no error after {len(found)} responses")

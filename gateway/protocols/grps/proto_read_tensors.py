@@ -12,19 +12,22 @@ from gateway.core.protobuf_integers import count_integers, read_integers
 from gateway.core.protobuf_wire import I32, I64, LENGTH, VARINT, Field, read_field, read_varint
 from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
 from gateway.protocols.grps.proto_fields import Room, check_wire_type, read_text
+from gateway.protocols.grps.shapes import read_shape
 from gateway.protocols.grps.words import DATATYPES
 
 NAME, DTYPE, SHAPE = 1, 2, 3
 NUMBERS = {datatype: number + 3 for datatype, (number, _, _) in DATATYPES.items()}
 """The numbers of a tensor's fields."""
 
-MAX_DIMENSION = 2**32 - 1
-_MAX_BYTES = 2**63 - 1
-
 _MEMBERS = {NUMBERS[datatype]: member for datatype, (_, _, member) in DATATYPES.items()}
 _BY_DTYPE = {number: datatype for datatype, (number, _, _) in DATATYPES.items()}
 
-_SINGLE = {NUMBERS[Datatype.FP16]: I32, NUMBERS[Datatype.FP32]: I32, NUMBERS[Datatype.FP64]: I64}
+_SINGLE = {
+    NUMBERS[Datatype.FP16]: I32,
+    NUMBERS[Datatype.FP32]: I32,
+    NUMBERS[Datatype.FP64]: I64,
+    NUMBERS[Datatype.BYTES]: LENGTH,
+}
 """The wire type of one element that is not packed; VARINT for the rest."""
 
 WIDTHS = {Datatype.FP16: 4, Datatype.FP32: 4, Datatype.FP64: 8}
@@ -64,7 +67,7 @@ def read_tensor(message: memoryview, position: int, room: Room) -> Tensor:
         expected = ", ".join(f"{number} {name}" for number, name, _ in DATATYPES.values())
         raise DecodeError(f"{what}: dtype {entry.dtype} is none of {expected}")
     _check_list(entry, datatype, what)
-    shape = _read_shape(entry.shape, datatype, what)
+    shape = _read_dimensions(entry.shape, what)
     room.take(prod(shape) * (datatype.size or _LENGTH.size), what)
     return Tensor(entry.name, datatype, shape, _read_data(entry, datatype, shape, what))
 
@@ -96,6 +99,8 @@ def _keep(field: Field, value: memoryview, entry: _Entry, what: str, room: Room)
         if wire_type != LENGTH:
             check_wire_type(field, VARINT, f"{what}: shape")
         entry.shape.append(value)
+    elif number == _STRINGS and wire_type == LENGTH:
+        raise DecodeError(f"{what}: a key of flat_string is longer than it need be")
     elif number in _MEMBERS:
         if wire_type != LENGTH:  # "parsers must accept both"
             check_wire_type(field, _SINGLE.get(number, VARINT), f"{what}: {_MEMBERS[number]}")
@@ -115,7 +120,7 @@ def _read_strings(octets: bytes, at: int, entry: _Entry, what: str) -> int:
             at = start + size
             element = octets[start:at]
             element.decode()
-            strings += pack(size)
+            strings += pack(len(element))
             strings += element
             found += 1
     except UnicodeDecodeError as error:
@@ -136,19 +141,13 @@ def _check_list(entry: _Entry, datatype: Datatype, what: str) -> None:
             raise DecodeError(f"{what}: {_MEMBERS[number]} is filled, but {dtype} takes {member}")
 
 
-def _read_shape(pieces: list[memoryview], datatype: Datatype, what: str) -> Shape:
+def _read_dimensions(pieces: list[memoryview], what: str) -> Shape:
     packed, at = pieces[0] if len(pieces) == 1 else b"".join(pieces), 0
-    shape: list[int] = []
-    size = datatype.size or 1
-    while at < len(packed):
+    dimensions: list[int] = []
+    while at < len(packed) and len(dimensions) <= MAX_RANK:
         dimension, at = read_varint(packed, at)
-        if dimension > MAX_DIMENSION or len(shape) == MAX_RANK:
-            raise DecodeError(f"{what}: shape must be at most {MAX_RANK} dimensions of at most {MAX_DIMENSION}")
-        shape.append(dimension)
-        size *= dimension or 1
-    if size > _MAX_BYTES:
-        raise DecodeError(f"{what}: shape {shape} spans more than 2^63 bytes")
-    return tuple(shape)
+        dimensions.append(dimension)
+    return read_shape(dimensions, what)
 
 
 def _read_data(entry: _Entry, datatype: Datatype, shape: Shape, what: str) -> Buffer:

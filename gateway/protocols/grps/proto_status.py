@@ -14,18 +14,23 @@ def read_status(message: memoryview) -> GrpsStatus:
     for field in fields(message):
         if field.number == _CODE:
             check_wire_type(field, VARINT, "status: code")
-            code = (read_varint(message, field.value)[0] + 2**31) % 2**32 - 2**31
+            code = _int32(read_varint(message, field.value)[0])
         elif field.number == _TEXT:
             check_wire_type(field, LENGTH, "status: msg")
             told = read_text(message[field.value : field.end], "status: msg")
         elif field.number == _FLAG:
             check_wire_type(field, VARINT, "status: status")
-            flag = read_varint(message, field.value)[0]
+            flag = _int32(read_varint(message, field.value)[0])
     return GrpsStatus(code, told, flag)
+
+
+def _int32(number: int) -> int:
+    """What protobuf takes a varint for: its lowest 32 bits, signed."""
+    return (number + 2**31) % 2**32 - 2**31
 
 
 def write_status(status: GrpsStatus) -> bytes:
     """`status` without what is 0 or empty, as protobuf leaves it out."""
     code = bytes((_CODE << 3,)) + varint(status.code % 2**64) if status.code else b""
     told = write_field(_TEXT, status.text.encode("utf-8", "replace")) if status.text else b""
-    return code + told + (bytes((_FLAG << 3,)) + varint(status.flag) if status.flag else b"")
+    return code + told + (bytes((_FLAG << 3,)) + varint(status.flag % 2**64) if status.flag else b"")

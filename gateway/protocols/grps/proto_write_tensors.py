@@ -12,7 +12,7 @@ from gateway.core.protobuf_integers import write_integers
 from gateway.core.protobuf_wire import key, varint
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps.proto_fields import write_field, write_text
-from gateway.protocols.grps.proto_read_tensors import DTYPE, MAX_DIMENSION, NAME, NUMBERS, SHAPE, WIDTHS
+from gateway.protocols.grps.proto_read_tensors import DTYPE, NAME, NUMBERS, SHAPE, WIDTHS
 from gateway.protocols.grps.words import DATATYPES
 
 Parts: TypeAlias = tuple[Buffer, ...]
@@ -57,8 +57,8 @@ def _write_head(tensor: Tensor, size: int) -> bytes:
 
 
 def _write_dimension(dimension: int) -> bytes:
-    if dimension > MAX_DIMENSION:
-        raise invalid_input(f"a dimension of {dimension}: those of grps are at most {MAX_DIMENSION}")
+    if dimension >= 2**32:
+        raise invalid_input(f"a dimension of {dimension}; those of grps are less than 2^32")
     return varint(dimension)
 
 

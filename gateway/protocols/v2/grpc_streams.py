@@ -14,9 +14,8 @@ from gateway.core.types import Answer, Message, Request, Response, Translate
 from gateway.protocols.v2.grpc_requests import EmptyFinalMessage, read_id
 from gateway.protocols.v2.grpc_responses import read_response, write_head, write_response
 from gateway.protocols.v2.grpc_tensors import Parts
+from gateway.protocols.v2.parameters import FINAL_RESPONSE
 from gateway.protocols.v2.schema import ModelInferResponse, ModelStreamInferResponse
-
-FINAL = "triton_final_response"
 
 _REASON = "gateway_reason"
 """The parameter of an error's response that tells its Reason, for which the stream has no other place."""
@@ -34,7 +33,7 @@ def encode_stream(answer: Answer, request: Request, translate: Translate) -> Mes
     assert isinstance(answer, Response)
     parameters = answer.parameters
     if _wants_empty_final(request):
-        parameters = {**parameters, FINAL: False}
+        parameters = {**parameters, FINAL_RESPONSE: False}
     return Message(parts=_wrap(write_response(answer, request, parameters)))
 
 
@@ -44,7 +43,7 @@ def encode_end(request: Request) -> Message | None:
     if not _wants_empty_final(request):
         return None
     final = write_head(request)
-    final.parameters[FINAL].bool_param = True
+    final.parameters[FINAL_RESPONSE].bool_param = True
     return Message(parts=_wrap((final.SerializeToString(),)))
 
 
@@ -64,7 +63,7 @@ def encode_stream_error(error: GatewayError, request: Request | None, message: M
     told.parameters[_REASON].string_param = error.reason.value
     if request and _wants_empty_final(request):
         # Triton has no rule: it answers a refused request with the error alone, a failing model's with more
-        told.parameters[FINAL].bool_param = True
+        told.parameters[FINAL_RESPONSE].bool_param = True
     return Message(
         parts=(
             ModelStreamInferResponse(error_message=text or error.reason.value, infer_response=told).SerializeToString(),

@@ -40,3 +40,10 @@ def read_name(entry: object, role: str, position: int) -> str:
     if not isinstance(name, str):
         raise DecodeError(f"{role} {position}: name must be a string, not {shown(name)}")
     return name
+
+
+def read_id(given: object) -> str | None:
+    """A request's `id`. Raises DecodeError for anything but a string."""
+    if given is not None and not isinstance(given, str):
+        raise DecodeError(f"id must be a string, not {shown(given)}")
+    return given

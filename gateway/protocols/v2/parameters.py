@@ -13,6 +13,10 @@ CONSUMED = frozenset({"binary_data_output", "priority", "timeout", "triton_enabl
 REST, though perf_analyzer puts it on every call."""
 
 
+FINAL_RESPONSE = "triton_final_response"
+"""A parameter of each response that Triton streams over gRPC: whether it is the last."""
+
+
 def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
     """The parameters in `given`, a JSON object or nothing. `reply` reads what servers write: null for what is absent,
     as KServe, and the request's HTTP headers in an object, as MLServer.

@@ -9,7 +9,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request, Translate
 from gateway.core.values import replace
-from gateway.protocols.v2 import rest_metadata, rest_requests, rest_responses
+from gateway.protocols.v2 import events, rest_generate, rest_metadata, rest_requests, rest_responses, rest_streams
 from gateway.protocols.v2.binary import JSON_HEADERS
 from gateway.protocols.v2.flavors import FLAVORS, KSERVE
 from gateway.protocols.v2.rest_errors import decode_error, encode_error
@@ -52,6 +52,12 @@ _READERS: dict[str, DecodeRequest] = {
     f"GET {_VERSION}/config": partial(_read, Operation.CONFIG),
     f"POST {_MODEL}/infer": rest_requests.decode_infer,
     f"POST {_VERSION}/infer": rest_requests.decode_infer,
+    f"POST {_MODEL}/generate": rest_streams.decode_generate,
+    f"POST {_VERSION}/generate": rest_streams.decode_generate,
+    f"POST {_MODEL}/generate_stream": rest_streams.decode_generate,
+    f"POST {_VERSION}/generate_stream": rest_streams.decode_generate,
+    f"POST {_MODEL}/infer_stream": rest_streams.decode_infer_stream,
+    f"POST {_VERSION}/infer_stream": rest_streams.decode_infer_stream,
     "POST /v2/repository/index": _read_index,
 }
 
@@ -66,8 +72,14 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     return _READERS[message.pattern](message, listener)
 
 
+def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
+    encode = rest_generate.encode_members if request.schemaless else rest_responses.encode_infer
+    return encode(answer, request, translate)
+
+
 _WRITERS: dict[Operation, EncodeResponse] = {
-    Operation.INFER: rest_responses.encode_infer,
+    Operation.INFER: _encode_infer,
+    Operation.STREAM: rest_streams.encode_response,
     Operation.LIVE: rest_metadata.encode_health,
     Operation.READY: rest_metadata.encode_health,
     Operation.MODEL_READY: rest_metadata.encode_health,
@@ -79,7 +91,7 @@ _WRITERS: dict[Operation, EncodeResponse] = {
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that decode_request read.
+    """The reply to a request that decode_request read; one of them in a stream.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a tensor that has no form in the reply that was asked for.
@@ -104,6 +116,7 @@ def _ask_models(request: Request, target: Target) -> Message:
 
 _ASKING: dict[Operation, Callable[[Request, Target], Message]] = {
     Operation.INFER: rest_requests.encode_infer,
+    Operation.STREAM: rest_streams.encode_request,
     Operation.LIVE: partial(_get, "/v2/health/live"),
     Operation.READY: partial(_get, "/v2/health/ready"),
     Operation.SERVER_METADATA: partial(_get, "/v2"),
@@ -143,7 +156,7 @@ _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`.
+    """The backend's answer to `request`; one of them in a stream.
 
     Raises:
         DecodeError: a reply that is not V2's.
@@ -159,6 +172,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         raise DecodeError(f"status {reply.status}, expected 200")
     if request.operation in _HEALTH:
         return True
+    if request.operation is Operation.STREAM:
+        return rest_streams.decode_response(reply, target)
     answers = _ANSWERS_OF_KSERVE if target.flavor == KSERVE else _ANSWERS
     return answers[request.operation](reply, target.limits)
 
@@ -173,6 +188,9 @@ V2_REST = Protocol(
     encode_request=encode_request,
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
-    traits=Traits(versions=bool, platform="v2", flavors=FLAVORS),
+    traits=Traits(versions=bool, platform="v2", flavors=FLAVORS, streams=True),
     example="curl http://{address}/v2/models/{model}",
+    wants_stream=rest_streams.wants_stream,
+    encode_end=rest_streams.encode_end,
+    stream_framing=events.FRAMING,
 )

@@ -4,19 +4,26 @@ nothing."""
 from gateway.core import http_status, json
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.operations import SERVER_OPERATIONS
+from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.types import Headers, Message, Request
+from gateway.protocols.v2.events import unwrapped
 from gateway.protocols.v2.members import Entry
 
 _MAX_TEXT = 8192
+
+_REASON = "gateway_reason"
+"""The member of an error's event that tells its Reason."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The reply that tells `error`."""
     status = http_status.number(error)
     headers = Headers(((b"content-type", b"application/json"), (b"gateway-reason", error.reason.value.encode())))
-    text = error.message.encode("utf-8", "replace").decode()
-    return Message(headers=headers, parts=(json.write({"error": text}),), status=status)
+    document = {"error": error.message.encode("utf-8", "replace").decode()}
+    if request and request.operation is Operation.STREAM and not request.schemaless:
+        # behind the first event there are no headers; this is the form that gateways speak among themselves
+        document[_REASON] = error.reason.value
+    return Message(headers=headers, parts=(json.write(document),), status=status)
 
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
@@ -25,7 +32,21 @@ def decode_error(reply: Message, request: Request) -> GatewayError:
     return refusal(reason, _text(reply) or f"status {reply.status} without a body")
 
 
+def decode_event_error(reply: Message) -> GatewayError | None:
+    """The error that an event tells, `{"error": text}`; None where it is none. Its Reason is a gateway's to tell."""
+    try:
+        document = json.read(reply.body, {}, values=1000, literals=False)
+    except DecodeError:
+        return None
+    text, reason = document.get("error"), document.get(_REASON)
+    if not isinstance(text, str):
+        return None
+    return refusal(REASONS.get(str(reason), Reason.MODEL_ERROR), text[:_MAX_TEXT] or "an error without a text")
+
+
 def _reason(status: int, request: Request) -> Reason:
+    if status in (404, 405) and request.operation is Operation.STREAM:
+        return Reason.UNSUPPORTED  # servers without streams; of an unknown model the plain call tells
     if status == 404 and request.operation in SERVER_OPERATIONS:
         return Reason.UNSUPPORTED  # KServe has no repository index
     return REASONS_BY_NUMBER.get(status, Reason.MODEL_ERROR)
@@ -33,9 +54,10 @@ def _reason(status: int, request: Request) -> Reason:
 
 def _text(reply: Message) -> str:
     """`{"error": text}`, FastAPI's `{"detail": ...}`, or the body as it is: MLServer's crashes are plain text."""
-    plain = bytes(memoryview(reply.body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
+    body = unwrapped(reply.headers, reply.body)
+    plain = bytes(memoryview(body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
     try:
-        document = json.read(reply.body, {}, values=1000, literals=True)
+        document = json.read(body, {}, values=1000, literals=True)
     except DecodeError:
         return plain
     return _told(document)[:_MAX_TEXT] or plain

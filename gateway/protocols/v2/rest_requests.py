@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from reprlib import repr as shown
 from typing import Any
 
 from gateway.core import json
@@ -14,7 +13,7 @@ from gateway.core.types import Buffer, Headers, Message, Request, RequestedOutpu
 from gateway.core.values import replace, value
 from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN
-from gateway.protocols.v2.members import Entry, read_list, read_name
+from gateway.protocols.v2.members import Entry, read_id, read_list, read_name
 from gateway.protocols.v2.parameters import (
     read_parameters,
     refuse_shared_memory,
@@ -69,7 +68,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
         Operation.INFER,
         message.captures["model"],
         message.captures.get("version", ""),
-        _read_id(document.get("id")),
+        read_id(document.get("id")),
         inputs,
         outputs,
         without_consumed(parameters),
@@ -81,12 +80,6 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
         message.peer,
         origin=_with_forms(message, wants_binary, exceptions),
     )
-
-
-def _read_id(given: object) -> str | None:
-    if given is not None and not isinstance(given, str):
-        raise DecodeError(f"id must be a string, not {shown(given)}")
-    return given
 
 
 def _read_outputs(document: Entry) -> tuple[tuple[RequestedOutput, ...], dict[str, bool]]:
@@ -139,6 +132,17 @@ def encode_infer(request: Request, target: Target) -> Message:
         request = replace(request, id="")
     headers, parts = (_write_binary if form.binary else _write_json)(request, form.lacks)
     return Message("POST", path, headers, parts)
+
+
+def encode_infer_stream(request: Request, target: Target) -> Message:
+    """The same as a question for a stream, whose events are JSON texts: MLServer's, and another gateway's.
+
+    Raises:
+        GatewayError: as `encode_infer`.
+    """
+    lacks = _FORMS[MLSERVER].lacks if target.flavor == MLSERVER else WITHOUT_JSON
+    headers, parts = _write_json(request, lacks)
+    return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)
 
 
 @value

@@ -146,7 +146,9 @@ def json_entry(tensor: Tensor, role: str, translate: Translate, without_json: fr
     tensor = widened(tensor, without_json)
     parameters = dict(writable(tensor.parameters, what))
     if tensor.datatype is Datatype.BYTES:
-        return _entry(tensor, parameters, _write_strings(tensor, translate, parameters, what))
+        if translate.bytes == _BASE64:
+            parameters["content_type"] = _BASE64
+        return _entry(tensor, parameters, write_strings(tensor, translate, what))
     values = tensor.array.reshape(-1)
     return _entry(tensor, parameters, Fragment(json.write_numbers(values, translate.nan or "error", what)))
 
@@ -160,10 +162,10 @@ def _entry(tensor: Tensor, parameters: Parameters, data: object) -> Entry:
     return entry
 
 
-def _write_strings(tensor: Tensor, translate: Translate, parameters: dict[str, Any], what: str) -> list[str]:
+def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str]:
+    """The elements of BYTES as JSON strings. Raises GatewayError INVALID_ARGUMENT for what is not UTF-8."""
     elements = bytes_elements.unpack(tensor.data)
     if translate.bytes == _BASE64:
-        parameters["content_type"] = _BASE64
         return [b64encode(element).decode() for element in elements]
     try:
         return [element.decode() for element in elements]

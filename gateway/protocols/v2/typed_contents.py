@@ -88,8 +88,9 @@ def _strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int
         if size > 0x7F:
             size, start = read_varint(octets, at + 1)
         at = start + size
-        raw += _LENGTH.pack(size)
-        raw += octets[start:at]
+        element = octets[start:at]
+        raw += _LENGTH.pack(len(element))
+        raw += element
         found += 1
     if at > end:
         raise DecodeError(f"{what}: element {found - 1} of bytes_contents reaches past the end of the message")

@@ -71,8 +71,8 @@ def test_mlserver_needs_a_body_for_the_index() -> None:
     assert (message.body, list(message.headers)) == (b"{}", [("content-type", "application/json")])
 
 
-@pytest.mark.parametrize("operation", [*DERIVATIVES, Operation.STREAM])
-def test_has_no_words_for_derivatives_and_streams(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", DERIVATIVES)
+def test_has_no_words_for_derivatives(operation: Operation) -> None:
     with pytest.raises(GatewayError, match=operation.value) as raised:
         V2_REST.encode_request(Request(operation, "m"), TARGET)
     assert raised.value.status is Status.UNIMPLEMENTED

@@ -142,6 +142,10 @@ def test_damaged_large_contents(contents: bytes, told: str) -> None:
         (field(8, b"") * (2**17 + 1), "131073 elements in contents"),
         (field(8, b"") * (2**17 - 1) + b"\x42\x05abc", "element 131071 of bytes_contents reaches past the end"),
         (field(8, b"") * (2**17 - 1) + b"\x42\x80", "element 131071 of bytes_contents reaches past"),
+        (
+            field(8, b"") * (2**17 - 1) + b"\x42\x80\x80\x80\x80\x80\x01",
+            "element 131071 of bytes_contents reaches past",
+        ),
         (field(8, b"") * (2**17 - 1) + b"\x40\x01", "bytes_contents of contents has wire type 0"),
         (field(8, b"") * (2**17 - 1) + b"\xc2\x00\x00", "longer than it need be"),
         (field(8, b"") * (2**17 - 1) + field(7, bytes(8)), "fp64_contents of contents is set"),

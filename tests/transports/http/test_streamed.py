@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import pytest
@@ -301,22 +302,35 @@ async def test_a_client_that_leaves_closes_the_stream(
             await source.closed.wait()
 
 
-async def test_a_client_that_leaves_stops_a_stream_that_never_waits() -> None:
-    closed = asyncio.Event()
+class Endless:
+    """A stream that always has a message at once."""
 
-    async def endless(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+    def __init__(self, size: int) -> None:
+        self.closed = asyncio.Event()
+        self._message = text_reply("x" * size)
+
+    async def __call__(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
         try:
             while True:
-                yield text_reply("a")
+                yield self._message
         finally:
-            closed.set()
+            self.closed.set()
 
-    async with listening(stream=endless) as listener, connected(listener) as (reader, writer):
-        await send_whole(writer, GET)
-        await reader.readuntil(b"a\n")
-        writer.transport.abort()
-        async with asyncio.timeout(GENEROUS):
-            await closed.wait()
+
+async def test_a_client_that_leaves_stops_a_stream_that_never_waits() -> None:
+    """The client takes so fast that nothing else makes the stream wait: the loop sees that it has gone all the same."""
+
+    def take_some(address: str) -> None:
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(GET)
+            for _ in range(1000):
+                client.recv(64 * KIB)
+
+    endless = Endless(10)
+    async with listening(stream=endless) as listener, asyncio.timeout(GENEROUS):
+        await asyncio.to_thread(take_some, listener.address)
+        await endless.closed.wait()
 
 
 async def test_a_client_that_reads_slowly_is_waited_for() -> None:
@@ -340,20 +354,53 @@ async def test_a_client_that_reads_slowly_is_waited_for() -> None:
 
 
 async def test_a_client_that_never_reads_is_cut_off_and_the_stream_closed() -> None:
-    closed = asyncio.Event()
-
-    async def endless(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        try:
-            while True:
-                yield text_reply("x" * 64 * KIB)
-        finally:
-            closed.set()
-
-    timeouts = Timeouts(write=0.05)
-    async with listening(stream=endless, timeouts=timeouts) as listener, connected(listener) as (_, writer):
+    endless = Endless(64 * KIB)
+    async with listening(stream=endless, timeouts=Timeouts(write=0.05)) as listener, connected(listener) as (_, writer):
         await send_whole(writer, GET)
         async with asyncio.timeout(GENEROUS):
-            await closed.wait()
+            await endless.closed.wait()
+
+
+async def test_a_client_that_reads_on_is_never_cut_off() -> None:
+    size = 16 * MIB
+    timeouts = Timeouts(write=0.3)
+    async with listening(stream=texts("x" * size), timeouts=timeouts) as listener, connected(listener) as pair:
+        reader, writer = pair
+        await send_whole(writer, LAST)
+        for _ in range(25):
+            await reader.readexactly(size // 40)
+            await asyncio.sleep(0.02)
+        assert (await read_all(reader)).endswith(b"x\n\r\n" + END)
+
+
+async def test_a_stream_may_pause_for_longer_than_a_client_may() -> None:
+    async def thinks(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        yield text_reply("x" * 16 * MIB)
+        await asyncio.sleep(0.5)
+        yield text_reply("done")
+
+    async with listening(stream=thinks, timeouts=Timeouts(write=0.1)) as listener, connected(listener) as pair:
+        reader, writer = pair
+        await send_whole(writer, LAST)
+        assert (await read_all(reader)).endswith(chunks(b"done\n") + END)
+
+
+async def test_what_http_1_0_has_not_yet_read_when_the_connection_closes_is_not_lost() -> None:
+    source, loop = Source(), asyncio.get_running_loop()
+    source.say("x" * 60 * KIB, None)
+    async with listening(stream=source, timeouts=Timeouts(linger=0.05)) as listener, asyncio.timeout(GENEROUS):
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)  # the rest waits on the other side
+            client.setblocking(False)
+            host, port = listener.address.split(":")
+            await loop.sock_connect(client, (host, int(port)))
+            await loop.sock_sendall(client, b"GET /stream HTTP/1.0\r\n\r\n")
+            await source.closed.wait()
+            await listener.drain(GENEROUS)
+            said = b""
+            while data := await loop.sock_recv(client, MIB):
+                said += data
+    assert said.endswith(b"x" * 60 * KIB + b"\n")
 
 
 # Draining.

@@ -26,6 +26,7 @@ NUMBERS = {
     Reason.UNSUPPORTED_ENCODING: 415,
     Reason.HEADERS_TOO_LARGE: 431,
     Reason.INTERNAL: 500,
+    Reason.TIMEOUT: 504,
     Reason.VERSION_NOT_SUPPORTED: 505,
 }
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

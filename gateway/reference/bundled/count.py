@@ -1,0 +1,44 @@
+"""`count`: `n` INT32 `[-1, 1]`, one row, to n responses: `i` INT32 `[-1, 1]` is 0 in the first and n - 1 in the last.
+For a negative n an error (aborted) comes after as many. It streams, so clients that want one response are refused."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import numpy as np
+
+from gateway.core.errors import Reason, invalid_input, refusal
+from gateway.core.types import Tensor, tensor
+from gateway.reference.declaration import specs
+from gateway.reference.model import Arguments, Config, Outputs, build
+
+MOST = 100_000
+"""Responses to one request."""
+
+
+async def _count(arguments: Arguments, config: Config) -> AsyncGenerator[Outputs, None]:
+    n = _number(arguments)
+    for i in range(abs(n)):
+        yield (tensor("i", np.array([[i]], np.int32)),)
+        await asyncio.sleep(0)  # a reader that is always ready would keep everyone else waiting
+    if n < 0:
+        raise refusal(Reason.ABORTED, f"model 'count' was asked to fail after {-n} responses")
+
+
+def _number(arguments: Arguments) -> int:
+    [given] = arguments
+    assert isinstance(given, Tensor)
+    if given.shape[0] != 1:
+        raise invalid_input(f"input 'n' of model 'count' has {given.shape[0]} rows; expected 1")
+    n = int(given.array[0, 0])
+    if abs(n) > MOST:
+        raise invalid_input(f"input 'n' of model 'count' is {n}; expected at most {MOST}")
+    return n
+
+
+count = build(
+    "count",
+    {},
+    specs([("n", "INT32", [-1, 1])], "input"),
+    specs([("i", "INT32", [-1, 1])], "output"),
+    stream=_count,
+)

@@ -1,0 +1,49 @@
+"""The reference models as a StreamHandler."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from gateway.core.errors import GatewayError
+from gateway.core.operations import Operation
+from gateway.core.transport import StreamHandler
+from gateway.core.types import Request, Response
+from gateway.core.values import replace
+from gateway.reference.arguments import arrange
+from gateway.reference.failures import model_error
+from gateway.reference.handler import by_name, config_of, find, handler, response
+from gateway.reference.model import Model, Stream
+
+
+def stream_handler(models: Sequence[Model], *, points: bool = False) -> StreamHandler:
+    """Answers `stream` for `models`: with each response of those that stream, with the one of the others.
+
+    The StreamHandler raises what the Handler does, also after some responses.
+    """
+    served = by_name(models, points=points)
+    unary = handler(models, points=points)
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        model = find(served, request)
+        if model.stream is not None:
+            async with aclosing(_responses(model.stream, model, request)) as responses:
+                async for each in responses:
+                    yield each
+            return
+        answer = await unary(replace(request, operation=Operation.INFER))
+        assert isinstance(answer, Response)
+        yield answer
+
+    return stream
+
+
+async def _responses(stream: Stream, model: Model, request: Request) -> AsyncGenerator[Response, None]:
+    arguments = arrange(request, model.signature)
+    config = config_of(request, model)
+    try:
+        async with aclosing(stream(arguments, config)) as results:
+            async for outputs in results:
+                yield response(outputs, request, model)
+    except GatewayError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise model_error(model.name, error) from error

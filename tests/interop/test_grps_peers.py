@@ -1,0 +1,505 @@
+"""grps clients that are not ours -> gateway -> the reference models; V2 and grps clients -> gateway -> grps servers
+with the habits of the Python and of the C++ one, which are not ours either."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import yaml
+
+from tests.interop.processes import free_port, start_gateway
+from tests.peers import grps_cpp, grps_python
+from tests.peers.brpc_client import Call, Client
+from tests.peers.brpc_frames import GZIP, SNAPPY, ZLIB
+from tests.peers.grps_client import Grpc, Rest
+from tests.peers.grps_messages import SUCCESS, encode, failure, flat_name, tensor
+from tests.peers.grps_models import MODELS, Model, data_of
+from tests.peers.protobuf import Document
+
+REFERENCE = ("identity", "double", "add_sub", "upper", "fail", "count")
+SERVED = ("echo", "twice", "upper", "add_sub", "fail", "crash", "nobody", "gated", "endless")
+SECONDS = 10.0
+BACKENDS = {
+    "python-rest": "grps-rest",
+    "python-grpc": "grps-grpc",
+    "cpp-rest": "grps-rest",
+    "cpp-grpc": "grps-grpc",
+    "cpp-brpc": "grps-brpc",
+}
+X = tensor("x", "DT_FLOAT64", [1, 3], [1.0, 2.5, -0.5])
+THREE = tensor("n", "DT_INT32", [1], [3])
+
+
+class Streams:
+    """Models that are held, and that never end, so that a test can look at what happens meanwhile without sleeping."""
+
+    def __init__(self) -> None:
+        self.gate, self.ended = threading.Event(), threading.Event()
+        self.models = (Model("gated", data_of, self._gated), Model("endless", data_of, self._endless))
+
+    def _gated(self, message: Document) -> Iterator[Document]:
+        yield {"str_data": "first"}
+        self.gate.wait(SECONDS)
+        yield {"str_data": "second"}
+
+    def _endless(self, message: Document) -> Iterator[Document]:
+        try:
+            while True:
+                yield {"str_data": "x" * 10_000}
+        finally:
+            self.ended.set()
+
+
+@dataclass
+class Site:
+    http: str
+    grpc: str
+    brpc: str
+    python: grps_python.Server
+    cpp: grps_cpp.Server
+    streams: Streams
+
+    @property
+    def rest(self) -> Rest:
+        return Rest(self.http)
+
+    def v2(self, model: str, *inputs: Document) -> httpx.Response:
+        with httpx.Client(timeout=30, trust_env=False) as client:
+            return client.post(f"http://{self.http}/v2/models/{model}/infer", json={"inputs": inputs})
+
+    def ready(self, model: str) -> bool:
+        with httpx.Client(timeout=30, trust_env=False) as client:
+            return client.get(f"http://{self.http}/v2/models/{model}/ready").status_code == 200
+
+
+def configuration(ports: dict[str, int], endpoints: dict[str, str]) -> dict[str, Any]:
+    address = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    count = {"inputs": [{"name": "n", "datatype": "INT32", "shape": [1]}], "outputs": []}
+    routes: list[Document] = [
+        {"match": {"model": name}, "backend": "reference", "rewrite": {"version": ""}} for name in REFERENCE
+    ]
+    for back in endpoints:
+        routes += [_route(back, model) for model in SERVED]
+        routes += [_route(back, "count") | {"signature": count | {"outputs": [count["inputs"][0] | {"name": "i"}]}}]
+        routes += [_route(back, "count", "raw_count")]
+    return {
+        "listeners": [
+            {"name": "http", "bind": address["http"], "protocols": ["v2-rest", "grps-rest"], "allow_offline": True},
+            {"name": "grpc", "bind": address["grpc"], "protocols": ["v2-grpc", "grps-grpc"]},
+            {"name": "brpc", "bind": f"tcp://{address['brpc']}", "protocols": ["grps-brpc"]},
+        ],
+        "reference": [{"protocol": "v2-grpc", "bind": address["reference"], "models": REFERENCE}],
+        "backends": {
+            "reference": {"protocol": "v2-grpc", "endpoints": [address["reference"]]},
+            **{
+                back: {
+                    "protocol": BACKENDS[back],
+                    "endpoints": [endpoint],
+                    "policies": [{"timeout": {"seconds": 5}}],
+                }
+                for back, endpoint in endpoints.items()
+            },
+        },
+        "routes": routes,
+    }
+
+
+def _route(back: str, model: str, name: str = "") -> Document:
+    return {
+        "match": {"model": f"{back}_{name or model}"},
+        "backend": back,
+        "rewrite": {"model": model, "version": "1.0.0"},
+    }
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    ports = {name: free_port() for name in ("http", "grpc", "brpc", "reference")}
+    streams = Streams()
+    models = (*MODELS, *streams.models)
+    with grps_python.serve(models) as python, grps_cpp.serve(models) as cpp:
+        assert python.grpc
+        assert cpp.grpc
+        assert cpp.brpc
+        addresses = (python.http.url, python.grpc.address, cpp.http.url, cpp.grpc.address, cpp.brpc.address)
+        config = configuration(ports, dict(zip(BACKENDS, addresses, strict=True)))
+        gateway = start_gateway(json.dumps(config), tmp_path_factory.mktemp("gateway"))
+        http, grpc, brpc = (f"127.0.0.1:{ports[name]}" for name in ("http", "grpc", "brpc"))
+        yield Site(http, grpc, brpc, python, cpp, streams)
+        status = gateway.stop()
+    # The tracebacks of backends are logged, each within one line.
+    assert "\nTraceback" not in gateway.output()
+    assert status == 0
+
+
+@pytest.fixture
+def remote(site: Site) -> Iterator[Grpc]:
+    with Grpc(site.grpc) as client:
+        yield client
+
+
+@pytest.fixture
+def framed(site: Site) -> Iterator[Client]:
+    with Client(site.brpc) as client:
+        yield client
+
+
+# --- Rows: clients of grps in front of the reference models ---
+
+DOUBLED = X | {"name": "y", "flat_float64": [2.0, 5.0, -1.0]}
+EVERY_TYPE = [
+    tensor("u8", "DT_UINT8", [2], [0, 255]),
+    tensor("i8", "DT_INT8", [2], [-128, 127]),
+    tensor("i16", "DT_INT16", [1], [-(2**15)]),
+    tensor("i32", "DT_INT32", [1], [-(2**31)]),
+    tensor("i64", "DT_INT64", [2], [-(2**63), 2**53 + 1]),
+    tensor("f16", "DT_FLOAT16", [1], [0.5]),
+    tensor("f32", "DT_FLOAT32", [2, 1], [3.5, -0.25]),
+    tensor("f64", "DT_FLOAT64", [1], [0.1]),
+    tensor("s", "DT_STRING", [2], ["", "é"]),
+]
+KINDS: dict[str, Document] = {
+    "gtensors": {"gtensors": {"tensors": EVERY_TYPE}},
+    "str_data": {"str_data": "é"},
+    "bin_data": {"bin_data": b"\0\xff"},
+    "gmap": {"gmap": {"s_s": {"a": "b"}, "s_i64": {"n": -5}, "s_d": {"d": 0.1}}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["identity", "identity-1.0.0"])
+def test_every_kind_of_data_comes_back(remote: Grpc, framed: Client, kind: str, name: str) -> None:
+    sent = {"model": name, **KINDS[kind]}
+    expected = {"status": SUCCESS, **sent}
+    assert remote.call("Predict", sent) == expected
+    assert framed.call("Predict", sent).message == expected
+
+
+def test_every_kind_of_data_over_rest(site: Site) -> None:
+    tensors = json.loads(json.dumps(EVERY_TYPE))
+    told = site.rest.predict({"model": "identity-1.0.0", "gtensors": {"tensors": tensors}})
+    longs = {"i64": ["-9223372036854775808", "9007199254740993"]}
+    expected = [each | {"flat_int64": longs["i64"]} if each["name"] == "i64" else each for each in EVERY_TYPE]
+    assert (told.status, told.document["gtensors"]["tensors"]) == (200, expected)
+    raw = site.rest.predict_bytes(b"\0\xff", model="identity")
+    assert (raw.status, raw.kind, raw.body) == (200, "application/octet-stream", b"\0\xff")
+    assert site.rest.predict({"model": "upper", "str_data": "é"}).document["str_data"] == "É"
+    gmap = {"s_s": {"a": "b"}, "s_b": {"b": "AP8="}, "s_i64": {"n": 5}}
+    back = site.rest.predict({"model": "identity", "gmap": gmap}).document["gmap"]
+    assert back == gmap | {"s_i64": {"n": "5"}}
+    nested = site.rest.predict({"model": "double", "ndarray": [[1, 2.5, 3]]}, return_ndarray="TRUE")
+    assert nested.document["ndarray"] == [[2, 5, 6]]
+
+
+def test_models_compute(site: Site, remote: Grpc, framed: Client) -> None:
+    sent: Document = {"model": "double", "gtensors": {"tensors": [X]}}
+    replies = [remote.call("Predict", sent), framed.call("Predict", sent).message, site.rest.predict(sent).document]
+    assert [each["gtensors"]["tensors"] for each in replies] == [[DOUBLED]] * 3
+
+
+def test_an_unknown_model_in_every_form(site: Site, remote: Grpc, framed: Client) -> None:
+    sent: Document = {"model": "nobody-1.0.0", "str_data": "x"}
+    told, reply = site.rest.predict(sent), framed.call("Predict", sent)
+    statuses = [told.document["status"], remote.call("Predict", sent)["status"], reply.message["status"]]
+    assert (told.status, reply.code) == (404, 0)
+    assert [(each["code"], each["status"]) for each in statuses] == [(404, "FAILURE")] * 3
+    assert all("nobody" in each["msg"] for each in statuses)
+
+
+def test_readiness_belongs_to_the_listener(site: Site, remote: Grpc) -> None:
+    assert site.rest.health("offline").document == {"status": SUCCESS}
+    told = site.rest.health("ready")
+    assert (told.status, told.document["status"]["code"]) == (503, 503)
+    assert remote.call("CheckReadiness") == {"status": SUCCESS}
+    assert site.rest.health("online").status == 200
+    assert site.rest.health("ready").document == {"status": SUCCESS}
+    assert remote.call("Offline")["status"]["code"] == 403
+
+
+def test_metadata_is_yaml_by_either_name(site: Site, remote: Grpc, framed: Client) -> None:
+    for name in ("double", "double-1.0.0"):
+        texts = (
+            site.rest.model_metadata(name).document["str_data"],
+            remote.call("ModelMetadata", {"str_data": name})["str_data"],
+            framed.call("ModelMetadata", {"str_data": name}).message["str_data"],
+        )
+        for text in texts:
+            told = yaml.safe_load(text)
+            assert told["inputs"] == [{"name": "x", "datatype": "FP64", "shape": [-1, -1]}]
+    assert "double" in [each["name"] for each in yaml.safe_load(remote.call("ServerMetadata")["str_data"])["models"]]
+
+
+def test_streams_in_front_of_a_model_that_streams(site: Site, remote: Grpc) -> None:
+    sent: Document = {"model": "count", "gtensors": {"tensors": [THREE]}}
+    for streamed in (list(remote.stream(sent)), list(site.rest.stream(sent))):
+        numbers = [each["gtensors"]["tensors"][0]["flat_int32"] for each in streamed]
+        assert ([each["status"] for each in streamed], numbers) == ([SUCCESS] * 3, [[0], [1], [2]])
+
+
+def test_many_calls_on_one_brpc_connection(framed: Client) -> None:
+    calls = [Call({"model": "identity", "str_data": str(number)}) for number in range(300)]
+    replies = framed.exchange(calls, piece=1000)
+    assert [reply.message["str_data"] for reply in replies] == [str(number) for number in range(300)]
+    assert framed.strays == []
+
+
+@pytest.mark.parametrize("compress", [SNAPPY, GZIP, ZLIB])
+def test_compressed_requests_with_checksums_and_attachments(framed: Client, compress: int) -> None:
+    sent: Document = {"model": "double", "gtensors": {"tensors": [X]}}
+    reply = framed.call("Predict", sent, compress=compress, with_checksum=True, attachment=b"12345678", auth=b"x")
+    assert (reply.code, reply.message["gtensors"]["tensors"]) == (0, [DOUBLED])
+
+
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        (Call(method="Nothing"), 1002),
+        (Call(service="grps.protos.v1.GrpsService"), 1002),
+        (Call(service="Nobody"), 1001),
+        (Call(meta={"request": None}), 1001),
+        (Call(payload=b"\xff"), 1003),
+        (Call(meta={"compress_type": 9}), 1003),
+        (Call(meta={"attachment_size": 1000}), 1003),
+        (Call({"str_data": "x"}, meta={"checksum_type": 1, "checksum_value": b"oops"}), 1003),
+        (Call(payload=b"\xff\xff\xff\xff\x0f", meta={"compress_type": SNAPPY}), 1003),
+    ],
+)
+def test_what_brpc_refuses_leaves_the_connection(framed: Client, call: Call, code: int) -> None:
+    (reply,) = framed.exchange([call])
+    assert (reply.code, f"[E{code}]" in reply.text) == (code, True)
+    assert framed.call("CheckLiveness", service="GrpsBrpcService").message == {"status": SUCCESS}
+
+
+def test_correlation_ids_come_back_exactly(framed: Client) -> None:
+    for number in (-1, 2**63 - 1, None):
+        framed.send(Call(method="CheckLiveness", meta={"correlation_id": number}).frame(0))
+        assert framed.receive().number == (number or 0)
+
+
+# --- Columns: V2 in front of servers with upstream's habits ---
+
+VALUES: dict[str, list[Any]] = {
+    "UINT8": [0, 255], "INT8": [-128, 127], "INT16": [-(2**15), 1], "INT32": [-(2**31), 1],
+    "INT64": [-(2**63), 2**53 + 1], "FP32": [3.0, 6.199999809265137], "FP64": [0.1, -1e300], "BYTES": ["", "é"],
+}  # fmt: skip
+
+
+def given(name: str, datatype: str, values: list[Any], shape: list[int] | None = None) -> Document:
+    return {"name": name, "datatype": datatype, "shape": shape or [len(values)], "data": values}
+
+
+@pytest.mark.parametrize("back", BACKENDS)
+class TestColumn:
+    def test_values_come_back_exactly(self, site: Site, back: str) -> None:
+        for datatype, values in VALUES.items():
+            told = site.v2(f"{back}_echo", given("x", datatype, values, [1, 2])).json()
+            assert told["outputs"] == [given("x", datatype, values, [1, 2])]
+
+    def test_models_compute(self, site: Site, back: str) -> None:
+        numbers = np.array([1, 2, 3.1], np.float32)
+        told = site.v2(f"{back}_twice", given("x", "FP32", numbers.tolist())).json()
+        assert told["outputs"] == [given("x", "FP32", (2 * numbers).tolist())]
+        assert site.v2(f"{back}_upper", given("s", "BYTES", ["ab"])).json()["outputs"][0]["data"] == ["AB"]
+        sums = site.v2(f"{back}_add_sub", given("INPUT0", "INT32", [5, 6]), given("INPUT1", "INT32", [1, 2])).json()
+        assert sums["outputs"] == [given("OUTPUT0", "INT32", [6, 8]), given("OUTPUT1", "INT32", [4, 4])]
+
+    @pytest.mark.parametrize(
+        ("model", "text"), [("fail", "the model says no"), ("crash", "the model broke"), ("nobody", "nobody-1.0.0")]
+    )
+    def test_failures_without_paths(self, site: Site, back: str, model: str, text: str) -> None:
+        told = site.v2(f"{back}_{model}", given("x", "FP32", [1.0]))
+        assert told.status_code == 500
+        assert text in told.json()["error"]
+        assert "Traceback" not in told.text
+        assert 'File "' not in told.text
+
+    def test_every_kind_from_a_grps_client(self, site: Site, back: str, remote: Grpc, framed: Client) -> None:
+        for data in KINDS.values():
+            sent = {"model": f"{back}_echo", **data}
+            expected = {"status": SUCCESS, **sent}
+            assert remote.call("Predict", sent) == expected
+            assert framed.call("Predict", sent).message == expected
+        failed = remote.call("Predict", {"model": f"{back}_fail", "str_data": "enough"})
+        assert failed == failure(500, "enough")
+        nested = site.rest.predict({"model": f"{back}_twice", "ndarray": [[1, 2], [3, 4]]}, return_ndarray="true")
+        assert nested.document["ndarray"] == [[2, 4], [6, 8]]
+
+    def test_streams(self, site: Site, back: str, remote: Grpc) -> None:
+        """Over BRPC there are none: the one answer is the stream."""
+        unary = BACKENDS[back] == "grps-brpc"
+        for text, expected in (("3", ["3"] if unary else ["0", "1", "2"]), ("0", ["0"] if unary else [])):
+            sent: Document = {"model": f"{back}_raw_count", "str_data": text}
+            assert [each["str_data"] for each in remote.stream(sent)] == expected
+            assert [each["str_data"] for each in site.rest.stream(sent)] == expected
+
+    def test_generate_stream(self, site: Site, back: str) -> None:
+        with httpx.Client(timeout=30, trust_env=False) as client:
+            told = client.post(f"http://{site.http}/v2/models/{back}_count/generate_stream", json={"n": 3})
+        assert told.status_code == 200
+        events = [json.loads(event.removeprefix("data:")) for event in told.text.split("\n\n") if event]
+        expected = [3] if BACKENDS[back] == "grps-brpc" else [0, 1, 2]
+        assert [each["i"] for each in events] == expected
+
+
+STREAMING = [back for back, protocol in BACKENDS.items() if protocol != "grps-brpc"]
+
+
+@pytest.mark.parametrize("front", ["rest", "grpc"])
+@pytest.mark.parametrize("back", STREAMING)
+def test_messages_arrive_while_the_model_still_computes(site: Site, back: str, front: str, remote: Grpc) -> None:
+    site.streams.gate.clear()
+    client = site.rest if front == "rest" else remote
+    streamed = iter(client.stream({"model": f"{back}_gated", "str_data": "x"}))
+    assert next(streamed)["str_data"] == "first"
+    site.streams.gate.set()
+    assert [each["str_data"] for each in streamed] == ["second"]
+
+
+@pytest.mark.parametrize("front", ["rest", "grpc"])
+@pytest.mark.parametrize("back", STREAMING)
+def test_a_client_that_leaves_ends_the_stream(site: Site, back: str, front: str, remote: Grpc) -> None:
+    site.streams.ended.clear()
+    client = site.rest if front == "rest" else remote
+    with closing(client.stream({"model": f"{back}_endless", "str_data": "x"})) as streamed:
+        assert next(streamed)["str_data"]
+    assert site.streams.ended.wait(SECONDS)
+
+
+@pytest.mark.parametrize("back", STREAMING)
+def test_a_failure_within_a_stream(site: Site, back: str, remote: Grpc) -> None:
+    sent: Document = {"model": f"{back}_raw_count", "str_data": "-2"}
+    for streamed in (list(remote.stream(sent)), list(site.rest.stream(sent))):
+        assert [each.get("str_data") for each in streamed] == ["0", "1", None]
+        assert streamed[-1] == failure(500, "the stream broke")
+
+
+def test_bytes_in_streams(site: Site, remote: Grpc) -> None:
+    raw = [bytes((0, 255, number)) for number in range(2)]
+    for back, expected in (("python-grpc", raw), ("cpp-grpc", raw), ("cpp-rest", [b"".join(raw)])):
+        streamed = [each["bin_data"] for each in remote.stream({"model": f"{back}_raw_count", "bin_data": b"2"})]
+        # Nothing on the C++ server's wire tells where one message ends.
+        assert b"".join(streamed) == b"".join(expected)
+        assert b"".join(site.rest.stream_bytes(b"2", model=f"{back}_raw_count")) == b"".join(expected)
+
+
+def test_readiness_is_the_servers_own(site: Site) -> None:
+    backs = list(BACKENDS)
+    assert [site.ready(f"{back}_echo") for back in backs] == [False] * 5
+    Rest(site.python.http.address).health("online")
+    Rest(site.cpp.http.address).health("online")
+    assert [site.ready(f"{back}_echo") for back in backs] == [True, False, True, True, True]
+    assert site.python.grpc
+    with Grpc(site.python.grpc.address) as client:
+        client.call("Online")
+    assert site.ready("python-grpc_echo")
+
+
+def test_what_is_sent_is_what_the_servers_take(site: Site) -> None:
+    for server in (site.python.http, site.cpp.http):
+        server.requests.clear()
+        before = server.connections
+        for _ in range(3):
+            back = "python-rest" if server is site.python.http else "cpp-rest"
+            assert site.v2(f"{back}_twice", given("x", "FP32", [1.0])).status_code == 200
+        calls = list(server.requests)
+        assert {each.headers["content-type"] for each in calls} == {"application/json"}
+        assert not any("expect" in each.headers for each in calls)
+        assert json.loads(calls[0].body) == {
+            "model": "twice-1.0.0",
+            "gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [1], "flat_float32": [1.0]}]},
+        }
+        # The Python server closes each of its connections.
+        assert server.connections - before == (3 if server is site.python.http else 0)
+
+
+def test_the_frames_that_are_sent(site: Site) -> None:
+    assert site.cpp.brpc
+    site.cpp.brpc.requests.clear()
+    site.v2("cpp-brpc_twice", given("x", "FP32", [1.0, 2.0, 3.0], [1, 3]))
+    ((meta, body),) = site.cpp.brpc.requests
+    names = {"service_name": "grps.protos.v1.GrpsBrpcService", "method_name": "Predict"}
+    assert names.items() <= meta["request"].items()
+    sent = tensor("x", "DT_FLOAT32", [1, 3], [1.0, 2.0, 3.0])
+    assert body == encode({"model": "twice-1.0.0", "gtensors": {"tensors": [sent]}})
+
+
+# --- A baidu_std server of every kind ---
+
+
+@pytest.mark.parametrize(
+    "habits",
+    [
+        {"compress": SNAPPY},
+        {"compress": GZIP, "with_checksum": True},
+        {"compress": ZLIB, "attachment": b"tail"},
+        {"minimal": True},
+        {"vendored": True},
+        {"piece": 1},
+        {"hostile": "stray"},
+        {"hostile": "twice"},
+    ],
+    ids=str,
+)
+def test_replies_in_every_form(site: Site, habits: dict[str, Any]) -> None:
+    assert answered(site, **habits) == (200, [2.0])
+
+
+@pytest.mark.parametrize(
+    ("habits", "status"),
+    [
+        ({"error": (2004, "Reached server's max_concurrency=1")}, 429),
+        ({"error": (1011, "overcrowded")}, 429),
+        ({"error": (1002, "Fail to find method")}, 501),
+        ({"error": (1003, "Fail to parse request")}, 400),
+        ({"error": (2003, "Server is stopping")}, 503),
+        ({"hostile": "wrong-magic"}, 502),
+        ({"hostile": "meta-larger"}, 502),
+        ({"hostile": "body-larger"}, 502),
+        ({"hostile": "garbage-meta"}, 502),
+        ({"hostile": "attachment-larger"}, 502),
+        ({"hostile": "bad-checksum"}, 502),
+        ({"hostile": "unknown-compression"}, 502),
+        ({"hostile": "bomb"}, 502),
+        ({"hostile": "snappy-bomb"}, 502),
+        ({"hostile": "cut"}, 503),
+        ({"hostile": "close"}, 503),
+    ],
+    ids=str,
+)
+def test_replies_that_are_none(site: Site, habits: dict[str, Any], status: int) -> None:
+    assert answered(site, **habits)[0] == status
+    assert answered(site) == (200, [2.0])
+
+
+def answered(site: Site, **habits: Any) -> tuple[int, Any]:
+    assert site.cpp.brpc
+    before = site.cpp.brpc.habits
+    site.cpp.brpc.change(**habits)
+    try:
+        told = site.v2("cpp-brpc_twice", given("x", "FP32", [1.0]))
+    finally:
+        site.cpp.brpc.habits = before
+    return told.status_code, told.json().get("outputs", [{}])[0].get("data")
+
+
+def test_replies_out_of_order(site: Site, framed: Client) -> None:
+    assert site.cpp.brpc
+    before = site.cpp.brpc.habits
+    site.cpp.brpc.change(reorder=8)
+    calls = [
+        Call({"model": "cpp-brpc_twice", "gtensors": {"tensors": [tensor("x", "DT_INT32", [1], [number])]}})
+        for number in range(64)
+    ]
+    replies = framed.exchange(calls)
+    site.cpp.brpc.habits = before
+    values = [reply.message["gtensors"]["tensors"][0][flat_name("DT_INT32")] for reply in replies]
+    assert values == [[2 * number] for number in range(64)]
+    assert framed.order != sorted(framed.order)
