@@ -279,6 +279,11 @@ def test_what_backends_are_asked(request_: Request, expected: tuple[str, str, st
     assert headers == []
 
 
+def test_a_model_in_the_query_is_utf8() -> None:
+    with pytest.raises(GatewayError, match="is not UTF-8"):
+        GRPS_REST.encode_request(inference(texts("t", b"\xff"), model="\ud800", payload="bin_data"), TARGET)
+
+
 @pytest.mark.parametrize("operation", [Operation.ONLINE, Operation.OFFLINE, Operation.CONFIG, Operation.GRADIENT])
 def test_questions_that_are_not_forwarded(operation: Operation) -> None:
     with pytest.raises(GatewayError, match=f"grps has no method for '{operation.value}'") as refused:
