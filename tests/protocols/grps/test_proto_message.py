@@ -96,10 +96,18 @@ def test_unknown_fields_are_ignored(unknown: str) -> None:
     assert same(read_message(bytes.fromhex(unknown + octets + unknown), LIMIT), message)
 
 
-def test_of_several_members_the_last_counts() -> None:
-    message = read_message(bytes.fromhex("1a01ff 2a00 2203 616263"), LIMIT)
-    assert message.kind is Kind.STR_DATA
-    assert [bytes(each.data) for each in message.tensors] == [b"\x03\x00\x00\x00abc"]
+@pytest.mark.parametrize(
+    ("octets", "last"),
+    [
+        ("1a01ff 2a00 2203616263", "2203616263"),
+        ("2a0d 0a0b 0a0178 1004 1a0101 3a0105 3a00", "3a00"),
+        ("3a05 1a03 0a016b 2a00", "2a00"),
+        ("220161 220162", "220162"),
+        ("1a0101 2a00 1a0102", "1a0102"),
+    ],
+)
+def test_of_several_members_the_last_counts(octets: str, last: str) -> None:
+    assert same(read_message(bytes.fromhex(octets), LIMIT), read_message(bytes.fromhex(last), LIMIT))
 
 
 def test_a_message_in_two_pieces_is_their_concatenation() -> None:
