@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-fast lint format generate bench peers clean
+.PHONY: setup run test test-fast lint format generate bench matrix peers clean
 
 setup: $(VENV)/.ready
 
@@ -36,6 +36,9 @@ generate: setup  ## what is derived from the schemas in protos/
 
 bench: setup peers  ## ratios, side by side in one run
 	$(BIN)/python -m tests.benchmarks
+
+matrix: setup  ## docs/matrix.md: what each pair of protocols carries
+	$(BIN)/python -m tests.contract.document
 
 peers: setup  ## one virtual environment per real client or server, in .peers/
 	$(BIN)/python -m tests.peers.build

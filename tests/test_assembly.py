@@ -132,7 +132,9 @@ async def test_companions_and_streams_have_the_routes_policies_too() -> None:
     await here.ask(model="m.gradient")
     assert here.passed == ["first", "second", "third", "fourth"]
     assert here.sent == ["lab:1 /v2/models/m.gradient/infer"]
-    for model in ("m", "m.gradient"):
+    # a plain server of V2 has no streams over REST, so the backend is asked for one response after all
+    no_stream = ["stream third", "stream fourth"]
+    for model, passed in (("m", [*no_stream, "third", "fourth"]), ("m.gradient", ["third", "fourth"])):
         here.passed.clear()
         stream = here.assembly.router.select(
             Request(Operation.STREAM if model == "m" else Operation.INFER, model, protocol="v2-rest", listener="http")
@@ -140,7 +142,7 @@ async def test_companions_and_streams_have_the_routes_policies_too() -> None:
         assert stream is not None
         request = Request(Operation.STREAM, model, protocol="v2-rest")
         assert [answer.model async for answer in stream(request)] == [model]
-        assert here.passed == ["stream first", "stream second", "third", "fourth"]
+        assert here.passed == ["stream first", "stream second", *passed]
 
 
 SHARING = """

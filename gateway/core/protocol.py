@@ -140,7 +140,8 @@ class Framing:
     retag: Callable[[Message, int, float | None], Message] | None = None
     head: Callable[[Buffer], int] | None = None
     """How many of the bytes that follow a header are a head: the message's own headers, within `limits.headers`. Of a
-    message beyond the limit only they are read, to tell whom the refusal is for."""
+    message beyond `limits.message` only they are handed over, and what follows is dropped as it comes: the codec
+    refuses it, and the others on the stream live on. Without heads such a message ends the stream."""
     is_compressed: Callable[[Message], bool] | None = None
     """Whether content must be inflated."""
     inflate: Callable[[Message, int], Message] | None = None

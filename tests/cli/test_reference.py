@@ -5,6 +5,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -107,6 +108,39 @@ def test_where_clients_name_no_model_there_is_one(protocol: str, tmp_path: Path)
     several = gateway("reference", *options, "--model", "double", "--model", "upper")
     assert several.exit_code == 1
     assert several.stderr == f"clients of {protocol} name no model, so one server has one; got double, upper\n"
+
+
+GENERATOR = """\
+from gateway.reference import signature
+
+
+@signature(inputs=[("x", "FP64", [-1, 1])], outputs=[("y", "FP64", [-1, 1])])
+def multiples(x):
+    for factor in (1, 2):
+        yield factor * x
+"""
+
+
+def test_a_generator_is_served_as_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(GENERATOR)
+    options = ("--protocol", "v2-rest", "--bind", "127.0.0.1:0", "--model", "own:multiples", "--model", "count")
+    with started("reference", *options, folder=tmp_path) as (_, said):
+        url = f"http://{said[0].partition(' on ')[2].split(': ')[0]}/v2/models"
+        own = streamed(f"{url}/multiples/generate_stream", b'{"x": 3}')
+        none = streamed(f"{url}/count/generate_stream", b'{"n": 0}')
+    events = "text/event-stream; charset=utf-8"
+    assert own == (
+        events,
+        b'data: {"model_name":"multiples","model_version":"1","y":3.0}\n\n'
+        b'data: {"model_name":"multiples","model_version":"1","y":6.0}\n\n',
+    )
+    assert none == (events, b"")
+
+
+def streamed(url: str, body: bytes) -> tuple[str, bytes]:
+    """The Content-Type and the body of the answer."""
+    with urlopen(url, body, timeout=10) as reply:
+        return reply.headers["content-type"], reply.read()
 
 
 CALLS = {

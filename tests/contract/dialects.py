@@ -49,6 +49,11 @@ class Dialect:
         return self.protocol.decode_response(returned(reply, self.protocol), request, self.target)
 
 
+def names_models(traits: Traits) -> bool:
+    """Whether a call can name a model: a server has several, and a listener leads to all."""
+    return traits.named_models or traits.may_name_model
+
+
 def dialects(protocol: Protocol) -> Iterator[Dialect]:
     """How a server of ours is spoken to, and one that tells nothing of itself."""
     plain = Dialect(protocol.name, protocol)

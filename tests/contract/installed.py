@@ -22,5 +22,8 @@ def toys() -> Iterator[None]:
         registry.protocols.cache_clear()
 
 
+INSTALLED = registry.protocols()
+"""Those of the gateway alone."""
+
 with toys():
     PROTOCOLS = registry.protocols()

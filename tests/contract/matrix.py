@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 from gateway.app import Gateway, connect, serve_reference
@@ -16,13 +16,20 @@ from gateway.core.streaming import ask_stream
 from gateway.core.transport import Connector
 from gateway.core.types import Answer, Request, Response, TensorSpec
 from gateway.core.values import replace
-from gateway.reference.bundled import BUNDLED
 from gateway.reference.handler import check
+from gateway.reference.loading import find
 from gateway.reference.model import Model
-from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.dialects import DIALECTS, Dialect, names_models
 from tests.contract.installed import PROTOCOLS
 
-MODELS = tuple(BUNDLED[name] for name in ("identity", "double", "add_sub", "upper", "classify", "posterior", "fail"))
+BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "count", "fail")
+OWN = ("sums", "rows")
+
+ADDRESSES = {**{name: name for name in BUNDLED}, **{name: f"tests.contract.models:{name}" for name in OWN}}
+"""Each model's name, and what a server is told to serve."""
+MODELS = {name: find(address) for name, address in ADDRESSES.items()}
+REDUCTIONS = ("last", "collect")
+"""Models that only the gateway has: `count`, whose responses its clients get as one."""
 NOBODY = "nobody"
 """A model that no server has."""
 
@@ -61,15 +68,19 @@ class Matrix:
         async with asyncio.timeout(BOUND):
             return await ask(named, front.protocol, client, _gateway(front))
 
-    async def stream(self, front: Dialect, back: Dialect, request: Request) -> list[Response]:
+    async def stream(self, front: Dialect, back: Dialect, request: Request) -> AsyncIterator[Response]:
         """The answers to a client that takes any number.
 
         Raises:
-            GatewayError: as `ask`.
+            GatewayError: as `ask`, also after some.
         """
         named, client = self._addressed(front, back, request)
-        async with asyncio.timeout(BOUND):
-            return [each async for each in ask_stream(named, front.protocol, client, _gateway(front))]
+        async with (
+            asyncio.timeout(BOUND),
+            aclosing(ask_stream(named, front.protocol, client, _gateway(front))) as found,
+        ):
+            async for each in found:
+                yield each
 
     def _addressed(self, front: Dialect, back: Dialect, request: Request) -> tuple[Request, Connector]:
         named = replace(request, model=routed(back, request.model) if request.model else "")
@@ -98,7 +109,9 @@ async def running() -> AsyncIterator[Matrix]:
 
 @asynccontextmanager
 async def _reference(protocol: Protocol, models: list[str]) -> AsyncIterator[str]:
-    config = ReferenceConfig.model_validate({"protocol": protocol.name, "bind": "127.0.0.1:0", "models": models})
+    config = ReferenceConfig.model_validate(
+        {"protocol": protocol.name, "bind": "127.0.0.1:0", "models": [*map(ADDRESSES.__getitem__, models)]}
+    )
     listener = await serve_reference(config, asyncio.get_running_loop().time)
     try:
         yield listener.address
@@ -133,14 +146,14 @@ def _servers() -> dict[str, tuple[Protocol, list[str]]]:
     """A server of all models for each protocol; of one model each where a call names none."""
     servers = {}
     for protocol in PROTOCOLS.values():
-        models = [model.name for model in MODELS if serves(protocol, model)]
-        for each in [models] if protocol.traits.named_models else [[model] for model in models]:
+        models = [name for name, model in MODELS.items() if serves(protocol, model)]
+        for each in [models] if names_models(protocol.traits) else [[name] for name in models]:
             servers[_server(protocol, each[0])] = protocol, each
     return servers
 
 
 def _server(protocol: Protocol, model: str) -> str:
-    return protocol.name if protocol.traits.named_models else f"{protocol.name}-{model}"
+    return protocol.name if names_models(protocol.traits) else f"{protocol.name}-{model}"
 
 
 def _config(addresses: dict[str, str]) -> dict[str, Any]:
@@ -153,7 +166,7 @@ def _config(addresses: dict[str, str]) -> dict[str, Any]:
 
 def _listener(protocol: Protocol, back: Dialect, model: str) -> str:
     """A client that names no model has a listener for each."""
-    return protocol.name if protocol.traits.named_models else f"{protocol.name}-to-{routed(back, model)}"
+    return protocol.name if names_models(protocol.traits) else f"{protocol.name}-to-{routed(back, model)}"
 
 
 def _listeners() -> Iterator[dict[str, Any]]:
@@ -161,7 +174,7 @@ def _listeners() -> Iterator[dict[str, Any]]:
         places = {_listener(protocol, back, model): routed(back, model) for back, model in _pairs()}
         for name, model in places.items():
             listener = {"name": name, "bind": "127.0.0.1:0", "protocols": [protocol.name]}
-            yield listener if protocol.traits.named_models else {**listener, "model": model}
+            yield listener if names_models(protocol.traits) else {**listener, "model": model}
 
 
 def _backends(addresses: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -173,14 +186,17 @@ def _backends(addresses: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def _backend(back: Dialect, model: str) -> str:
-    return back.name if back.traits.named_models else routed(back, model)
+    return back.name if names_models(back.traits) else routed(back, model)
 
 
 def _routes() -> Iterator[dict[str, Any]]:
     """The signature stands where nobody else tells it."""
     for back, name in _pairs():
-        model = BUNDLED.get(name)
-        match = {"match": {"model": routed(back, name)}, "backend": _backend(back, name), "rewrite": {"model": name}}
+        own = "count" if name in REDUCTIONS else name
+        model = MODELS.get(own)
+        match = {"match": {"model": routed(back, name)}, "backend": _backend(back, own), "rewrite": {"model": own}}
+        if name in REDUCTIONS:
+            match["translate"] = {"stream": name}
         if model is None or not model.signature.inputs or back.traits.trusted_metadata:
             yield match
         else:
@@ -195,6 +211,8 @@ def _spec(spec: TensorSpec) -> dict[str, Any]:
 def _pairs() -> Iterator[tuple[Dialect, str]]:
     """Each model of each backend, and one that it does not have."""
     for back in DIALECTS.values():
-        yield from ((back, model.name) for model in MODELS if serves(back.protocol, model))
-        if back.traits.named_models:
+        yield from ((back, name) for name, model in MODELS.items() if serves(back.protocol, model))
+        if back.traits.streams:
+            yield from ((back, name) for name in REDUCTIONS)
+        if names_models(back.traits):
             yield back, NOBODY

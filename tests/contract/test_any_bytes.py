@@ -22,7 +22,15 @@ from tests.contract.wire import LISTENER, LITERAL
 
 T = TypeVar("T")
 
-BLAMED = frozenset({Reason.INVALID_INPUT, Reason.TOO_LARGE, Reason.UNSUPPORTED, Reason.MODEL_NOT_FOUND})
+BLAMED = frozenset(
+    {
+        Reason.INVALID_INPUT,
+        Reason.TOO_LARGE,
+        Reason.UNSUPPORTED,
+        Reason.UNSUPPORTED_ENCODING,
+        Reason.MODEL_NOT_FOUND,
+    }
+)
 """What a GatewayError of decode_request may be: the client's fault, or something that the protocol has no words for."""
 
 FACTOR, ALLOWANCE = 16, 64 * 2**10
@@ -37,9 +45,12 @@ def test_a_corrupt_request_is_an_error_or_a_sound_value(dialect: Dialect) -> Non
 
 @each_dialect
 def test_a_corrupt_reply_is_an_error_or_a_sound_value(dialect: Dialect) -> None:
+    errors = set()
     for each in samples(dialect):
         check_replies(dialect, each.request, corrupt(each.answer))
-        check_replies(dialect, each.request, corrupt(each.error))
+        if bytes(each.error.body) not in errors:  # most operations fail alike
+            check_replies(dialect, each.request, corrupt(each.error))
+        errors.add(bytes(each.error.body))
 
 
 def corrupt(message: Message) -> Iterator[Message]:

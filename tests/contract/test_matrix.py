@@ -11,15 +11,16 @@ import pytest_asyncio
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
-from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import merge
+from gateway.core.operations import DERIVATIVES, SERVER_OPERATIONS, Operation
+from gateway.core.protocol import Rows, merge
 from gateway.core.types import Request, RequestedOutput, Response, Signature, TensorSpec, tensor
-from gateway.reference.bundled import BUNDLED
+from gateway.core.values import replace
 from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
-from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.comparing import numbers
+from tests.contract.dialects import DIALECTS, Dialect, names_models
 from tests.contract.installed import toys
-from tests.contract.matrix import NOBODY, Matrix, running, serves
+from tests.contract.matrix import MODELS, NOBODY, Matrix, running, serves
 from tests.contract.wire import LITERAL
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -65,7 +66,7 @@ async def refused(matrix: Matrix, front: Dialect, back: Dialect, request: Reques
 async def test_a_model_answers_or_the_tensor_is_refused(
     matrix: Matrix, front: Dialect, back: Dialect, case: expect.Case
 ) -> None:
-    if not serves(back.protocol, BUNDLED[case.model]) or not expect.sendable(front, case):
+    if not serves(back.protocol, MODELS[case.model]) or not expect.sendable(front, case):
         pytest.skip("no such server, or no such client")
     request = infer(case.model, *expect.as_sent(case.inputs, front, back))
     if expect.is_refused(case, front, back):
@@ -109,7 +110,7 @@ async def test_what_is_not_finite_comes_back_unless_a_wire_refuses_it(
 @each_pair
 async def test_outputs_are_those_that_were_asked_for(matrix: Matrix, front: Dialect, back: Dialect) -> None:
     case = expect.CASES["add_sub"]
-    if not front.traits.selects or not serves(back.protocol, BUNDLED[case.model]):
+    if not front.traits.selects or not serves(back.protocol, MODELS[case.model]):
         pytest.skip("no request says which outputs it wants, or no such server")
     inputs = expect.as_sent(case.inputs, front, back)
     request = infer(case.model, *inputs, outputs=(RequestedOutput("OUTPUT1"),))
@@ -128,22 +129,98 @@ each_streaming_pair = pytest.mark.parametrize(
 )
 
 
+async def streamed(
+    matrix: Matrix, front: Dialect, back: Dialect, request: Request
+) -> tuple[list[Response], GatewayError | None]:
+    """The responses, and the error that came after them."""
+    found: list[Response] = []
+    try:
+        async for response in matrix.stream(front, back, replace(request, operation=Operation.STREAM)):
+            found.append(response)
+    except GatewayError as error:
+        return found, error
+    return found, None
+
+
 @each_streaming_pair
 async def test_a_stream_has_one_response_of_a_model_that_gives_one(
     matrix: Matrix, front: Dialect, back: Dialect
 ) -> None:
     case = expect.CASES["double"]
-    inputs = expect.as_sent(case.inputs, front, back)
-    [response] = await matrix.stream(front, back, Request(Operation.STREAM, case.model, inputs=inputs))
+    request = infer(case.model, *expect.as_sent(case.inputs, front, back))
+    [response], error = await streamed(matrix, front, back, request)
+    assert error is None
     expect.check_outputs(response.outputs, case, front, back)
+
+
+@each_streaming_pair
+async def test_a_stream_has_every_response_where_the_backend_streams(
+    matrix: Matrix, front: Dialect, back: Dialect
+) -> None:
+    if not back.traits.streams:
+        pytest.skip("no such server")
+    responses, error = await streamed(matrix, front, back, count(3, front, back))
+    assert error is None
+    assert [numbers(each.outputs[0]) for each in responses] == [[0], [1], [2]]
 
 
 @each_streaming_pair
 async def test_an_error_in_a_stream_is_told_as_what_it_is(matrix: Matrix, front: Dialect, back: Dialect) -> None:
     kind = expect.array("kind", Datatype.INT32, [5])
-    inputs = expect.as_sent((kind,), front, back)
-    with pytest.raises(GatewayError, match=f"model 'fail' was asked for {KINDS[5].value}"):
-        await matrix.stream(front, back, Request(Operation.STREAM, "fail", inputs=inputs))
+    responses, error = await streamed(matrix, front, back, infer("fail", *expect.as_sent((kind,), front, back)))
+    assert responses == []
+    assert error is not None
+    assert f"model 'fail' was asked for {KINDS[5].value}" in error.message
+
+
+@each_streaming_pair
+async def test_an_error_comes_after_the_responses_before_it(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    if not back.traits.streams:
+        pytest.skip("no such server")
+    responses, error = await streamed(matrix, front, back, count(-2, front, back))
+    assert [numbers(each.outputs[0]) for each in responses] == [[0], [1]]
+    assert error is not None
+    assert "model 'count' was asked to fail after 2 responses" in error.message
+
+
+@each_pair
+async def test_a_client_of_one_response_gets_what_the_route_makes_of_many(
+    matrix: Matrix, front: Dialect, back: Dialect
+) -> None:
+    if not back.traits.streams:
+        pytest.skip("no such server")
+    last = await answered(matrix, front, back, count(3, front, back, "last"))
+    assert numbers(last.outputs[0]) == [2]
+    collect = count(3, front, back, "collect")
+    if front.traits.rows is Rows.FIRST:  # three rows are not the answer to one
+        assert (await refused(matrix, front, back, collect)).reason is Reason.INVALID_OUTPUT
+    else:
+        assert numbers((await answered(matrix, front, back, collect)).outputs[0]) == [0, 1, 2]
+    error = await refused(matrix, front, back, count(3, front, back))
+    assert error.reason is expect.told(front, expect.told(back, Reason.UNSUPPORTED))
+
+
+def count(n: int, front: Dialect, back: Dialect, model: str = "count") -> Request:
+    return infer(model, *expect.as_sent((expect.array("n", Datatype.INT32, [n]),), front, back))
+
+
+# --- Versions ---
+
+
+@each_pair
+async def test_a_version_is_that_of_the_model(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    if front.traits.versions is None:
+        pytest.skip("the client has no word for it")
+    case = expect.CASES["double"]
+    request = infer(case.model, *expect.as_sent(case.inputs, front, back))
+    if back.traits.versions is None:
+        error = await refused(matrix, front, back, replace(request, version="1"))
+        assert error.reason is Reason.MODEL_NOT_FOUND
+        return
+    response = await answered(matrix, front, back, replace(request, version="1"))
+    expect.check_outputs(response.outputs, case, front, back)
+    error = await refused(matrix, front, back, replace(request, version="2"))
+    assert error.reason is expect.told(front, expect.told(back, Reason.MODEL_NOT_FOUND))
 
 
 # --- Derivatives ---
@@ -166,7 +243,7 @@ async def test_derivatives_are_operations_or_companions(
     given: dict[str, list[float]],
     expected: list[float],
 ) -> None:
-    if not front.traits.named_models:
+    if not names_models(front.traits):
         pytest.skip("a companion has a name")
     theta = expect.as_sent(expect.CASES["posterior"].inputs, front, back)
     vectors = (tensor(name, np.array([given.get(name, [0])])) for name in DERIVATIVES[operation])
@@ -201,7 +278,7 @@ async def test_an_error_is_told_as_what_it_is(matrix: Matrix, front: Dialect, ba
 
 @each_pair
 async def test_a_model_that_is_not_there_is_not_found(matrix: Matrix, front: Dialect, back: Dialect) -> None:
-    if not (front.traits.named_models and back.traits.named_models):
+    if not (names_models(front.traits) and names_models(back.traits)):
         pytest.skip("models have no names")
     sent = expect.as_sent(expect.CASES["double"].inputs, front, back)
     error = await refused(matrix, front, back, infer(NOBODY, *sent))
@@ -244,7 +321,7 @@ async def test_metadata_is_that_of_the_model(matrix: Matrix, front: Dialect, bac
     ):
         [each] = tensors
         size = each.shape[-1]
-        name = each.name if back.traits.positional is False or not back.traits.trusted_metadata else f"{prefix}0"
+        name = expect.told_name(each.name, f"{prefix}0", back)
         shape = (size,) if front.traits.points else (-1, size)
         assert specs == (TensorSpec("" if front.traits.points else name, Datatype.FP64, shape),)
     if front.traits.derivatives and (back.traits.trusted_metadata or not back.traits.companions):
@@ -263,10 +340,12 @@ async def test_what_runs_is_ready(matrix: Matrix, front: Dialect, back: Dialect,
 @each_pair
 async def test_a_model_that_is_not_there_is_not_ready(matrix: Matrix, front: Dialect, back: Dialect) -> None:
     request = told(front, Operation.MODEL_READY, NOBODY)
-    if request is None or not (front.traits.named_models and back.traits.named_models):
+    if request is None or not (names_models(front.traits) and names_models(back.traits)):
         pytest.skip("the client does not ask, or models have no names")
-    if front.asked(request).operation is Operation.MODELS:
-        pytest.skip("the client looks into the list of models, which has what routes name")
+    if front.asked(request).operation in SERVER_OPERATIONS:
+        pytest.skip("the client asks the server as a whole: whether it is ready, or what it lists, as routes name it")
+    if back.asked(request).operation in (Operation.READY, Operation.LIVE):
+        pytest.skip("the backend can only be asked as a whole")
     assert await matrix.ask(front, back, request) is False
 
 

@@ -193,6 +193,7 @@ def test_a_frame_beyond_the_limit_is_answered_by_its_meta(client: Client) -> Non
     code, text, _ = one(client, Call({"bin_data": bytes(2_000_000)}))
     assert code == 1003
     assert "larger than limits.message, 1000000 bytes" in text
+    assert one(client, Call(TWICE)) == (0, "", DOUBLED)
 
 
 @pytest.mark.parametrize(

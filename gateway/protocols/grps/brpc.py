@@ -3,7 +3,7 @@
 A Message has two parts, a frame's header and the rest; `origin` of a Request keeps its correlation id alone.
 """
 
-from gateway.core.errors import DecodeError, GatewayError, unsupported
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protobuf import Protobuf
 from gateway.core.protocol import DEFAULT_LIMITS, Framing, Limits, ListenerSettings, Protocol, Target
@@ -42,9 +42,13 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
     Raises:
         DecodeError: the frame, its payload's coding or checksum, or the payload is not what it says.
-        GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the payload inflates beyond the limit.
+        GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the frame is beyond the limit, or what its
+            payload inflates to.
     """
-    frame = _opened(message, brpc_frames.read(message), listener.limits.message)
+    limit = listener.limits.message
+    if not brpc_frames.is_whole(message):
+        raise refusal(Reason.TOO_LARGE, _too_large(message, limit))
+    frame = _opened(message, brpc_frames.read(message), limit)
     operation = _operation(frame.meta)
     origin = Message(
         parts=(brpc_frames.correlation_id(frame.meta.correlation_id),),
@@ -95,6 +99,8 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         DecodeError: the reply is no answer to the request.
         GatewayError: the error that it tells, in the frame or in the GrpsMessage.
     """
+    if not brpc_frames.is_whole(message):
+        raise DecodeError(_too_large(message, target.limits.message))
     frame = brpc_frames.read(message)
     if frame.meta.response.error_code:
         raise brpc_errors.told(frame.meta)
@@ -112,6 +118,11 @@ def _opened(message: Message, frame: Frame, limit: int) -> Frame:
         known = "0 (none), 1 (snappy), 2 (gzip) or 3 (zlib)"
         raise DecodeError(f"compress_type {frame.meta.compress_type} is unknown, expected {known}")
     return brpc_frames.read(brpc_compression.inflate(message, limit))
+
+
+def _too_large(message: Message, limit: int) -> str:
+    size = brpc_frames.size(message.parts[0])
+    return f"a message of {size} bytes is larger than limits.message, {limit} bytes"
 
 
 def _operation(meta: Protobuf) -> Operation:

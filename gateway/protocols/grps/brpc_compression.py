@@ -12,7 +12,7 @@ from types import ModuleType
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.protobuf_wire import read_varint
 from gateway.core.types import Buffer, Message
-from gateway.protocols.grps.brpc_frames import HEADER, MAGIC, Frame, meta_of, read
+from gateway.protocols.grps.brpc_frames import HEADER, MAGIC, Frame, is_whole, meta_of, read
 
 
 def _optional(name: str) -> ModuleType | None:
@@ -33,6 +33,8 @@ _SNAPPY_RATIO = 22
 
 def is_compressed(message: Message) -> bool:
     """Whether the payload is in a coding that `inflate` undoes. Nobody reads the payload of an error."""
+    if not is_whole(message):
+        return False
     try:
         meta = meta_of(message)
     except DecodeError:

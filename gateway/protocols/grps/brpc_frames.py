@@ -54,7 +54,7 @@ def head(header: Buffer) -> int:
 
 
 def is_whole(message: Message) -> bool:
-    """Whether all of a frame is there, and not only what a refusal is about."""
+    """Whether all of a frame is there. Of one beyond the limit header and meta are, and of what is none less."""
     header, body = message.parts
     return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
 

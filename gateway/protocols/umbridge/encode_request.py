@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gateway.core.datatypes import Kind
 from gateway.core.errors import invalid_input, unsupported
 from gateway.core.json import write
-from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, SERVER_OPERATIONS, Operation
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, Tensor
 from gateway.protocols.umbridge import configs
@@ -13,7 +13,7 @@ from gateway.protocols.umbridge.vectors import all_to_json, members, to_json
 from gateway.protocols.umbridge.words import JSON, KEYS, MODEL_INFO, NAN, PARTS, PATHS
 
 # There is no question about health or about one model's state: a server that lists its models is well.
-INFO = SERVER_OPERATIONS | {Operation.MODEL_READY}
+INFO = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY})
 
 
 def encode_request(request: Request, target: Target) -> Message:

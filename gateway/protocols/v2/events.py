@@ -2,8 +2,6 @@
 MLServer write them. Read as the WHATWG's specification has them, wherever the body is cut.
 """
 
-import re
-
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import StreamFraming
 from gateway.core.types import Buffer, Headers
@@ -13,7 +11,6 @@ HEADERS = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
 
 _MEDIA_TYPE = "text/event-stream"
 
-_LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -52,7 +49,9 @@ class EventCutter:
         if not octets:
             return []
         self._after_return = octets.endswith(b"\r")
-        first, *rest = _LINE_END.split(octets)
+        first, *rest = octets.splitlines()  # of bytes: at \r\n, \n and \r
+        if octets.endswith((b"\n", b"\r")):
+            rest.append(b"")
         self._grow(first)
         events: list[Buffer] = []
         for begun in rest:

@@ -191,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write_refusal(self, error: GatewayError) -> None:
         """The listener's own error, in the protocol's form, about the message that is arriving."""
-        message = Message(parts=(self._reader.header, self._reader.head), peer=self._peer)
+        message = Message(parts=(self._reader.header, b""), peer=self._peer)
         write(self._transport, self._site.refuse(error, self._site.protocol, message))
 
     # Waiting, giving up and closing.
@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         self._phase = phase
         timeouts = self._site.timeouts
         match phase:
-            case _Phase.IDLE:
+            case _Phase.IDLE if self._framing.tag is None:
                 self._alarm.set(timeouts.idle)
             case _Phase.HEADER:
                 self._alarm.set(timeouts.header)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer
 
 Packet = tuple[Buffer, Buffer]
-"""A message's header and the rest of it."""
+"""A message's header and the rest of it; only its head, where it is beyond the limit."""
 
 SCRATCH_BYTES = 64 * 2**10
 
@@ -19,15 +19,17 @@ class Reader:
     go. Only the rest of a message that does not fit in there gets a buffer of its own, of exactly its size.
     """
 
-    __slots__ = ("_body", "_filled", "_framing", "_head", "_header", "_limits", "_refused", "_scratch")
+    __slots__ = ("_body", "_filled", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_too_much")
 
     def __init__(self, framing: Framing, limits: Limits, scratch: memoryview) -> None:
         self._framing = framing
         self._limits = limits
         self._scratch = scratch
         self._header = b""
-        self._head: Buffer = b""
-        self._refused: GatewayError | None = None
+        self._too_much = 0
+        """Of the message that is arriving, the bytes behind its head that nobody will see."""
+        self._to_drop = 0
+        """The same of a message that was handed over."""
         self._body: memoryview | None = None
         self._filled = 0
 
@@ -37,14 +39,9 @@ class Reader:
         return self._header
 
     @property
-    def head(self) -> Buffer:
-        """The head of the message that is refused, where it has one."""
-        return self._head
-
-    @property
     def in_body(self) -> bool:
         """Whether a header is complete and what belongs to it is not."""
-        return self._body is not None
+        return self._body is not None or self._to_drop > 0
 
     @property
     def buffer(self) -> memoryview:
@@ -57,7 +54,7 @@ class Reader:
 
         Raises:
             DecodeError: something that is no header. `header` is what is wrong, and nothing more can be read.
-            GatewayError: RESOURCE_EXHAUSTED, a message beyond the limits; the same, once its head is there.
+            GatewayError: RESOURCE_EXHAUSTED, a message without a head, or the head of one, beyond the limit; the same.
         """
         if self._body is None:
             yield from self._cut(self._scratch[:size].tobytes())
@@ -72,6 +69,8 @@ class Reader:
         Raises:
             DecodeError: in the middle of a message.
         """
+        if self._to_drop:
+            raise DecodeError("the connection ended in a message that is larger than limits.message")
         if self._body is not None:
             there = f"{self._filled} of the {len(self._body)} bytes that its header tells"
             raise DecodeError(f"the connection ended in a message, after {there}")
@@ -80,7 +79,7 @@ class Reader:
             raise DecodeError(f"the connection ended in a message, after {there}")
 
     def _cut(self, data: bytes) -> Iterator[Packet]:
-        at, end = 0, len(data)
+        at, end = self._drop(len(data)), len(data)
         while at < end:
             start, at = at, min(end, at + self._framing.header_size - len(self._header))
             self._header += data[start:at]
@@ -92,6 +91,7 @@ class Reader:
                 return
             yield self._complete(data[at : at + size])
             at += size
+            at += self._drop(end - at)
 
     def _size(self) -> int:
         """How many bytes follow the header and are wanted."""
@@ -102,9 +102,17 @@ class Reader:
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         if size <= limits.message:
             return size
-        text = f"a message of {size} bytes is larger than limits.message, {limits.message} bytes"
-        self._refused = refusal(Reason.TOO_LARGE, text)
+        if self._framing.head is None:
+            text = f"a message of {size} bytes is larger than limits.message, {limits.message} bytes"
+            raise refusal(Reason.TOO_LARGE, text)
+        self._too_much = size - head
         return head
+
+    def _drop(self, size: int) -> int:
+        """How many of the next `size` bytes belong to no message."""
+        dropped = min(size, self._to_drop)
+        self._to_drop -= dropped
+        return dropped
 
     def _begin(self, data: bytes, size: int) -> None:
         self._body = memoryview(bytearray(size))
@@ -112,9 +120,7 @@ class Reader:
         self._filled = len(data)
 
     def _complete(self, body: Buffer) -> Packet:
-        if self._refused is not None:
-            self._head, self._body = body, None
-            raise self._refused
         packet = self._header, body
         self._header, self._body = b"", None
+        self._to_drop, self._too_much = self._too_much, 0
         return packet

@@ -12,7 +12,9 @@ class Timeouts:
     body: float = 30.0
     """Between two pieces of the rest."""
     idle: float = 75.0
-    """Between two messages, and before the first."""
+    """Before the first message; and between two, but for clients that may have many requests in flight. They keep their
+    connection for good: brpc's server never closes an idle one, and its client fails calls for 3 s after such a
+    close."""
     write: float = 30.0
     """Without the client reading a byte of its reply."""
     linger: float = 2.0

@@ -55,6 +55,12 @@ def test_payloads_of_any_sort(field: str, compress: Callable[[bytes], bytes], pa
     assert inflated(compressed(field, compress(payload))) == payload
 
 
+def test_what_is_not_all_there_is_not_inflated() -> None:
+    """It is beyond the limit."""
+    message = compressed("1802", gzip.compress(PAYLOAD))
+    assert not brpc_compression.is_compressed(Message(parts=(message.parts[0], message.parts[1][:-1])))
+
+
 def test_recorded_beginnings() -> None:
     """Of payloads that a real client wrote."""
     assert gzip.compress(PAYLOAD).startswith(bytes.fromhex("1f8b08"))

@@ -70,13 +70,17 @@ def test_an_end_inside_a_frame_is_told(end: int) -> None:
 
 @pytest.mark.parametrize("piece", [1, 10, 1000])
 def test_of_a_frame_beyond_the_limit_the_meta_is_read_and_no_more(piece: int) -> None:
-    data = joined(META, bytes(101))
-    into = reader(Limits(message=len(META) + 100))
-    with pytest.raises(GatewayError, match=r"larger than limits\.message") as failure:
-        feed(into, [data[at : at + piece] for at in range(0, len(data), piece)])
-    refusal = GRPS_BRPC.encode_error(failure.value, None, Message(parts=(into.header, into.head)))
-    meta = meta_of(arrived(written(refusal)))
-    assert (meta.response.error_code, meta.correlation_id) == (1003, NUMBER)
+    limits = Limits(message=len(META) + 100)
+    data = joined(META, bytes(101)) + REQUEST
+    large, next_one = feed(reader(limits), [data[at : at + piece] for at in range(0, len(data), piece)])
+    assert frames([large, next_one]) == [joined(META, bytes(101))[: 12 + len(META)], REQUEST]
+    message = Message(parts=large)
+    with pytest.raises(GatewayError, match=r"of 158 bytes is larger than limits\.message, 157 bytes") as failure:
+        GRPS_BRPC.decode_request(message, ListenerSettings(limits=limits))
+    refusal = meta_of(arrived(written(GRPS_BRPC.encode_error(failure.value, None, message))))
+    assert (refusal.response.error_code, refusal.correlation_id) == (1003, NUMBER)
+    with pytest.raises(DecodeError, match=r"of 158 bytes is larger than limits\.message, 157 bytes"):
+        GRPS_BRPC.decode_response(message, inference(), Target("grps", "127.0.0.1:7081", limits=limits))
 
 
 def test_a_meta_beyond_the_limit_is_refused_before_it_is_received() -> None:

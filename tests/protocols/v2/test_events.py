@@ -35,7 +35,7 @@ STREAMS = {
     "events without data": (b"event: end\n\ndata: 1\n\n\n\ndata\n\n", [b"1"]),
     "byte order mark": (b"\xef\xbb\xbfdata: 1\n\n", [b"1"]),
     "a colon in the data": (b'data: {"a":"b: c"}\n\n', [b'{"a":"b: c"}']),
-    "letters of UTF-8": ("data: é\u2028x\n\n".encode(), ["é\u2028x".encode()]),
+    "letters of UTF-8": ("data: é\u2028\x0b\x0c\x85x\n\n".encode(), ["é\u2028\x0b\x0c\x85x".encode()]),
 }
 
 each_stream = pytest.mark.parametrize(("stream", "events"), STREAMS.values(), ids=STREAMS)

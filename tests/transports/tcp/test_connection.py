@@ -165,12 +165,38 @@ async def test_a_request_that_cannot_be_inflated_is_refused_and_the_next_is_answ
         assert await read_packet(reader) == (0, "NEXT")
 
 
-async def test_the_refusal_of_a_message_beyond_the_limit_knows_its_head() -> None:
+@pytest.mark.parametrize("piece", [1000, 200_000], ids=["in pieces", "at once"])
+async def test_of_a_message_beyond_the_limit_the_head_is_handed_over_and_the_next_is_read(piece: int) -> None:
     async with listening(framing=HEADED) as listener, connected(listener) as (reader, writer):
-        writer.write(HEADER.pack(b"T", 0, 100_001) + b"he")
-        writer.write(b"adtext")
-        assert (await read_packet(reader))[1].endswith("larger than limits.message, 100000 bytes [head]")
-        assert await read_all(reader) == b""
+        sent = packet("head" + "x" * 100_000, 1) + packet("next", 2)
+        for at in range(0, len(sent), piece):
+            writer.write(sent[at : at + piece])
+            await writer.drain()
+        assert await read_packet(reader) == (1, "HEAD")
+        assert await read_packet(reader) == (2, "NEXT")
+
+
+async def test_a_message_beyond_the_limit_may_not_dawdle() -> None:
+    async with (
+        listening(framing=HEADED, timeouts=Timeouts(body=0.01)) as listener,
+        connected(listener) as (reader, writer),
+    ):
+        writer.write(packet("head" + "x" * 100_000, 1)[:50_000])
+        assert await read_packet(reader) == (1, "HEAD")
+        assert b"nothing of the message came for 0.01 s" in await read_all(reader)
+
+
+async def test_a_multiplexed_connection_may_be_idle_once_it_was_used() -> None:
+    async with (
+        listening(framing=TAGGED, timeouts=Timeouts(idle=0.01)) as listener,
+        connected(listener) as (reader, writer),
+        connected(listener) as (unused, _),
+    ):
+        writer.write(packet("one", 1))
+        assert await read_packet(reader) == (1, "ONE")
+        assert await read_all(unused) == b""  # 0.01 s have passed
+        writer.write(packet("two", 2))
+        assert await read_packet(reader) == (2, "TWO")
 
 
 async def test_a_head_has_a_limit_of_its_own() -> None:

@@ -14,6 +14,7 @@ from gateway.transports.tcp.endpoint_connection import MOST_STRAYS
 from gateway.transports.tcp.inflating import IN_THREAD
 from tests.transports.tcp.toy import (
     GENEROUS,
+    HEADED,
     HEADER,
     SQUEEZING,
     TAGGED,
@@ -329,6 +330,18 @@ async def test_a_reply_that_cannot_be_inflated(reply: bytes, why: str) -> None:
         error = await fails(address, framing=SQUEEZING)
     assert (error.reason, error.sent) == (Reason.INVALID_OUTPUT, True)
     assert error.message.startswith(why)
+
+
+async def test_a_reply_beyond_the_limit_leaves_the_other_calls_alone() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            tag, text = await read_packet(reader)
+            writer.write(packet(text * (100_000 if text == "big!" else 1), tag))
+
+    async with serving(handle) as address, connecting(address, HEADED) as connector:
+        replies = await asyncio.gather(*(connector.exchange(ask(text)) for text in ("one", "big!", "two")))
+        assert [body_of(reply) for reply in replies] == ["one", "big!", "two"]
+        assert len(connector._open) == 1
 
 
 # What goes wrong

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Limits
 from gateway.transports.tcp.reader import Packet, Reader
-from tests.transports.tcp.toy import HEADER, ORDERED, packet
+from tests.transports.tcp.toy import HEADED, HEADER, ORDERED, packet
 
 
 def reader(limit: int = 1000, scratch: int = 64) -> Reader:
@@ -90,4 +90,27 @@ def test_an_end_in_the_middle_is_told(sent: bytes, why: str) -> None:
     into = reader()
     assert feed(into, sent) == []
     with pytest.raises(DecodeError, match=why):
+        into.check_end()
+
+
+HEADED_SEVERAL = packet("one") + packet("head" + "x" * 300) + packet("four") + packet("tail" + "y" * 9000)
+HEADS = [b"one", b"head", b"four", b"tail"]
+
+
+@given(st.lists(st.integers(0, len(HEADED_SEVERAL)), max_size=6), st.sampled_from([1, 13, 64, 4096]))
+def test_what_is_too_large_is_its_head_wherever_the_stream_is_cut(places: list[int], scratch: int) -> None:
+    into, packets = Reader(HEADED, Limits(message=100), memoryview(bytearray(scratch))), []
+    ends = sorted({*places, len(HEADED_SEVERAL)})
+    for start, end in zip([0, *ends], ends, strict=False):
+        packets += feed(into, HEADED_SEVERAL[start:end])
+    assert texts(packets) == HEADS
+    assert not into.in_body
+    into.check_end()
+
+
+def test_an_end_in_what_is_dropped_is_told() -> None:
+    into = Reader(HEADED, Limits(message=100), memoryview(bytearray(4096)))
+    assert texts(feed(into, packet("head" + "x" * 300)[:100])) == [b"head"]
+    assert into.in_body
+    with pytest.raises(DecodeError, match=r"ended in a message that is larger than limits\.message"):
         into.check_end()

@@ -77,7 +77,7 @@ def squeezed(text: str | bytes, tag: int = 0) -> bytes:
 SQUEEZING = replace(TAGGED, is_compressed=is_squeezed, inflate=inflate)
 """A text behind a NUL is zlib data."""
 HEADED = replace(TAGGED, head=lambda header: min(4, size(header)))
-"""The first four bytes of a text are its head."""
+"""The first four bytes of a text are its head, and all that comes of one that is too large."""
 
 
 def unused(*_: Any) -> Any:
@@ -86,7 +86,6 @@ def unused(*_: Any) -> Any:
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     seen = bytes(message.parts[0]).decode("latin-1") if error.reason is Reason.INVALID_INPUT else ""
-    seen += bytes(message.parts[1]).decode("latin-1") if error.reason is Reason.TOO_LARGE else ""
     return reply(f"{error.reason.value}: {error.message} [{seen}]")
 
 

@@ -20,7 +20,7 @@ from gateway.core import json
 from gateway.core.casting import cast
 from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, invalid_input, refusal, unsupported
-from gateway.core.operations import DERIVATIVES, SERVER_OPERATIONS, Operation
+from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Limits, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import (
     MAX_RANK,
@@ -42,6 +42,7 @@ NAME = "abacus"
 VERSION = "1.0"
 JSON = Headers(((b"content-type", b"application/json"),))
 CALLS = {operation.value: operation for operation in (Operation.INFER, *DERIVATIVES)}
+ABOUT = (Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS)
 ABOUT_SERVER = "GET /abacus"
 ABOUT_MODEL = "GET /abacus/{model}"
 CALL = "POST /abacus/{model}/{operation}"
@@ -108,7 +109,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 def encode_request(request: Request, target: Target) -> Message:
     """The message that asks `target`."""
-    if request.operation in SERVER_OPERATIONS:
+    if request.operation in ABOUT:
         return Message("GET", "/abacus", deadline=request.deadline)
     if request.operation in (Operation.METADATA, Operation.MODEL_READY):
         return Message("GET", f"/abacus/{_segment(request.model)}", deadline=request.deadline)

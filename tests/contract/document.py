@@ -1,0 +1,197 @@
+"""`python -m tests.contract.document` writes docs/matrix.md: what a run of the matrix saw, as tables for people."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.errors import Reason
+from gateway.reference.bundled.testing import KINDS
+from tests.contract.dialects import DIALECTS
+from tests.contract.installed import INSTALLED, toys
+from tests.contract.matrix import Matrix, running
+from tests.contract.observing import LEFT_OUT, NONE, REFUSED, ROWS, SAME, Asked, Observed, left_of, observed
+from tests.interop.foreign import BACKS, FRONTS
+
+FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
+
+Run = Mapping[str, Mapping[str, Observed]]
+"""What was seen, by front and back."""
+
+OURS = {name: each for name, each in DIALECTS.items() if each.protocol.name in INSTALLED}
+FORMS = {name: OURS[name] for name in INSTALLED}
+"""As servers of ours speak them."""
+
+HEAD = """\
+# Any client in front of any server
+
+What each pair of protocols carries, and what it cannot. `make matrix` writes this page, from what clients of every
+protocol see of one gateway in front of servers of every protocol, over sockets; a test holds it against a new run.
+
+## At a glance
+
+Clients are on the left, servers on top. Of the datatypes that the clients can send, so many **come back as they were**,
+so many more (+) in another form, and so many are refused. The tables below tell which, and what else is carried.
+"""
+
+WORDS = """\
+Of datatypes:
+
+- **same**: the same bits in the same datatype
+- **as FP64**: the same values in that wider datatype, with the parameter `gateway_datatype` where there is a place
+- **value**: the same values, as numbers in text that has no datatypes
+- **rounded**: the nearest double, where that is the protocol's only number
+- **refused**: an error in the client's own form, which names what cannot be carried
+
+Of the rest:
+
+- two rows: a batch of two reaches the backend in one call, or in a call for each row
+- inputs are told apart: what happens to two inputs that are sent in another order
+- outputs asked for: a client that wants one of two outputs gets that one, whatever the backend can be asked for
+- derivatives: a client's operations, or models such as `M.gradient` beside `M`, reach those of the backend
+- errors: how many of the errors that a model can raise arrive as what they were
+
+Routes to these servers had a `signature`, since they tell none, or none that can be trusted:
+{declared}.
+"""
+
+FLAVORS = """\
+Servers of `{form}` that do not tell that they have more, and clients that use no more, differ from it in this:"""
+
+PEERS = """\
+`tests/interop/test_foreign_matrix.py` runs each row and each column once more:
+"""
+
+
+async def run() -> Run:
+    """Ask everything of every pair."""
+    with toys():
+        async with running() as matrix:
+            return await seen(matrix)
+
+
+async def seen(matrix: Matrix) -> Run:
+    """The same of a matrix that runs."""
+    return {
+        front.name: {back.name: await observed(Asked(matrix, front, back)) for back in OURS.values()}
+        for front in OURS.values()
+    }
+
+
+def document(seen: Run) -> str:
+    """The page."""
+    forms = {front: {back: seen[front][back] for back in FORMS} for front in FORMS}
+    declared = ", ".join(_code(name) for name, form in FORMS.items() if not form.traits.trusted_metadata)
+    lines = [
+        HEAD,
+        *_overview(forms),
+        "",
+        WORDS.format(declared=declared),
+        *_fronts(forms),
+        *_flavors(seen),
+        *_errors(),
+        "",
+        *_peers(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _overview(seen: Run) -> Iterator[str]:
+    head = ["clients \\ servers", *map(_code, seen)]
+    return _table(head, ([_linked(front), *map(_counts, backs.values())] for front, backs in seen.items()))
+
+
+def _counts(pair: Observed) -> str:
+    words = [pair[each] for each in Datatype if pair[each] != NONE]
+    same, refused = words.count(SAME), words.count(REFUSED)
+    other = len(words) - same - refused
+    return "".join([f"**{same}**", *[f" + {other}"] * bool(other), *[f", {refused} refused"] * bool(refused)])
+
+
+def _fronts(seen: Run) -> Iterator[str]:
+    for front, backs in seen.items():
+        yield from (f"## `{front}` clients", "", *_alike(backs), "")
+        yield from _table(["", *map(_code, backs)], _differences(backs))
+        yield ""
+
+
+def _alike(backs: Mapping[str, Observed]) -> Iterator[str]:
+    """What is the same whatever is behind."""
+    [first, *_] = backs.values()
+    always = {row: first[row] for row in first if len(_words(backs, row)) == 1}
+    lacking = [row for row, word in always.items() if word == NONE]
+    yield from ("Whatever is behind:", "")
+    yield from (f"- {row}: {word}" for row, word in always.items() if row in ROWS and word != NONE)
+    if lacking:
+        yield f"- no words for: {', '.join(lacking)}"
+
+
+def _differences(backs: Mapping[str, Observed]) -> Iterator[list[str]]:
+    for row in (*Datatype, *ROWS):
+        words = [pair[row] for pair in backs.values()]
+        if len(set(words)) > 1 or (row in DATATYPES and words[0] != NONE):
+            yield [row, *words]
+
+
+def _words(backs: Mapping[str, Observed], row: str) -> set[str]:
+    return {pair[row] for pair in backs.values()}
+
+
+def _flavors(seen: Run) -> Iterator[str]:
+    """What other servers of a protocol, and clients that speak as one does to them, have less or more."""
+    for name, flavor in OURS.items():
+        if name in FORMS:
+            continue
+        yield from (f"## `{name}`", "", FLAVORS.format(form=flavor.protocol.name), "")
+        yield from _table(["", "their clients", "their servers"], _flavored(seen, name, flavor.protocol.name))
+        yield ""
+
+
+def _flavored(seen: Run, name: str, form: str) -> Iterator[list[str]]:
+    as_client = [(seen[name][back], seen[form][back]) for back in FORMS]
+    as_server = [(seen[front][name], seen[front][form]) for front in FORMS]
+    for row in (*Datatype, *ROWS):
+        cells = [_others(pairs, row) for pairs in (as_client, as_server)]
+        if any(cells):
+            yield [row, *cells]
+
+
+def _others(pairs: Sequence[tuple[Observed, Observed]], row: str) -> str:
+    """What is said of a flavor where it is not what is said of the form."""
+    words = {one[row] or "no words for it" for one, other in pairs if one[row] != other[row]}
+    return ", ".join(sorted(words))
+
+
+def _errors() -> Iterator[str]:
+    yield from ("## Errors", "", LEFT_OUT)
+    reasons = [reason for reason in Reason if reason in KINDS.values()]
+    rows = ([reason.value, *(left_of(reason, form) for form in FORMS.values())] for reason in reasons)
+    yield from _table(["", *map(_code, FORMS)], rows)
+
+
+def _peers() -> Iterator[str]:
+    yield from ("## With clients and servers that are not ours", "", PEERS)
+    yield from _table(
+        ["", "client, in front of all", "server, behind all"],
+        ([_code(name), FRONTS[name].peer, BACKS[name].peer] for name in FORMS if name in FRONTS),
+    )
+
+
+def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:
+    yield from map(_line, (head, ["---"] * len(head), *rows))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
+def _linked(front: str) -> str:
+    return f"[`{front}`](#{front}-clients)"
+
+
+if __name__ == "__main__":
+    FILE.write_text(document(asyncio.run(run())), "utf-8")
