@@ -171,10 +171,9 @@ def _errors() -> Iterator[str]:
 
 def _peers() -> Iterator[str]:
     yield from ("## With clients and servers that are not ours", "", PEERS)
-    yield from _table(
-        ["", "client, in front of all", "server, behind all"],
-        ([_code(name), FRONTS[name].peer, BACKS[name].peer] for name in FORMS if name in FRONTS),
-    )
+    servers = {name: ", ".join(back.peer for back in BACKS.values() if back.form == name) for name in FORMS}
+    rows = ([_code(name), FRONTS[name].peer, servers[name]] for name in FORMS)
+    yield from _table(["", "client, in front of all", "servers, behind all"], rows)
 
 
 def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:
