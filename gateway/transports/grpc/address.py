@@ -4,20 +4,13 @@ import re
 from ipaddress import IPv6Address
 from typing import NoReturn
 
-from gateway.core.values import value
+from gateway.core.address import Address
 
 # RFC 1123 labels, with the underscore that container names use
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
 _TLS = ("https://", "grpcs://")
 _EXPECTED = "expected host:port, dns:///name:port or unix:/path"
-
-
-@value
-class Address:
-    """`target` as gRPC's name resolution takes it."""
-
-    target: str
 
 
 def parse_address(text: str) -> Address:
@@ -35,18 +28,17 @@ def parse_address(text: str) -> Address:
     name = text.removeprefix("dns:///")
     if "://" in name:
         _refuse(text, f"the scheme {name.partition('://')[0]!r} is not one of dns, unix")
-    _check_host_port(name, text)
-    return Address(f"dns:///{name}")
+    return _host_port(name, text)
 
 
 def _socket(text: str) -> Address:
     path = text.removeprefix("unix:").removeprefix("//")
     if not path.startswith("/"):
         _refuse(text, "the path of a unix socket is absolute")
-    return Address(f"unix:{path}")
+    return Address(path=path)
 
 
-def _check_host_port(name: str, text: str) -> None:
+def _host_port(name: str, text: str) -> Address:
     parts = _HOST_PORT.fullmatch(name)
     if parts is None:
         _refuse(text, _shape(name))
@@ -57,6 +49,7 @@ def _check_host_port(name: str, text: str) -> None:
             _refuse(text, f"{parts['six']!r} is not an IPv6 address")
     elif not _is_name(parts["host"]):
         _refuse(text, f"{parts['host']!r} is not a host name" if parts["host"] else "it has no host")
+    return Address(parts["six"] or parts["host"], int(parts["port"]))
 
 
 def _shape(name: str) -> str:

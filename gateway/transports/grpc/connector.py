@@ -1,25 +1,24 @@
 """Exchanges messages with one gRPC endpoint, or with all the addresses that its name stands for."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from functools import cache
-from typing import Any
+from collections.abc import AsyncGenerator
+from functools import partial
 
-import grpc.aio
-
-from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.core.types import Message
+from gateway.core.types import Buffer, Message
 from gateway.transports.grpc import failures
 from gateway.transports.grpc.address import parse_address
-from gateway.transports.grpc.bodies import joined
-from gateway.transports.grpc.metadata import headers, metadata
-from gateway.transports.grpc.options import connector_options
+from gateway.transports.grpc.call import Call
+from gateway.transports.grpc.connection import Connection
+from gateway.transports.grpc.connections import Connections, Resolve
+from gateway.transports.grpc.inflating import Compressed, inflate
+from gateway.transports.grpc.request_heads import RequestHeads
+from gateway.transports.grpc.resolving import resolved
 
 
 class GrpcConnector:
-    """`address` as `parse_address` takes it. Connections are kept, and made again where they break; nothing is sent
-    twice unless the endpoint said that it did not look at it.
+    """`address` as `parse_address` takes it; `resolve` gives other addresses than those of its name. Connections are
+    kept, and made again where they break; nothing is sent twice.
 
     A Message's `path` is the method, its `headers` are metadata. A reply's `status` is gRPC's code; where that is not
     0, its body is the status's text.
@@ -28,16 +27,20 @@ class GrpcConnector:
         ValueError: the address is none.
     """
 
-    def __init__(self, address: str, *, connection_per_call: bool, limits: Limits) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        connection_per_call: bool,
+        limits: Limits,
+        connect_timeout: float = 5.0,
+        resolve: Resolve | None = None,
+    ) -> None:
         del connection_per_call  # HTTP/2 carries any number of calls on one connection
+        parsed = parse_address(address)
         self._limits = limits
-        channel = grpc.aio.insecure_channel(parse_address(address).target, options=connector_options(limits))
-        self._channel = channel
-        self._unary: Callable[[str], Any] = cache(channel.unary_unary)
-        # The same on the wire as a stream of one request, which grpc.aio (1.85) would write apart from the head; and if
-        # the server has ended the call by then, that is INTERNAL to it, whatever the status is.
-        self._streaming: Callable[[str], Any] = cache(channel.unary_stream)
-        self._is_closed = False
+        self._heads = RequestHeads("localhost" if parsed.path else str(parsed))
+        self._connections = Connections(resolve or partial(resolved, parsed), limits, connect_timeout)
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and wait for its reply. Cancelling cancels the call, of which the endpoint is told.
@@ -46,18 +49,14 @@ class GrpcConnector:
             TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
                 good reply; DEADLINE_EXCEEDED, there was none in time.
         """
-        timeout = self._remaining(message)
-        call = self._unary(message.path)(joined(message), timeout=timeout, metadata=metadata(message.headers))
+        connection = self._connections.take() or await self._connection(message)
+        call = Call(self._limits, streamed=False)
+        self._begin(call, connection, message)
         try:
-            body = await call
-        except grpc.aio.AioRpcError as error:
-            return self._ended(error)
-        except asyncio.CancelledError as error:
-            self._tell_closing(error)
-            raise
-        if body is None:
-            raise failures.no_message()
-        return Message(headers=headers(await call.trailing_metadata()), parts=(body,))
+            await call.news()
+        finally:
+            connection.give_up(call)
+        return call.result(await self._plain(call))
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
         """Send `message`, end the sending side, and yield each reply as it is pulled. An error that the endpoint tells
@@ -66,48 +65,46 @@ class GrpcConnector:
         Raises:
             TransportError: as `exchange`, also after some replies.
         """
-        timeout = self._remaining(message)
-        call = self._streaming(message.path)(joined(message), timeout=timeout, metadata=metadata(message.headers))
+        connection = self._connections.take() or await self._connection(message)
+        call = Call(self._limits, streamed=True)
+        self._begin(call, connection, message)
         try:
-            async for body in call:
-                yield Message(parts=(body,))
-        except grpc.aio.AioRpcError as error:
-            yield self._ended(error)
-        except asyncio.CancelledError as error:
-            self._tell_closing(error)
-            raise
+            while call.replies or not call.is_over:
+                reply = await self._plain(call)
+                connection.pulled(call)
+                if reply is None:
+                    await call.news()
+                else:
+                    yield Message(parts=(reply,))
         finally:
-            call.cancel()
+            connection.give_up(call)
+        end = call.result(None)
+        if end.status:
+            yield end
 
     async def close(self) -> None:
         """Close every connection. Exchanges still running fail."""
-        self._is_closed = True
-        await self._channel.close()
+        await self._connections.close()
 
-    def _remaining(self, message: Message) -> float | None:
-        """Seconds until the deadline."""
-        if self._is_closed:
-            raise _closed(sent=False)
+    def _begin(self, call: Call, connection: Connection, message: Message) -> None:
+        timeout = None
+        if message.deadline is not None:
+            timeout = message.deadline - asyncio.get_running_loop().time()
+            if timeout <= 0:
+                raise failures.too_late(sent=False)
+        head = self._heads.write(message.path, message.headers, timeout)
+        connection.begin(call, head, message.parts, message.deadline)
+
+    async def _plain(self, call: Call) -> Buffer | None:
+        """The next reply, if there is one."""
+        reply = call.pull()
+        return await inflate(reply, call.encoding, self._limits) if isinstance(reply, Compressed) else reply
+
+    async def _connection(self, message: Message) -> Connection:
         if message.deadline is None:
-            return None
-        seconds = message.deadline - asyncio.get_running_loop().time()
-        if seconds <= 0:
-            text = "the deadline passed before the request was sent"
-            raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
-        return seconds
-
-    def _ended(self, error: Any) -> Message:
+            return await self._connections.wait()
         try:
-            return failures.reply_of(error, self._limits)
-        except TransportError as failure:
-            raise failure from error
-
-    def _tell_closing(self, error: BaseException) -> None:
-        """Closing the channel cancels its calls, which looks to those who wait as if they were cancelled themselves."""
-        task = asyncio.current_task()
-        if self._is_closed and task is not None and not task.cancelling():
-            raise _closed(sent=True) from error
-
-
-def _closed(*, sent: bool) -> TransportError:
-    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "the connector is closed", sent=sent)
+            async with asyncio.timeout_at(message.deadline):
+                return await self._connections.wait()
+        except TimeoutError as error:
+            raise failures.too_late(sent=False) from error

@@ -61,10 +61,13 @@ def raw(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]
 
 def metadata(headers: Headers) -> Metadata:
     """Those of `headers` that gRPC can carry; it would refuse the call for any other."""
-    if not headers.raw:
-        return ()
-    pairs = [(name.lower(), text) for name, text in headers.raw]
-    return tuple((name.decode(), _value(name, text)) for name, text in pairs if _is_legal(name, text))
+    return tuple((name.decode(), _value(name, text)) for name, text in legal(headers.raw))
+
+
+def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The same, as bytes, the names in lower case."""
+    pairs = [(name.lower(), text) for name, text in raw]
+    return [(name, text) for name, text in pairs if _is_legal(name, text)]
 
 
 def _value(name: bytes, text: bytes) -> str | bytes:

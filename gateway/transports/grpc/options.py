@@ -1,4 +1,4 @@
-"""How gRPC's core is set up, on both sides."""
+"""How gRPC's core is set up."""
 
 from typing import TypeAlias
 
@@ -37,27 +37,4 @@ def listener_options(limits: Limits) -> Options:
         # Clients that ask whether the gateway is there may do so every ten seconds; by default they would be dropped
         # for asking more often than every five minutes.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10 * _SECOND),
-    )
-
-
-def connector_options(limits: Limits) -> Options:
-    """Of a channel."""
-    return (
-        *_limits(limits),
-        # Each call goes to the next of the addresses that the name resolves to.
-        ("grpc.lb_policy_name", "round_robin"),
-        # A name's own service configuration could ask for retries, and a proxy of the environment is none of ours.
-        ("grpc.service_config_disable_resolution", 1),
-        ("grpc.enable_http_proxy", 0),
-        # Connectors do not share connections, nor how long to wait until they connect again.
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 1 * _SECOND),
-        # Despite its name: how long connecting may take.
-        ("grpc.min_reconnect_backoff_ms", 5 * _SECOND),
-        # gRPC servers by default drop clients that ask more often than every five minutes, or while no call runs.
-        ("grpc.keepalive_time_ms", 310 * _SECOND),
-        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT),
-        ("grpc.keepalive_permit_without_calls", 0),
-        ("grpc.http2.max_pings_without_data", 0),
     )

@@ -5,16 +5,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.transports.grpc.address import Address, parse_address
+from gateway.core.address import Address
+from gateway.transports.grpc.address import parse_address
 
 GOOD = {
-    "127.0.0.1:8001": "dns:///127.0.0.1:8001",
-    "triton-0:8001": "dns:///triton-0:8001",
-    "my_service.ns.svc.cluster.local.:80": "dns:///my_service.ns.svc.cluster.local.:80",
-    "[::1]:8001": "dns:///[::1]:8001",
-    "dns:///triton:8001": "dns:///triton:8001",
-    "unix:/run/model.sock": "unix:/run/model.sock",
-    "unix:///run/model.sock": "unix:/run/model.sock",
+    "127.0.0.1:8001": Address("127.0.0.1", 8001),
+    "triton-0:8001": Address("triton-0", 8001),
+    "my_service.ns.svc.cluster.local.:80": Address("my_service.ns.svc.cluster.local.", 80),
+    "[::1]:8001": Address("::1", 8001),
+    "dns:///triton:8001": Address("triton", 8001),
+    "unix:/run/model.sock": Address(path="/run/model.sock"),
+    "unix:///run/model.sock": Address(path="/run/model.sock"),
 }
 BAD = {
     "": "it has no port",
@@ -38,9 +39,9 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("text", "target"), GOOD.items())
-def test_an_address_is_a_target_of_grpcs_name_resolution(text: str, target: str) -> None:
-    assert parse_address(text) == Address(target)
+@pytest.mark.parametrize(("text", "address"), GOOD.items())
+def test_an_address_is_a_host_and_port_or_a_path(text: str, address: Address) -> None:
+    assert parse_address(text) == address
 
 
 @pytest.mark.parametrize(("text", "why"), BAD.items())
@@ -55,4 +56,5 @@ def test_what_is_no_address_is_refused_with_what_would_be(text: str, why: str) -
 @example("dns:///")
 def test_any_text_is_an_address_or_refused(text: str) -> None:
     with suppress(ValueError):
-        assert parse_address(text).target.startswith(("dns:///", "unix:/"))
+        address = parse_address(text)
+        assert bool(address.host and address.port) != address.path.startswith("/")

@@ -14,6 +14,7 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
+from gateway.transports.grpc.connections import Resolve
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -150,8 +151,8 @@ class Server:
 
 
 @asynccontextmanager
-async def connected(address: str, limits: Limits = SMALL) -> AsyncIterator[Connector]:
-    connector = Connector(address, connection_per_call=False, limits=limits)
+async def connected(address: str, limits: Limits = SMALL, resolve: Resolve | None = None) -> AsyncIterator[Connector]:
+    connector = Connector(address, connection_per_call=False, limits=limits, resolve=resolve)
     try:
         yield connector
     finally:

@@ -1,0 +1,171 @@
+"""HTTP/2's frames, RFC 9113 sections 4 and 6: cut out of a byte stream, and written. Pure."""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct
+
+from gateway.core.errors import DecodeError
+from gateway.core.types import Buffer
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+# Plain numbers, since they are looked at with every frame.
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 0x1, 0x1, 0x4, 0x8, 0x20
+
+MAX_FRAME_SIZE = 2**14
+"""Of what is received: section 6.5.2's initial value, left as it is."""
+MAX_WINDOW = 2**31 - 1
+DEFAULT_WINDOW = 2**16 - 1
+LAST_STREAM = 2**31 - 1
+
+HEADER = Struct(">HBBBL")
+"""The upper 16 and the lower 8 bits of the payload's size, type, flags, and the stream with a reserved bit."""
+HEADER_SIZE = HEADER.size
+UNSIGNED = Struct(">L")
+
+Frame = tuple[int, int, int, memoryview]
+"""Type, flags, stream, and the payload, valid until the next one is received."""
+
+
+class Setting(IntEnum):
+    """Section 6.5.2."""
+
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class ErrorCode(IntEnum):
+    """Section 7."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    SETTINGS_TIMEOUT = 4
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    CONNECT_ERROR = 10
+    ENHANCE_YOUR_CALM = 11
+    INADEQUATE_SECURITY = 12
+    HTTP_1_1_REQUIRED = 13
+
+
+def error_name(code: int) -> str:
+    """`REFUSED_STREAM` of 7; of what the RFC does not list, the number."""
+    return ErrorCode(code).name if code in _CODES else f"error code {code}"
+
+
+_CODES = frozenset(ErrorCode)
+
+
+class FrameReader:
+    """What the stream gives is received into `buffer`, then cut by `received`."""
+
+    __slots__ = ("_filled", "_scratch")
+
+    def __init__(self) -> None:
+        self._scratch = memoryview(bytearray(8 * MAX_FRAME_SIZE))
+        self._filled = 0
+
+    @property
+    def buffer(self) -> memoryview:
+        """Where to receive into; never empty once `received` is exhausted."""
+        return self._scratch[self._filled :] if self._filled else self._scratch
+
+    def received(self, size: int) -> Iterator[Frame]:
+        """The frames that are complete with the next `size` bytes of `buffer`; to be exhausted before it is filled
+        again.
+
+        Raises:
+            DecodeError: a frame larger than may be.
+        """
+        scratch, at, end = self._scratch, 0, self._filled + size
+        while end - at >= HEADER_SIZE:
+            upper, lower, kind, flags, stream = HEADER.unpack_from(scratch, at)
+            length = upper << 8 | lower
+            if length > MAX_FRAME_SIZE:
+                raise DecodeError(self._oversized(at, length))
+            start = at + HEADER_SIZE
+            if start + length > end:
+                break
+            at = start + length
+            yield kind, flags, stream & MAX_WINDOW, scratch[start:at]
+        self._filled = end - at
+        if at and self._filled:
+            scratch[: self._filled] = scratch[at:end]
+
+    def _oversized(self, at: int, length: int) -> str:
+        if self._scratch[at : at + 5].tobytes() == b"HTTP/":
+            return "it speaks HTTP/1, not HTTP/2"
+        return f"a frame of {length} bytes, at most {MAX_FRAME_SIZE} are allowed"
+
+
+def header(size: int, kind: int, flags: int, stream: int) -> bytes:
+    """What precedes a payload of `size` bytes."""
+    return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream)
+
+
+def frame(kind: int, flags: int, stream: int, payload: Buffer) -> bytes:
+    """A whole frame."""
+    return header(len(payload), kind, flags, stream) + payload
+
+
+def settings(values: dict[Setting, int]) -> bytes:
+    """A SETTINGS frame: of each value, 16 bits of its identifier and 32 of its value."""
+    return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in values.items()))
+
+
+def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
+    """Identifiers and values. Raises DecodeError where it is no list of them."""
+    if len(payload) % _SETTING.size:
+        raise DecodeError(f"SETTINGS of {len(payload)} bytes, each has {_SETTING.size}")
+    return _SETTING.iter_unpack(payload)
+
+
+_SETTING = Struct(">HL")
+
+
+def reset(stream: int, code: ErrorCode) -> bytes:
+    """An RST_STREAM frame."""
+    return frame(RST_STREAM, 0, stream, UNSIGNED.pack(code))
+
+
+def window_update(stream: int, increment: int) -> bytes:
+    """A WINDOW_UPDATE frame; stream 0 is the connection."""
+    return frame(WINDOW_UPDATE, 0, stream, UNSIGNED.pack(increment))
+
+
+def go_away(code: ErrorCode) -> bytes:
+    """A GOAWAY frame of a client, to which no streams are opened."""
+    return frame(GOAWAY, 0, 0, UNSIGNED.pack(0) + UNSIGNED.pack(code))
+
+
+def number(payload: Buffer, what: str, size: int = 4) -> int:
+    """The first 31 bits of a payload that has `size` bytes. Raises DecodeError if it has others."""
+    if len(payload) != size:
+        raise DecodeError(f"{what} of {len(payload)} bytes, it has {size}")
+    first: int = UNSIGNED.unpack_from(payload)[0]
+    return first & MAX_WINDOW
+
+
+def unpadded(flags: int, payload: memoryview, what: str) -> memoryview:
+    """The payload of DATA or HEADERS without padding and priority. Raises DecodeError where it has less than them."""
+    if not flags & (PADDED | PRIORITIZED):
+        return payload
+    padding = start = 0
+    if flags & PADDED:
+        start = 1
+        padding = payload[0] if len(payload) else 1
+    if flags & PRIORITIZED and what == "HEADERS":
+        start += 5
+    if start + padding > len(payload):
+        raise DecodeError(f"{what} of {len(payload)} bytes with {padding} of padding")
+    return payload[start : len(payload) - padding]
