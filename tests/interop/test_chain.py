@@ -266,13 +266,10 @@ def test_a_backend_that_is_down_is_named_by_the_gateway_before_it(row: Row, url:
         assert post(url, path, name="down", input=[[1]]) == (503, {"error": error})
 
 
-REFUSALS = {"v2-rest": "connection refused", "v2-grpc": "failed to connect to remote host: Connection refused"}
-
-
 def test_a_v2_backend_that_is_down_is_named(row: Row, middle: str) -> None:
     error = {
         "type": "UpstreamUnavailable",
-        "message": f"backend 'front_down' at 127.0.0.1:{row.down}: {REFUSALS[middle]}",
+        "message": f"backend 'front_down' at 127.0.0.1:{row.down}: connection refused",
     }
     for path in ("/ModelInfo", "/InputSizes", "/Evaluate"):
         assert post(row.two[middle], path, name="front_down", input=[[1]]) == (503, {"error": error})

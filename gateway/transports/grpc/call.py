@@ -96,7 +96,14 @@ class Call:
 
     def headed(self, block: bytes, *, ends: bool) -> None:
         """A header block has come."""
-        head = self._read(block)
+        if len(block) > self._limits.headers:
+            raise failures.too_much_metadata(self._limits)
+        try:
+            head = response_heads.read(block, self._limits.headers)
+        except DecodeError as error:
+            raise failures.malformed(f"reply: {error}") from error
+        except GatewayError as error:
+            raise failures.too_much_metadata(self._limits) from error
         if ends:
             self._finish(head)
         elif self._has_head:
@@ -149,16 +156,6 @@ class Call:
         """It ends so."""
         self.error = error
         self._wake()
-
-    def _read(self, block: bytes) -> Head:
-        if len(block) > self._limits.headers:
-            raise failures.too_much_metadata(self._limits)
-        try:
-            return response_heads.read(block, self._limits.headers)
-        except DecodeError as error:
-            raise failures.malformed(f"reply: {error}") from error
-        except GatewayError as error:
-            raise failures.too_much_metadata(self._limits) from error
 
     def _finish(self, head: Head) -> None:
         if head.status is None:

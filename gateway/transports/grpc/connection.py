@@ -11,7 +11,16 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.grpc import failures, frames
 from gateway.transports.grpc.call import WINDOW, Call
-from gateway.transports.grpc.frames import ACK, END_HEADERS, END_STREAM, ErrorCode, FrameReader, Setting
+from gateway.transports.grpc.frames import (
+    ACK,
+    END_HEADERS,
+    END_STREAM,
+    PADDED,
+    PRIORITIZED,
+    ErrorCode,
+    FrameReader,
+    Setting,
+)
 from gateway.transports.grpc.keepalive import KEEPALIVE_SECONDS, PING_SECONDS, keep_alive
 from gateway.transports.grpc.sending import Sender
 
@@ -200,18 +209,20 @@ class Connection(asyncio.BufferedProtocol):
         """The endpoint has read most of what there was."""
         self._sender.resume()
 
-    # Frames of calls.
+    # Frames of calls. Those of calls that are over may come for a while.
 
     def _on_data(self, flags: int, stream: int, payload: memoryview) -> None:
-        self._room -= len(payload)
+        size = len(payload)
+        self._room -= size
         if self._room < _CONNECTION_WINDOW // 2:
             self._transport.write(frames.window_update(0, _CONNECTION_WINDOW - self._room))
             self._room = _CONNECTION_WINDOW
-        call = self._call(stream, "DATA")
+        call = self._calls.get(stream)
         if call is None:
+            self._check_opened(stream, "DATA")
             return
-        call.take_room(len(payload))
-        data = frames.unpadded(flags & ~frames.PRIORITIZED, payload, "DATA")
+        call.take_room(size)
+        data = frames.unpadded(payload, "DATA", PADDED) if flags & PADDED else payload
         try:
             call.received(data, ends=flags & END_STREAM > 0)
         except TransportError as error:
@@ -221,14 +232,14 @@ class Connection(asyncio.BufferedProtocol):
             self._grant(call)
 
     def _on_headers(self, flags: int, stream: int, payload: memoryview) -> None:
-        self._call(stream, "HEADERS")
-        block = frames.unpadded(flags, payload, "HEADERS")
-        if flags & END_HEADERS:
-            self._headed(stream, flags, block.tobytes())
-        else:
+        if flags & (PADDED | PRIORITIZED):
+            payload = frames.unpadded(payload, "HEADERS", flags)
+        if not flags & END_HEADERS:
             self._block = _Block(stream, flags, self._limits.headers)
-            self._block.add(block)
+            self._block.add(payload)
             self._expected = frames.CONTINUATION
+        else:
+            self._headed(stream, flags, payload.tobytes())
 
     def _on_continuation(self, flags: int, stream: int, payload: memoryview) -> None:
         block = self._block
@@ -242,6 +253,7 @@ class Connection(asyncio.BufferedProtocol):
     def _headed(self, stream: int, flags: int, block: bytes) -> None:
         call = self._calls.get(stream)
         if call is None:
+            self._check_opened(stream, "HEADERS")
             return
         try:
             call.headed(block, ends=flags & END_STREAM > 0)
@@ -259,7 +271,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_reset(self, flags: int, stream: int, payload: memoryview) -> None:
         code = frames.number(payload, "RST_STREAM")
-        call = self._call(stream, "RST_STREAM")
+        self._check_opened(stream, "RST_STREAM")
+        call = self._calls.get(stream)
         if call is not None:
             call.fail(failures.reset(code))
             self._end(call)
@@ -274,7 +287,8 @@ class Connection(asyncio.BufferedProtocol):
         if not stream:
             self._sender.widen(increment)
             return
-        call = self._call(stream, "WINDOW_UPDATE")
+        self._check_opened(stream, "WINDOW_UPDATE")
+        call = self._calls.get(stream)
         if call is not None and call.unsent is not None:
             self._sender.widen_call(call, increment)
 
@@ -330,12 +344,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # Ends.
 
-    def _call(self, stream: int, what: str) -> Call | None:
-        """That of `stream`; none if it is over. Raises DecodeError if there never was one."""
-        call = self._calls.get(stream)
-        if call is None and (stream % 2 == 0 or stream >= self._next_stream):
+    def _check_opened(self, stream: int, what: str) -> None:
+        """Raises DecodeError if there never was a call of `stream`."""
+        if stream % 2 == 0 or stream >= self._next_stream:
             raise DecodeError(f"{what} of stream {stream}, which was never opened")
-        return call
 
     def _grant(self, call: Call) -> None:
         size = call.grant()
@@ -352,7 +364,8 @@ class Connection(asyncio.BufferedProtocol):
     def _end(self, call: Call) -> None:
         """It is over, and no more of it is written."""
         del self._calls[call.stream]
-        self._sender.drop(call)
+        if call.unsent is not None:
+            self._sender.drop(call)
         if call.timer is not None:
             call.timer.cancel()
         self._owner.freed()

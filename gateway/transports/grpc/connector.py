@@ -12,6 +12,7 @@ from gateway.transports.grpc.call import Call
 from gateway.transports.grpc.connection import Connection
 from gateway.transports.grpc.connections import Connections, Resolve
 from gateway.transports.grpc.inflating import Compressed, inflate
+from gateway.transports.grpc.messages import Received
 from gateway.transports.grpc.request_heads import RequestHeads
 from gateway.transports.grpc.resolving import resolved
 
@@ -56,7 +57,10 @@ class GrpcConnector:
             await call.news()
         finally:
             connection.give_up(call)
-        return call.result(await self._plain(call))
+        body = call.pull()
+        if isinstance(body, Compressed):
+            body = await inflate(body, call.encoding, self._limits)
+        return call.result(body)
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
         """Send `message`, end the sending side, and yield each reply as it is pulled. An error that the endpoint tells
@@ -70,12 +74,12 @@ class GrpcConnector:
         self._begin(call, connection, message)
         try:
             while call.replies or not call.is_over:
-                reply = await self._plain(call)
+                reply = call.pull()
                 connection.pulled(call)
                 if reply is None:
                     await call.news()
                 else:
-                    yield Message(parts=(reply,))
+                    yield Message(parts=(await self._inflated(reply, call),))
         finally:
             connection.give_up(call)
         end = call.result(None)
@@ -95,9 +99,7 @@ class GrpcConnector:
         head = self._heads.write(message.path, message.headers, timeout)
         connection.begin(call, head, message.parts, message.deadline)
 
-    async def _plain(self, call: Call) -> Buffer | None:
-        """The next reply, if there is one."""
-        reply = call.pull()
+    async def _inflated(self, reply: Received, call: Call) -> Buffer:
         return await inflate(reply, call.encoding, self._limits) if isinstance(reply, Compressed) else reply
 
     async def _connection(self, message: Message) -> Connection:

@@ -156,16 +156,14 @@ def number(payload: Buffer, what: str, size: int = 4) -> int:
     return first & MAX_WINDOW
 
 
-def unpadded(flags: int, payload: memoryview, what: str) -> memoryview:
-    """The payload of DATA or HEADERS without padding and priority. Raises DecodeError where it has less than them."""
-    if not flags & (PADDED | PRIORITIZED):
-        return payload
-    padding = start = 0
-    if flags & PADDED:
-        start = 1
-        padding = payload[0] if len(payload) else 1
-    if flags & PRIORITIZED and what == "HEADERS":
-        start += 5
+def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
+    """The payload of DATA or HEADERS with `flags`, without padding and priority.
+
+    Raises:
+        DecodeError: it has less than it must.
+    """
+    start = (1 if flags & PADDED else 0) + (5 if flags & PRIORITIZED else 0)
+    padding = payload[0] if flags & PADDED and len(payload) else 0
     if start + padding > len(payload):
-        raise DecodeError(f"{what} of {len(payload)} bytes with {padding} of padding")
+        raise DecodeError(f"{what} of {len(payload)} bytes, {padding} of them padding")
     return payload[start : len(payload) - padding]

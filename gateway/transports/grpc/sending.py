@@ -63,10 +63,9 @@ class Sender:
         self.write_on()
 
     def drop(self, call: Call) -> None:
-        """Write no more of `call`."""
-        if call.unsent is not None:
-            call.unsent = None
-            self._unsent.remove(call)
+        """Write no more of `call`, of which something is unsent."""
+        call.unsent = None
+        self._unsent.remove(call)
 
     def control(self, answer: bytes) -> None:
         """Write a frame that the server's own call for.
