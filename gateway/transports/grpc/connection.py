@@ -21,14 +21,12 @@ from gateway.transports.grpc.frames import (
     FrameReader,
     Setting,
 )
-from gateway.transports.grpc.keepalive import KEEPALIVE_SECONDS, PING_SECONDS, keep_alive
+from gateway.transports.grpc.keepalive import keep_alive
 from gateway.transports.grpc.sending import Sender
+from gateway.transports.grpc.timeouts import Timeouts
 
 _CONNECTION_WINDOW = frames.MAX_WINDOW
 """Each stream has a window of its own; one that is not pulled from must not hold up the others."""
-
-_CLOSING_SECONDS = 1.0
-"""For the endpoint to take the last frame."""
 
 _OPENING = frames.PREFACE + frames.settings(
     {
@@ -81,10 +79,11 @@ class Owner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """`ready` is done once the endpoint has spoken HTTP/2, or fails with a TransportError."""
 
-    def __init__(self, place: Address, limits: Limits, owner: Owner) -> None:
+    def __init__(self, place: Address, limits: Limits, timeouts: Timeouts, owner: Owner) -> None:
         self.place = place
         self._loop = asyncio.get_running_loop()
         self._limits = limits
+        self._timeouts = timeouts
         self._owner = owner
         self._transport: asyncio.Transport
         self._sender: Sender
@@ -131,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         if deadline is not None:
             call.timer = self._loop.call_at(deadline, self._give_up, call, failures.too_late(sent=True))
         if len(self._calls) == 1:
-            self._alarm.set(KEEPALIVE_SECONDS)
+            self._alarm.set(self._timeouts.silence)
         self._sender.begin(call, head, parts)
         if self._next_stream > frames.LAST_STREAM:
             self.retire()
@@ -189,7 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             self._break(error)
             return
         if self._calls:
-            self._alarm.set(KEEPALIVE_SECONDS)
+            self._alarm.set(self._timeouts.silence)
 
     def eof_received(self) -> None:
         """The endpoint has closed."""
@@ -305,7 +304,9 @@ class Connection(asyncio.BufferedProtocol):
             self._set(name, number)
         self._sender.control(_SETTINGS_ACK)
         self._sender.write_on()
-        self._owner.changed()
+        if self._expected is None:
+            self._owner.changed()
+            return
         self._expected = None
         if not self.ready.done():
             self.ready.set_result(None)
@@ -397,7 +398,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._transport.is_closing():
             self._transport.write(frames.go_away(code))
             self._transport.close()
-            self._alarm.set(_CLOSING_SECONDS)
+            self._alarm.set(self._timeouts.close)
 
     def _broken_off(self, how: str) -> TransportError:
         return failures.unreachable(f"the connection was {how} without a reply", sent=True)
@@ -407,9 +408,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closed:
             self._transport.abort()
         elif self._is_pinged:
-            text = f"no answer to a PING within {PING_SECONDS:g} s"
+            text = f"no answer to a PING within {self._timeouts.answer:g} s"
             self.abort(failures.unreachable(text, sent=True))
         else:
             self._is_pinged = True
             self._transport.write(_PING)
-            self._alarm.set(PING_SECONDS)
+            self._alarm.set(self._timeouts.answer)

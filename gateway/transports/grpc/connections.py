@@ -3,8 +3,9 @@
 import asyncio
 import os
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Container, Sequence
+from heapq import heappop, heappush
+from itertools import count
 from typing import TypeAlias
 
 from gateway.core.address import Address
@@ -13,6 +14,7 @@ from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.transports.grpc import failures
 from gateway.transports.grpc.connection import Connection
+from gateway.transports.grpc.timeouts import Timeouts
 
 _BETWEEN_ATTEMPTS = 1.0
 """Seconds, while there are other connections: the addresses that were not reached are tried again, and the name is
@@ -28,14 +30,16 @@ class Connections:
     """Each call goes to the next connection that takes one. They are made when they are needed, all at once, kept, and
     made again once they broke; meanwhile calls go on those that are left, and wait if there is none."""
 
-    def __init__(self, resolve: Resolve, limits: Limits, connect_timeout: float) -> None:
+    def __init__(self, resolve: Resolve, limits: Limits, timeouts: Timeouts) -> None:
         self._resolve = resolve
         self._limits = limits
-        self._connect_timeout = connect_timeout
+        self._timeouts = timeouts
         self._ready: list[Connection] = []
         self._open: set[Connection] = set()
         self._turn = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        """A heap: who came first is the next, also after having been woken in vain."""
+        self._tickets = count()
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
         self._next_attempt = 0.0
@@ -54,11 +58,10 @@ class Connections:
         Raises:
             TransportError: UNAVAILABLE, no address could be reached.
         """
-        again = False
+        ticket = next(self._tickets)
         while (connection := self._next()) is None:
             attempt = None if self._ready else self._attempted()
-            await self._wait_in_line(again=again)
-            again = True
+            await self._wait_in_line(ticket)
             if self._is_closed:
                 raise failures.closed(sent=False)
             if attempt is not None and attempt.done() and not self._ready:
@@ -92,7 +95,7 @@ class Connections:
     def freed(self) -> None:
         """There is room for one further call."""
         while self._waiting:
-            waiter = self._waiting.popleft()
+            _, waiter = heappop(self._waiting)
             if not waiter.done():
                 waiter.set_result(None)
                 return
@@ -120,10 +123,10 @@ class Connections:
                 return ready[self._turn]
         return None
 
-    async def _wait_in_line(self, *, again: bool) -> None:
-        """Until something has changed; those who waited before and had no luck are the first."""
+    async def _wait_in_line(self, ticket: int) -> None:
+        """Until something has changed."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        (self._waiting.appendleft if again else self._waiting.append)(waiter)
+        heappush(self._waiting, (ticket, waiter))
         try:
             await waiter
         except asyncio.CancelledError:
@@ -153,10 +156,10 @@ class Connections:
     async def _connect_all(self) -> str:
         """Why there is an address without a connection; empty if there is none."""
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(self._timeouts.connect):
                 places = await self._resolve()
         except TimeoutError:
-            return f"the host name was not resolved within {self._connect_timeout:g} s"
+            return f"the host name was not resolved within {self._timeouts.connect:g} s"
         except TransportError as error:
             return error.message
         self._is_incomplete = False
@@ -173,13 +176,13 @@ class Connections:
 
     async def _connect(self, place: Address) -> str:
         """Why there is no connection; empty if there is one."""
-        connection = Connection(place, self._limits, self)
+        connection = Connection(place, self._limits, self._timeouts, self)
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(self._timeouts.connect):
                 await self._open_socket(connection)
                 await connection.ready
         except TimeoutError:
-            why = f"no connection within {self._connect_timeout:g} s"
+            why = f"no connection within {self._timeouts.connect:g} s"
             if connection in self._open:
                 connection.abort(failures.unreachable(why, sent=False))
             return why

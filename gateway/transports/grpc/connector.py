@@ -15,6 +15,7 @@ from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
 from gateway.transports.grpc.request_heads import RequestHeads
 from gateway.transports.grpc.resolving import resolved
+from gateway.transports.grpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class GrpcConnector:
@@ -34,14 +35,14 @@ class GrpcConnector:
         *,
         connection_per_call: bool,
         limits: Limits,
-        connect_timeout: float = 5.0,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
         resolve: Resolve | None = None,
     ) -> None:
         del connection_per_call  # HTTP/2 carries any number of calls on one connection
         parsed = parse_address(address)
         self._limits = limits
         self._heads = RequestHeads("localhost" if parsed.path else str(parsed))
-        self._connections = Connections(resolve or partial(resolved, parsed), limits, connect_timeout)
+        self._connections = Connections(resolve or partial(resolved, parsed), limits, timeouts)
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and wait for its reply. Cancelling cancels the call, of which the endpoint is told.

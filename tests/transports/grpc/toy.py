@@ -15,6 +15,7 @@ from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
 from gateway.transports.grpc.connections import Resolve
+from gateway.transports.grpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
@@ -151,8 +152,10 @@ class Server:
 
 
 @asynccontextmanager
-async def connected(address: str, limits: Limits = SMALL, resolve: Resolve | None = None) -> AsyncIterator[Connector]:
-    connector = Connector(address, connection_per_call=False, limits=limits, resolve=resolve)
+async def connected(
+    address: str, limits: Limits = SMALL, resolve: Resolve | None = None, timeouts: Timeouts = DEFAULT_TIMEOUTS
+) -> AsyncIterator[Connector]:
+    connector = Connector(address, connection_per_call=False, limits=limits, timeouts=timeouts, resolve=resolve)
     try:
         yield connector
     finally:

@@ -1,0 +1,21 @@
+"""How long an endpoint may keep the gateway waiting."""
+
+from gateway.core.values import value
+
+
+@value
+class Timeouts:
+    """Seconds. None of them bounds the wait for an answer: that is the business of deadlines and policies."""
+
+    connect: float = 5.0
+    """For its settings, which are the first that it says; and for its name to be resolved."""
+    silence: float = 310.0
+    """Until it is asked whether it is there, while calls are running. gRPC servers by default drop clients that ask
+    more often than every five minutes, or while no call runs."""
+    answer: float = 60.0
+    """To that question."""
+    close: float = 1.0
+    """For it to take the last frame."""
+
+
+DEFAULT_TIMEOUTS = Timeouts()

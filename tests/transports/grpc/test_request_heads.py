@@ -1,0 +1,52 @@
+import pytest
+
+from gateway.core.types import NO_HEADERS, Headers
+from gateway.transports.grpc.header_blocks import Field, read
+from gateway.transports.grpc.request_heads import RequestHeads
+
+BEGINNING = (
+    b"\x83\x86"  # :method POST, :scheme http
+    b"\x10\x05:path\x0d/toy.Toy/Echo"
+    b"\x10\x0a:authority\x08toy:8001"
+    b"\x10\x02te\x08trailers"
+    b"\x10\x0ccontent-type\x10application/grpc"
+    b"\x10\x0auser-agent\x1dgrpc-python-inference-gateway"
+    b"\x10\x14grpc-accept-encoding\x08identity"
+)
+
+
+def write(*headers: Field, timeout: float | None = None) -> bytes:
+    return RequestHeads("toy:8001").write("/toy.Toy/Echo", Headers(headers), timeout)
+
+
+def test_a_head_has_what_grpc_over_http2_asks_for() -> None:
+    assert write() == BEGINNING
+
+
+def test_metadata_follow_and_binary_ones_are_base64_without_padding() -> None:
+    block = write((b"Some", b"text"), (b"some-bin", b"\x00\xff"), timeout=1.5)
+    assert block == BEGINNING + b"\x10\x04some\x04text\x10\x08some-bin\x03AP8\x10\x0cgrpc-timeout\x081500000u"
+
+
+def test_each_call_has_its_own_timeout() -> None:
+    heads = RequestHeads("toy:8001")
+    blocks = [heads.write("/a/b", NO_HEADERS, timeout) for timeout in (1, None, 2)]
+    assert [dict(read(block, 1000)).get(b"grpc-timeout") for block in blocks] == [b"1000000u", None, b"2000000u"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (1e-9, b"1u"),
+        (0.25, b"250000u"),
+        (99.999999, b"99999999u"),
+        (100.0, b"100000m"),
+        (99_999.999, b"99999999m"),
+        (100_000.0, b"100000S"),
+        (1e8, b"1666666M"),
+        (1e10, b"2777777H"),
+        (1e300, b"99999999H"),
+    ],
+)
+def test_a_timeout_has_at_most_eight_digits_and_is_never_longer(seconds: float, told: bytes) -> None:
+    assert dict(read(write(timeout=seconds), 1000))[b"grpc-timeout"] == told
