@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import Protocol, cast
 
 from gateway.core.address import Address
@@ -37,6 +38,9 @@ _OPENING = frames.PREFACE + frames.settings(
     }
 )
 _WIDENING = frames.window_update(0, _CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
+_GOING_AWAY = Struct(">LL")
+"""The last stream, with a reserved bit, and the error code; then what is meant for people."""
+
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
@@ -119,7 +123,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def has_room(self) -> bool:
         """Whether the endpoint takes a further call now."""
-        return len(self._calls) < self._most_calls and not self.is_retired
+        return len(self._calls) < self._most_calls and not self.is_retired and not self._sender.is_stuck
 
     def begin(self, call: Call, head: bytes, parts: tuple[Buffer, ...], deadline: float | None) -> None:
         """Write `call` with the header block `head` and the message of `parts`. Whoever waits for it no more says
@@ -128,8 +132,9 @@ class Connection(asyncio.BufferedProtocol):
         self._next_stream += 2
         self._calls[call.stream] = call
         if deadline is not None:
-            call.timer = self._loop.call_at(deadline, self._give_up, call, failures.too_late(sent=True))
+            call.timer = self._loop.call_at(deadline, self._too_late, call)
         if len(self._calls) == 1:
+            self._is_pinged = False
             self._alarm.set(self._timeouts.silence)
         self._sender.begin(call, head, parts)
         if self._next_stream > frames.LAST_STREAM:
@@ -207,6 +212,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The endpoint has read most of what there was."""
         self._sender.resume()
+        self._owner.changed()
 
     # Frames of calls. Those of calls that are over may come for a while.
 
@@ -333,10 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         """RFC 9113 section 6.8: streams above the last that it counts "were not or will not be processed"."""
         if stream or len(payload) < 8:
             raise DecodeError(f"GOAWAY of {len(payload)} bytes and stream {stream}, it has 8 at least and 0")
-        last, code = (
-            frames.UNSIGNED.unpack_from(payload)[0] & frames.LAST_STREAM,
-            frames.UNSIGNED.unpack_from(payload, 4)[0],
-        )
+        last, code = _GOING_AWAY.unpack_from(payload)
         text = f"the endpoint takes no more calls on this connection: {frames.error_name(code)}"
         for call in [call for each, call in self._calls.items() if each > last & frames.LAST_STREAM]:
             call.fail(failures.unreachable(text, sent=False))
@@ -354,6 +357,9 @@ class Connection(asyncio.BufferedProtocol):
         size = call.grant()
         if size:
             self._transport.write(frames.window_update(call.stream, size))
+
+    def _too_late(self, call: Call) -> None:
+        self._give_up(call, failures.too_late(sent=True))
 
     def _give_up(self, call: Call, error: TransportError) -> None:
         call.fail(error)

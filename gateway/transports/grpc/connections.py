@@ -16,10 +16,6 @@ from gateway.transports.grpc import failures
 from gateway.transports.grpc.connection import Connection
 from gateway.transports.grpc.timeouts import Timeouts
 
-_BETWEEN_ATTEMPTS = 1.0
-"""Seconds, while there are other connections: the addresses that were not reached are tried again, and the name is
-resolved anew."""
-
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
 """The addresses at this moment. Raises TransportError where there are none."""
 
@@ -73,6 +69,7 @@ class Connections:
         self._is_closed = True
         if self._attempt is not None:
             self._attempt.cancel()
+            await asyncio.wait([self._attempt])
         for connection in list(self._open):
             connection.abort(failures.closed(sent=True))
         self.changed()
@@ -84,6 +81,7 @@ class Connections:
     def opened(self, connection: Connection) -> None:
         """It has a transport."""
         self._open.add(connection)
+        self._emptied.clear()
         if self._is_closed:
             connection.abort(failures.closed(sent=False))
 
@@ -150,7 +148,7 @@ class Connections:
 
     def _tried(self, attempt: "asyncio.Task[str]") -> None:
         self._attempt = None
-        self._next_attempt = asyncio.get_running_loop().time() + _BETWEEN_ATTEMPTS
+        self._next_attempt = asyncio.get_running_loop().time() + self._timeouts.between
         self.changed()
 
     async def _connect_all(self) -> str:

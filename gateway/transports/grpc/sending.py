@@ -27,6 +27,9 @@ more, also where it copies."""
 _MOST_OWED = 2**16
 """Bytes of answers to a server's own frames that wait for it to read on."""
 
+_STUCK = 2**20
+"""Bytes that wait to be written, of which messages are no more than a frame."""
+
 _NO_TABLE = b"\x20"
 """RFC 7541 section 6.3: our dynamic table has size 0. Only servers that announce a smaller one than the initial one
 need to be told, and they insist on it."""
@@ -44,6 +47,11 @@ class Sender:
         self._is_paused = False
         self._owed = 0
         self._preamble = _NO_TABLE
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether heads and resets alone have piled up, before a server that does not read."""
+        return self._is_paused and self._transport.get_write_buffer_size() > _STUCK
 
     def begin(self, call: Call, head: bytes, parts: tuple[Buffer, ...]) -> None:
         """Write the head of `call`, and the one message of `parts` as soon as the server takes it."""

@@ -9,6 +9,8 @@ class Timeouts:
 
     connect: float = 5.0
     """For its settings, which are the first that it says; and for its name to be resolved."""
+    between: float = 1.0
+    """Between two attempts at the addresses that have no connection, while there are others."""
     silence: float = 310.0
     """Until it is asked whether it is there, while calls are running. gRPC servers by default drop clients that ask
     more often than every five minutes, or while no call runs."""

@@ -84,7 +84,7 @@ class Peer:
     def send(self, *frames: bytes) -> None:
         self.writer.write(b"".join(frames))
 
-    async def opening(self, octets: bytes = settings()) -> None:
+    async def opening(self, octets: bytes = settings() + window_update(0, 2**30)) -> None:
         """The client's preface, which `octets` answer."""
         assert await self._reader.readexactly(len(PREFACE)) == PREFACE
         self.send(octets)

@@ -1,0 +1,43 @@
+import gzip
+import zlib
+
+import pytest
+
+from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.protocol import Limits
+from gateway.transports.grpc.inflating import Compressed, inflate
+
+LIMITS = Limits(message=1_000_000)
+TEXT = bytes(range(256)) * 1000
+
+GOOD = {
+    "gzip": (b"gzip", gzip.compress(TEXT), TEXT),
+    "deflate": (b"deflate", zlib.compress(TEXT), TEXT),
+    "nothing": (b"gzip", gzip.compress(b""), b""),
+    "exactly the limit": (b"gzip", gzip.compress(bytes(1_000_000)), bytes(1_000_000)),
+    "more than is inflated in place": (b"gzip", gzip.compress(TEXT * 3, 0), TEXT * 3),
+}
+BAD = {
+    "an encoding that is not known": (b"snappy", b"x", "reply is compressed with grpc-encoding 'snappy'"),
+    "none": (b"", b"x", "reply is compressed with grpc-encoding ''"),
+    "another": (b"gzip", zlib.compress(TEXT), "reply is not gzip"),
+    "half": (b"gzip", gzip.compress(TEXT)[:-5], "reply is not gzip: incomplete data"),
+    "more behind it": (b"deflate", zlib.compress(TEXT) + b"more", "reply is not deflate: 4 bytes behind its end"),
+    "a bomb": (
+        b"gzip",
+        gzip.compress(bytes(50_000_000)),
+        r"reply has more than 1000000 bytes, at most 1000000 are allowed \(limits.message\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("encoding", "data", "message"), GOOD.values(), ids=GOOD)
+async def test_a_message_is_inflated(encoding: bytes, data: bytes, message: bytes) -> None:
+    assert await inflate(Compressed(data), encoding, LIMITS) == message
+
+
+@pytest.mark.parametrize(("encoding", "data", "why"), BAD.values(), ids=BAD)
+async def test_what_is_none_is_refused(encoding: bytes, data: bytes, why: str) -> None:
+    with pytest.raises(TransportError, match=why) as caught:
+        await inflate(Compressed(data), encoding, LIMITS)
+    assert (caught.value.status, caught.value.reason) == (Status.INTERNAL, Reason.INVALID_OUTPUT)
