@@ -5,6 +5,7 @@ follows the last of the length before it. So the lengths tell all the codes.
 """
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain, repeat
 
 from gateway.core.errors import DecodeError
@@ -45,7 +46,42 @@ def _codes() -> Iterator[tuple[tuple[int, int], int]]:
 
 
 _CODES = dict(_codes())
-_SHORTEST, _LONGEST = min(_SYMBOLS), max(_SYMBOLS)
+_LONGEST = max(_SYMBOLS)
+
+_Prefix = tuple[int, int]
+"""What has come of a code: how many bits, and their number."""
+_BEGINNING: _Prefix = 0, 0
+_NEVER: _Prefix = _LONGEST, 0
+"""Stands for what no code begins with: nothing leads out of it."""
+
+
+@cache
+def _steps() -> tuple[list[list[tuple[int, bytes]]], frozenset[int]]:
+    """For each prefix, by its index, and for each four bits that follow: the prefix that is left, and the symbol that
+    was completed, if any, since none has fewer than five. And the prefixes that a string may end with."""
+    indices = {_BEGINNING: 0, _NEVER: 1}
+    rows = []
+    for prefix in (found := list(indices)):
+        row = []
+        for four in range(16):
+            left, symbol = _step(prefix, four)
+            if left not in indices:
+                indices[left] = len(indices)
+                found.append(left)
+            row.append((indices[left], symbol))
+        rows.append(row)
+    padding = [(length, (1 << length) - 1) for length in range(8)]
+    return rows, frozenset(indices[each] for each in padding)
+
+
+def _step(prefix: _Prefix, four: int) -> tuple[_Prefix, bytes]:
+    (length, number), symbol = prefix, b""
+    for shift in (3, 2, 1, 0):
+        length, number = length + 1, number << 1 | four >> shift & 1
+        if (length, number) in _CODES:
+            symbol = bytes([_CODES[length, number]])
+            length, number = _BEGINNING
+    return (length, number) if length < _LONGEST else _NEVER, symbol
 
 
 def decode(coded: bytes) -> bytes:
@@ -55,16 +91,13 @@ def decode(coded: bytes) -> bytes:
         DecodeError: it holds a code that is none; or it does not end as section 5.2 says, with up to seven bits of
             padding, all ones.
     """
-    symbols, length, number = bytearray(), 0, 0
+    rows, ends = _steps()
+    symbols, prefix = bytearray(), 0
     for octet in coded:
-        for shift in range(7, -1, -1):
-            number = number << 1 | octet >> shift & 1
-            length += 1
-            if length >= _SHORTEST and (symbol := _CODES.get((length, number))) is not None:
-                symbols.append(symbol)
-                length = number = 0
-        if length > _LONGEST:
-            raise DecodeError("a Huffman-coded string holds a code that is none")
-    if length > 7 or number != (1 << length) - 1:
-        raise DecodeError("a Huffman-coded string does not end in padding")
+        prefix, symbol = rows[prefix][octet >> 4]
+        symbols += symbol
+        prefix, symbol = rows[prefix][octet & 0xF]
+        symbols += symbol
+    if prefix not in ends:
+        raise DecodeError("a Huffman-coded string does not end with a symbol and its padding")
     return bytes(symbols)

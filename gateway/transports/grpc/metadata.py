@@ -49,11 +49,6 @@ class ReceivedHeaders(Headers):
         return self.raw
 
 
-def headers(metadata: Iterable[tuple[str, str | bytes]]) -> Headers:
-    """The Headers of received `metadata`."""
-    return Headers(raw(metadata))
-
-
 def raw(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
     """`metadata` as bytes."""
     return [(name.encode(), text.encode() if isinstance(text, str) else text) for name, text in metadata]
