@@ -138,11 +138,6 @@ class Call:
         if self._room < 0:
             raise DecodeError("it sent more than the window of a stream")
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether somebody waits for what comes."""
-        return not self._streamed or (self._waiter is not None and not self._waiter.done())
-
     def grant(self) -> int:
         """How many bytes the server may be told to send in addition, 0 while it is not worth it: all that came, but
         the replies that wait to be pulled."""

@@ -233,8 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         except TransportError as error:
             self._give_up(call, error)
             return
-        if call.is_wanted:
-            self._grant(call)
+        self._grant(call)
 
     def _on_headers(self, flags: int, stream: int, payload: memoryview) -> None:
         if flags & (PADDED | PRIORITIZED):

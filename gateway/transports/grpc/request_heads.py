@@ -38,7 +38,7 @@ class RequestHeads:
         return block if timeout is None else block + write(((b"grpc-timeout", _timeout(timeout)),))
 
     def _written(self, path: str, raw: Sequence[Field]) -> bytes:
-        metadata = ((name, _armoured(text) if name.endswith(b"-bin") else text) for name, text in legal(raw))
+        metadata = ((name, _armoured(text) if name.endswith(b"-bin") else text.strip()) for name, text in legal(raw))
         addressed = write(((b":path", path.encode()), (b":authority", self._authority)))
         return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(metadata)))
 

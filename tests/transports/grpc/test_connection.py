@@ -439,6 +439,27 @@ async def test_one_that_waits_and_gives_up_leaves_its_turn_to_the_next() -> None
         assert await third == b"third"
 
 
+async def test_one_that_gives_up_as_its_turn_comes_passes_it_on() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.opening(http2.settings(MAX_CONCURRENT_STREAMS=1))
+        peer.send(http2.reply(b"first", stream=await peer.request()))
+        peer.send(http2.reply(b"third", stream=await peer.request()))
+        await peer.closed()
+
+    async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address) as connector:
+
+        async def call_and_cancel() -> bytes:
+            reply = await reply_of(connector, ask())
+            second.cancel()  # it has been woken, and did not run yet
+            return reply
+
+        first = asyncio.ensure_future(call_and_cancel())
+        second, third = (asyncio.ensure_future(reply_of(connector, ask())) for _ in range(2))
+        assert await first == b"first"
+        assert await third == b"third"
+        assert second.cancelled()
+
+
 async def test_more_calls_are_begun_once_the_server_takes_more() -> None:
     async def play(peer: Peer) -> None:
         await peer.opening(http2.settings(MAX_CONCURRENT_STREAMS=0))

@@ -28,6 +28,11 @@ def test_metadata_follow_and_binary_ones_are_base64_without_padding() -> None:
     assert block == BEGINNING + b"\x10\x04some\x04text\x10\x08some-bin\x03AP8\x10\x0cgrpc-timeout\x081500000u"
 
 
+def test_values_have_no_blanks_around_them() -> None:
+    """RFC 9113 section 8.2.1: one that had would be malformed."""
+    assert write((b"some", b" two words ")) == BEGINNING + b"\x10\x04some\x09two words"
+
+
 def test_each_call_has_its_own_timeout() -> None:
     heads = RequestHeads("toy:8001")
     blocks = [heads.write("/a/b", NO_HEADERS, timeout) for timeout in (1, None, 2)]
