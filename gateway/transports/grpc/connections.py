@@ -56,11 +56,11 @@ class Connections:
         """
         ticket = next(self._tickets)
         while (connection := self._next()) is None:
-            attempt = None if self._ready else self._attempted()
-            await self._wait_in_line(ticket)
             if self._is_closed:
                 raise failures.closed(sent=False)
-            if attempt is not None and attempt.done() and not self._ready:
+            attempt = None if self._ready else self._attempted()
+            await self._wait_in_line(ticket)
+            if attempt is not None and attempt.done() and not self._ready and not self._is_closed:
                 raise failures.unreachable(attempt.result() or _CLOSED_AT_ONCE, sent=False)
         return connection
 

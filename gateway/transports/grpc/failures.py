@@ -5,7 +5,7 @@ from gateway.core.protocol import Limits
 from gateway.transports.grpc.frames import ErrorCode, error_name
 
 # gRPC over HTTP/2, "Errors"; all others mean that the endpoint, or something before it, broke off.
-_RESETS = {
+_RESETS: dict[int, Reason] = {
     ErrorCode.ENHANCE_YOUR_CALM: Reason.OVERLOADED,
     ErrorCode.INADEQUATE_SECURITY: Reason.PERMISSION_DENIED,
 }
@@ -26,7 +26,7 @@ def reset(code: int) -> TransportError:
 
     RFC 9113 section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred".
     """
-    reason = _RESETS.get(code, Reason.UNREACHABLE)  # type: ignore[call-overload]
+    reason = _RESETS.get(code, Reason.UNREACHABLE)
     text = f"the call was reset: {error_name(code)}"
     return TransportError(reason.status, reason, text, sent=code != ErrorCode.REFUSED_STREAM)
 

@@ -637,6 +637,38 @@ async def test_a_message_of_any_size_fits_through_the_window() -> None:
                 assert len(await reply_of(connector, ask())) == size
 
 
+async def test_calls_do_not_pile_up_before_a_server_that_does_not_read() -> None:
+    """What the kernel takes, and a bounded buffer: the others wait, and nothing of them is kept when they give up."""
+    calls, size = 3000, 9000
+    heads = 0
+    go = asyncio.Event()
+
+    async def play(peer: Peer) -> None:
+        nonlocal heads
+        await peer.opening()
+        peer.send(http2.reply(stream=await peer.request()))
+        await go.wait()
+        while b"last" not in (found := await peer.next(HEADERS, DATA))[3]:
+            heads += found[0] == HEADERS
+        peer.send(http2.reply(stream=found[2]))
+        await peer.closed()
+
+    async with asyncio.timeout(GENEROUS), serving(play) as address:
+        async with connected(address) as connector:
+            await connector.exchange(ask())
+            large = ask(b"", (b"some", b"x" * size))
+            waiting = [asyncio.ensure_future(connector.exchange(large)) for _ in range(calls)]
+            await asyncio.sleep(0)  # they run up to their wait
+            for each in waiting:
+                each.cancel()
+            await asyncio.wait(waiting)
+            last = asyncio.ensure_future(reply_of(connector, ask(b"last")))
+            go.set()
+            assert await last == b"reply"
+        assert all(each.cancelled() for each in waiting)
+    assert 0 < heads < calls * 2 / 3
+
+
 async def test_silence_is_asked_about_and_no_answer_ends_the_calls() -> None:
     timeouts = Timeouts(silence=0.05, answer=0.05)
 

@@ -167,6 +167,27 @@ async def test_a_stream_that_breaks_off_is_an_error_after_its_replies() -> None:
     assert caught.value.sent
 
 
+async def test_a_stream_that_ends_within_a_message_is_an_error() -> None:
+    begun = http2.head((b":status", b"200"), http2.CONTENT_TYPE) + http2.data(b"first") + http2.data(b"sec", size=6)
+    ended = http2.head((b"grpc-status", b"0"), end=True)
+    async with http2.endpoint(begun + ended) as address, connected(address) as connector:
+        replies = connector.stream(QUESTION)
+        assert (await anext(replies)).body == b"first"
+        with pytest.raises(TransportError, match="reply ended within a message") as caught:
+            await anext(replies)
+    assert caught.value.reason is Reason.INVALID_OUTPUT
+
+
+async def test_compressed_replies_are_inflated() -> None:
+    async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
+        context.set_compression(grpc.Compression.Gzip)
+        for _ in range(3):
+            await context.write(bytes(50_000))
+
+    async with connector_to(stream=serve) as connector:
+        assert await all_of(connector) == [Message(parts=(bytes(50_000),))] * 3
+
+
 async def test_closing_the_connector_ends_its_streams() -> None:
     async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
         await context.write(b"first")
