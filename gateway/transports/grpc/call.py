@@ -76,6 +76,10 @@ class Call:
         """Whether nothing more comes."""
         return self.end is not None or self.error is not None
 
+    def is_late(self, now: float) -> bool:
+        """Whether its deadline has passed."""
+        return self.timer is not None and self.timer.when() <= now
+
     def result(self, body: Buffer | None) -> Message:
         """What the server told at the end, with the one reply of a call that is not streamed; or its status where that
         is not 0, whose text is the body.

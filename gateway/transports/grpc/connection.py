@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from gateway.core.address import Address
 from gateway.core.alarm import Alarm
-from gateway.core.errors import DecodeError, TransportError
+from gateway.core.errors import DecodeError, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.grpc import failures, frames
@@ -265,6 +265,8 @@ class Connection(asyncio.BufferedProtocol):
             self._give_up(call, error)
             return
         if call.end is not None:
+            if call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self._loop.time()):
+                call.fail(failures.too_late(sent=True))  # the endpoint was only the first to notice
             if call.unsent is not None:  # it did not want to have it all
                 self._write_reset(call, ErrorCode.NO_ERROR)
             self._end(call)

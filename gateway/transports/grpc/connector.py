@@ -17,6 +17,10 @@ from gateway.transports.grpc.request_heads import RequestHeads
 from gateway.transports.grpc.resolving import resolved
 from gateway.transports.grpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
+_GRACE = 0.01
+"""Seconds that the endpoint is given beyond the deadline, at which it is told to stop anyway: else it could be the first
+to notice, and what a client is told would depend on it."""
+
 
 class GrpcConnector:
     """`address` as `parse_address` takes it; `resolve` gives other addresses than those of its name. Connections are
@@ -94,9 +98,10 @@ class GrpcConnector:
     def _begin(self, call: Call, connection: Connection, message: Message) -> None:
         timeout = None
         if message.deadline is not None:
-            timeout = message.deadline - asyncio.get_running_loop().time()
-            if timeout <= 0:
+            left = message.deadline - asyncio.get_running_loop().time()
+            if left <= 0:
                 raise failures.too_late(sent=False)
+            timeout = left + _GRACE
         head = self._heads.write(message.path, message.headers, timeout)
         connection.begin(call, head, message.parts, message.deadline)
 

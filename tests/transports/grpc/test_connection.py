@@ -13,7 +13,7 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.grpc import Connector
-from gateway.transports.grpc.call import WINDOW
+from gateway.transports.grpc.call import WINDOW, Call
 from gateway.transports.grpc.timeouts import Timeouts
 from tests.transports.grpc import http2
 from tests.transports.grpc.http2 import (
@@ -379,6 +379,22 @@ async def test_a_cancelled_call_is_reset_and_what_comes_late_is_dropped() -> Non
         await asyncio.wait([task])
         assert task.cancelled()
         assert await reply_of(connector, ask()) == b"next"
+
+
+async def test_that_the_deadline_passed_is_told_alike_whoever_notices_first() -> None:
+    """A server's own word counts as long as there is time left."""
+    told = http2.head(OK, CONTENT_TYPE, (b"grpc-status", b"4"), (b"grpc-message", b"mine"), end=True)
+
+    async with asyncio.timeout(GENEROUS), serving(playing(told)) as address, connected(address) as connector:
+        deadline = asyncio.get_running_loop().time() + GENEROUS
+        assert (await connector.exchange(ask(deadline=deadline))).body == b"mine"
+
+    call = Call(Limits(), streamed=False)
+    assert not call.is_late(1e9)
+    call.timer = asyncio.get_running_loop().call_at(1e9, call.pull)
+    assert not call.is_late(1e9 - 1)
+    assert call.is_late(1e9)
+    call.timer.cancel()
 
 
 async def test_a_reply_before_the_request_is_complete_ends_the_sending() -> None:
