@@ -19,6 +19,8 @@ from gateway.transports.grpc.timeouts import Timeouts
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
 """The addresses at this moment. Raises TransportError where there are none."""
 
+_MOST_ATTEMPTS = 3
+"""For one call. An endpoint may close each connection before it takes a call."""
 _CLOSED_AT_ONCE = "the connection was closed at once"
 
 
@@ -54,11 +56,15 @@ class Connections:
         Raises:
             TransportError: UNAVAILABLE, no address could be reached.
         """
-        ticket = next(self._tickets)
+        ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
             if self._is_closed:
                 raise failures.closed(sent=False)
             attempt = None if self._ready else self._attempted()
+            if attempt is not None:
+                tried.add(attempt)
+            if len(tried) > _MOST_ATTEMPTS:
+                raise failures.unreachable(_CLOSED_AT_ONCE, sent=False)
             await self._wait_in_line(ticket)
             if attempt is not None and attempt.done() and not self._ready and not self._is_closed:
                 raise failures.unreachable(attempt.result() or _CLOSED_AT_ONCE, sent=False)

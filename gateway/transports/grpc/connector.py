@@ -18,7 +18,7 @@ from gateway.transports.grpc.resolving import resolved
 from gateway.transports.grpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 _GRACE = 0.01
-"""Seconds that the endpoint is given beyond the deadline, at which it is told to stop anyway: else it could be the first
+"""Seconds that the endpoint is given beyond the deadline, at which it is told to stop anyway: else it could be first
 to notice, and what a client is told would depend on it."""
 
 

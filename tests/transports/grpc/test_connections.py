@@ -139,6 +139,16 @@ async def test_addresses_that_a_name_has_no_more_are_left_once_it_is_resolved_an
             assert {await called(connector) for _ in range(5)} == {b"new"}
 
 
+async def test_an_endpoint_that_takes_no_call_and_closes_is_unreachable() -> None:
+    async def play(peer: Peer) -> None:
+        await peer.opening(http2.settings(MAX_CONCURRENT_STREAMS=0))
+
+    async with serving(play) as address, connected_to(Name(address)) as connector:
+        with pytest.raises(TransportError, match="the connection was closed at once") as caught:
+            await called(connector)
+    assert (caught.value.status, caught.value.sent) == (Status.UNAVAILABLE, False)
+
+
 async def test_closing_fails_what_waits_for_a_connection() -> None:
     accepted = asyncio.Event()
 
