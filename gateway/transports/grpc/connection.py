@@ -12,6 +12,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.grpc import failures, frames
 from gateway.transports.grpc.call import WINDOW, Call
+from gateway.transports.grpc.continued_block import ContinuedBlock
 from gateway.transports.grpc.frames import (
     ACK,
     END_HEADERS,
@@ -45,31 +46,6 @@ _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
-class _Block:
-    """A header block that comes in several frames, of which no more is kept than tells that it is too large. It is
-    skipped then, for the sake of the connection's other calls, as long as there is an end of it."""
-
-    _MOST = 16
-    """Times the limit, up to which one is skipped."""
-    _PER_FRAME = 16
-    """Frames without a payload count as well."""
-
-    def __init__(self, stream: int, flags: int, limit: int) -> None:
-        self.stream = stream
-        self.flags = flags
-        self.data = bytearray()
-        self._limit = limit
-        self._left = self._MOST * limit
-
-    def add(self, payload: memoryview) -> None:
-        """Take a frame's. Raises DecodeError for too much."""
-        self._left -= len(payload) + self._PER_FRAME
-        if self._left < 0:
-            raise DecodeError("a header block without an end")
-        if len(self.data) <= self._limit:
-            self.data += payload
-
-
 class Owner(Protocol):
     """Whom a Connection tells what became of it."""
 
@@ -100,7 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         self._room = _CONNECTION_WINDOW
         self._expected: int | None = frames.SETTINGS
         """The only type that the next frame may have, if there is but one."""
-        self._block: _Block | None = None
+        self._block: ContinuedBlock | None = None
         self.is_retired = False
         """Whether it begins no more calls."""
         self._is_pinged = False
@@ -239,7 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         if flags & (PADDED | PRIORITIZED):
             payload = frames.unpadded(payload, "HEADERS", flags)
         if not flags & END_HEADERS:
-            self._block = _Block(stream, flags, self._limits.headers)
+            self._block = ContinuedBlock(stream, flags, self._limits.headers)
             self._block.add(payload)
             self._expected = frames.CONTINUATION
         else:
