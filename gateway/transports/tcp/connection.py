@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Awaitable
 from enum import Enum
 
+from gateway.core.address import of_peer
 from gateway.core.alarm import Alarm
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
@@ -85,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepted."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
-        self._peer = _address(transport.get_extra_info("peername"))
+        self._peer = of_peer(transport.get_extra_info("peername"))
         self._site.connections.add(self)
         self._alarm.set(self._site.timeouts.idle)
 
@@ -272,11 +273,3 @@ class Connection(asyncio.BufferedProtocol):
 
 
 _LAST = frozenset({_Phase.LINGERING, _Phase.CLOSED})
-
-
-def _address(peer: tuple[str, int] | str | None) -> str:
-    """`host:port` of a socket's address; empty on a unix socket, whose clients have none."""
-    if not isinstance(peer, tuple):
-        return ""
-    host, port = peer[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -3,12 +3,12 @@
 import asyncio
 import os
 import select
-import socket
 from typing import Protocol, cast
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
+from gateway.transports.sockets import keep_probing
 from gateway.transports.tcp.reader import Reader
 from gateway.transports.tcp.writing import write
 
@@ -17,16 +17,6 @@ _ONLY = 0
 
 MOST_STRAYS = 1000
 """Replies with tags that no call ever had, or had twice, before the endpoint is taken to be out of its mind."""
-
-# A host that vanishes without a word is noticed after 60 s + 6 x 10 s. macOS has no TCP_KEEPIDLE.
-_KEEPALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), number)
-        for name, number in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
-        if hasattr(socket, name)
-    ),
-]
 
 
 class Owner(Protocol):
@@ -99,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         """Connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._loop = asyncio.get_running_loop()
-        _keep_alive(transport.get_extra_info("socket"))
+        keep_probing(transport.get_extra_info("socket"))
         self._owner.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -208,13 +198,3 @@ class Connection(asyncio.BufferedProtocol):
 def no_good_reply(error: DecodeError | GatewayError) -> TransportError:
     """What became of a call whose reply is not what the protocol says, or beyond a limit."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True)
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    """TCP_NODELAY is the loops' own default."""
-    if sock.family == socket.AF_UNIX:
-        return
-    borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
-    for option in _KEEPALIVE:
-        borrowed.setsockopt(*option)
-    borrowed.detach()
