@@ -1,7 +1,5 @@
 """One client's connection: requests in, one at a time and in order; replies out."""
 
-import asyncio
-import logging
 from collections.abc import Awaitable
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
@@ -10,16 +8,13 @@ from gateway.core.tasks import spawn
 from gateway.core.types import Buffer, Message
 from gateway.transports.http import writing
 from gateway.transports.http.admission import Admission, check_length, worth_receiving
-from gateway.transports.http.answering import alone, answer, finish
+from gateway.transports.http.answering import alone, answer
 from gateway.transports.http.bodies import ChunkedBody, SizedBody
-from gateway.transports.http.compression import MIN_DEFLATED
-from gateway.transports.http.lifecycle import Lifecycle, Phase, Site
 from gateway.transports.http.reading import HeadReader
-from gateway.transports.http.refusals import refused
+from gateway.transports.http.replying import Replying, Site
 from gateway.transports.http.requests import Head
 from gateway.transports.http.streamed import Stream
-
-log = logging.getLogger(__name__)
+from gateway.transports.lifecycle import Phase
 
 # What a client may send ahead while its request is answered; more stays in the kernel, which holds the client back.
 _AHEAD = 64 * 2**10
@@ -27,14 +22,12 @@ _AHEAD = 64 * 2**10
 _RECEIVING = frozenset({Phase.IDLE, Phase.HEAD, Phase.BODY})
 
 
-class Connection(Lifecycle):
+class Connection(Replying):
     """Receives requests, hands each to the exchange, and writes its reply before it looks at the next."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._reader = HeadReader(site.limits.headers)
-        self._head: Head | None = None
-        self._admission: Admission | None = None
         self._ahead = bytearray()
 
     def data_received(self, data: bytes) -> None:
@@ -107,10 +100,12 @@ class Connection(Lifecycle):
     # One request.
 
     def _await_request(self) -> None:
+        self._phase = Phase.IDLE
+        self._keep_alive = False
         self._head = None
         self._admission = None
         self._reader.start()
-        super()._await_request()
+        self._alarm.set(self._site.timeouts.idle)
 
     def _begin(self, head: Head, admission: Admission) -> None:
         """The head is there: refuse the request, answer it, or wait for its body."""
@@ -155,96 +150,3 @@ class Connection(Lifecycle):
             return answer(message, coding, limit, site.exchange, protocol)
         except Exception as error:
             return self._refusal(as_gateway_error(error))
-
-    # Replying.
-
-    def _coding(self, reply: Message) -> str:
-        """The coding that the client wants `reply` to be in."""
-        head = self._head
-        if head is None or b"accept-encoding" not in head.fields or writing.size(reply.parts) < MIN_DEFLATED:
-            return ""
-        return head.accepted_coding
-
-    async def _send_later(self, reply: Message | Awaitable[Message]) -> None:
-        head = self._head
-        assert head is not None
-        try:
-            answered = await finish(reply, head.accepted_coding)
-        except asyncio.CancelledError:
-            self._transport.abort()
-            raise
-        except Exception as error:
-            answered = self._refusal(as_gateway_error(error))
-        self._task = None
-        self._send(answered)
-        self._receive_ahead()
-
-    async def _send_stream(self, stream: Stream) -> None:
-        """Write a stream's reply as it comes, then turn to the next request or close."""
-        if not stream.is_delimited:
-            self._keep_alive = False
-        try:
-            await stream.send(self._transport, self._connection_line, self._taken)
-        except asyncio.CancelledError:
-            self._transport.abort()
-            raise
-        except Exception as error:
-            self._task = None
-            self._break_off(as_gateway_error(error), begun=stream.begun)
-        else:
-            self._task = None
-            self._turn()
-        self._receive_ahead()
-
-    def _break_off(self, error: GatewayError, *, begun: bool) -> None:
-        if begun:
-            # A clean end would make what came look like a whole reply.
-            log.warning("a reply to %s broke off: %s", self._peer, error.message)
-            self._transport.abort()
-        else:
-            self._send(self._refusal(error))
-
-    def _send(self, reply: Message) -> None:
-        """Write `reply`, then turn to the next request or close."""
-        self._write(reply)
-        if self._writable:
-            self._turn()
-        else:
-            self._phase = Phase.FLUSHING
-            self._await_progress()
-
-    def _write(self, reply: Message) -> None:
-        head, length = self._head, writing.size(reply.parts)
-        try:
-            start = writing.head(reply, writing.content_length(length), self._connection_line())
-        except ValueError as error:
-            self._keep_alive = False
-            self._write(self._refusal(as_gateway_error(error)))
-            return
-        bodiless = head is not None and head.method == "HEAD"
-        for piece in (start,) if bodiless else writing.joined((start, *reply.parts), length):
-            self._transport.write(piece)
-
-    def _connection_line(self) -> bytes:
-        return writing.connection(self._keep_alive, "1.1" if self._head is None else self._head.version)
-
-    def _refusal(self, error: GatewayError) -> Message:
-        return refused(error, self._head, self._admission, self._peer, self._site.refuse, self._site.table)
-
-    def _give_up(self, error: GatewayError) -> None:
-        self._keep_alive = False
-        self._write(self._refusal(error))
-        self._linger()
-
-    # What comes after a reply.
-
-    def _proceed(self) -> None:
-        self._turn()
-        self._receive_ahead()
-
-    def _turn(self) -> None:
-        if self._keep_alive:
-            self._await_request()
-        else:
-            self._ahead = bytearray()
-            self._linger()

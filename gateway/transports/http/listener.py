@@ -10,9 +10,10 @@ from gateway.core.transport import Exchanges
 from gateway.core.values import replace
 from gateway.transports.http.connection import Connection
 from gateway.transports.http.known_heads import KnownHeads
-from gateway.transports.http.lifecycle import Lifecycle, Site
-from gateway.transports.http.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.http.replying import Site
+from gateway.transports.lifecycle import Lifecycle
 from gateway.transports.sockets import BACKLOG, keep_probing
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class HttpListener:
@@ -31,16 +32,15 @@ class HttpListener:
     ) -> None:
         self._connections: set[Lifecycle] = set()
         table = PathTable(protocols)
-        heads = KnownHeads(table, settings.limits.headers)
         self._site = Site(
-            table,
-            heads,
             settings.limits,
             timeouts,
+            self._connections,
+            table,
+            KnownHeads(table, settings.limits.headers),
             exchanges.exchange,
             exchanges.stream,
             exchanges.refuse,
-            self._connections,
         )
         self._server: asyncio.Server | None = None
 

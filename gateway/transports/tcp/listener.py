@@ -7,11 +7,12 @@ from gateway.core.address import Address
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.values import replace
+from gateway.transports.lifecycle import Lifecycle
 from gateway.transports.sockets import BACKLOG, keep_probing
 from gateway.transports.tcp.connection import Connection, Site
 from gateway.transports.tcp.reader import SCRATCH_BYTES
-from gateway.transports.tcp.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from gateway.transports.tcp.unix_socket import UnixSocket
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 AT_ONCE = 256
 """Requests of one multiplexed connection in flight; more stay in the kernel, which holds the client back."""
@@ -38,16 +39,16 @@ class TcpListener:
         [(protocol, _)] = protocols
         if protocol.framing is None:
             raise ValueError(f"{protocol.name} has no framing, so it is no protocol for a byte stream")
-        self._connections: set[Connection] = set()
+        self._connections: set[Lifecycle] = set()
         self._site = Site(
-            protocol,
             settings.limits,
             timeouts,
+            self._connections,
+            protocol,
             exchanges.exchange,
             exchanges.refuse,
             memoryview(bytearray(SCRATCH_BYTES)),
             1 if protocol.framing.tag is None else AT_ONCE,
-            self._connections,
         )
         self._server: asyncio.Server | None = None
         self._unix: UnixSocket | None = None

@@ -11,7 +11,7 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import ExchangeStream
 from gateway.core.types import Headers, Message
-from gateway.transports.http.timeouts import Timeouts
+from gateway.transports.timeouts import Timeouts
 from tests.transports.http.toy import (
     GENEROUS,
     connected,

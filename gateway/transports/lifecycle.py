@@ -6,20 +6,19 @@ from enum import Enum
 from gateway.core.address import of_peer
 from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
-from gateway.core.patterns import PathTable
 from gateway.core.protocol import Limits
-from gateway.core.transport import Exchange, ExchangeStream, Refuse
 from gateway.core.values import value
-from gateway.transports.http.known_heads import KnownHeads
-from gateway.transports.http.timeouts import Timeouts
+from gateway.transports.timeouts import Timeouts
 
 
 class Phase(Enum):
-    IDLE = "the next request is awaited"
+    """What is waited for."""
+
+    IDLE = "the next message is awaited"
     HEAD = "its head is arriving"
-    BODY = "its body is arriving"
-    ANSWERING = "it is in flight, or its reply is streamed"
-    FLUSHING = "the client reads its reply more slowly than it comes"
+    BODY = "the rest of it is arriving"
+    ANSWERING = "requests are in flight, or a reply is streamed"
+    FLUSHING = "the client reads its replies more slowly than they come"
     LINGERING = "the reply was the last; what the client still sends is dropped"
     CLOSED = "closed, or closing once the reply is flushed"
 
@@ -28,51 +27,47 @@ class Phase(Enum):
 
 
 @value
-class Site:
-    """What all connections of one listener share."""
+class Terms:
+    """On what all connections of one listener are kept, and which they are."""
 
-    table: PathTable
-    heads: KnownHeads
     limits: Limits
     timeouts: Timeouts
-    exchange: Exchange
-    stream: ExchangeStream
-    refuse: Refuse
     connections: "set[Lifecycle]"
 
 
-class Lifecycle(asyncio.Protocol):
+class Lifecycle(asyncio.BaseProtocol):
     """What the event loop tells of a connection, but for what the client sends. Whoever makes a Connection of it moves
-    `_phase` on, and says how to give a request up, and what comes after a reply."""
+    `_phase` on, and says how to give up what is arriving, and how to go on."""
+
+    HEAD = "the message's head"
+    BODY = "the message"
+    """What their parts are called."""
 
     _transport: asyncio.Transport
     _peer: str
-    """`host:port`, empty on a unix socket."""
+    """`host:port`; empty on a unix socket."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._expire)
         self._phase = Phase.IDLE
-        self._keep_alive = False
-        self._task: asyncio.Task[None] | None = None
         self._gone: asyncio.Future[None] | None = None
-        self._resumed: asyncio.Future[None] | None = None
         self._writable = True
         self._draining = False
 
     def _give_up(self, error: GatewayError) -> None:
-        """Refuse a request whose end cannot be found or is not worth waiting for: reply, then close."""
+        """Refuse what is arriving, whose end cannot be found or is not worth waiting for: reply, then linger."""
         raise NotImplementedError
 
     def _proceed(self) -> None:
-        """The client has taken the whole reply: turn to the next request, or close."""
+        """The client has read most of what there was: turn to what comes next."""
         raise NotImplementedError
 
     def drain(self) -> "asyncio.Future[None]":
-        """Close once what is in flight is answered, at once if nothing is. The future is done when it is closed."""
+        """Close once what is in flight or arriving is answered, at once if nothing is. The future is done when it is
+        closed."""
         self._draining = True
-        self._keep_alive = False
         self._gone = self._loop.create_future()
         if self._phase is Phase.IDLE:
             self._close()
@@ -88,17 +83,14 @@ class Lifecycle(asyncio.Protocol):
         """Accepted."""
         self._transport = transport  # type: ignore[assignment]
         self._peer = of_peer(transport.get_extra_info("peername"))
-        self._site.connections.add(self)
-        self._await_request()
+        self._terms.connections.add(self)
+        self._alarm.set(self._terms.timeouts.idle)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Closed by either side. Asyncio closes after the client's FIN too: a client that only half-closes and waits
-        cannot be told from one that has gone, and HTTP clients do not."""
+        """Closed by either side."""
         self._phase = Phase.CLOSED
-        self._site.connections.discard(self)
+        self._terms.connections.discard(self)
         self._alarm.stop()
-        if self._task is not None:
-            self._task.cancel()
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
@@ -109,40 +101,23 @@ class Lifecycle(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has read most of what there was."""
         self._writable = True
-        if self._resumed is not None and not self._resumed.done():
-            self._resumed.set_result(None)
-        if self._phase is Phase.FLUSHING:
-            self._proceed()
+        self._proceed()
 
     # Waiting.
 
-    def _await_request(self) -> None:
-        self._phase = Phase.IDLE
-        self._keep_alive = False
-        self._alarm.set(self._site.timeouts.idle)
-
-    async def _taken(self) -> None:
-        """Wait until the client has read most of what there was; at least for the loop to do everything else once."""
-        await asyncio.sleep(0)
-        if not self._writable:
-            self._resumed = self._loop.create_future()
-            self._await_progress()
-            await self._resumed
-            self._alarm.silence()
-
     def _await_progress(self) -> None:
         self._unread = self._transport.get_write_buffer_size()
-        self._alarm.set(self._site.timeouts.write)
+        self._alarm.set(self._terms.timeouts.write)
 
     def _expire(self) -> None:
-        timeouts = self._site.timeouts
+        timeouts = self._terms.timeouts
         match self._phase:
             case Phase.IDLE:
                 self._close()
             case Phase.HEAD:
-                self._give_up(_too_slow(f"the request's head did not arrive within {timeouts.head:g} s"))
+                self._give_up(_too_slow(f"{self.HEAD} did not arrive within {timeouts.head:g} s"))
             case Phase.BODY:
-                self._give_up(_too_slow(f"nothing of the request's body came for {timeouts.body:g} s"))
+                self._give_up(_too_slow(f"nothing of {self.BODY} came for {timeouts.body:g} s"))
             case Phase.FLUSHING | Phase.ANSWERING if self._transport.get_write_buffer_size() < self._unread:
                 self._await_progress()
             case _:
@@ -154,8 +129,8 @@ class Lifecycle(asyncio.Protocol):
         """Close without a reset, which would take the reply from a client that is still sending (RFC 9112 section 9.6):
         no more is written, and what comes is dropped until the client closes too, or for a while."""
         self._phase = Phase.LINGERING
-        self._may_drop = self._site.limits.message
-        self._alarm.set(self._site.timeouts.linger)
+        self._may_drop = self._terms.limits.message
+        self._alarm.set(self._terms.timeouts.linger)
         if not self._transport.is_closing():
             self._transport.write_eof()
             self._transport.resume_reading()
@@ -167,7 +142,7 @@ class Lifecycle(asyncio.Protocol):
 
     def _close(self) -> None:
         self._phase = Phase.CLOSED
-        self._alarm.set(self._site.timeouts.write)
+        self._alarm.set(self._terms.timeouts.write)
         self._transport.close()
 
 
