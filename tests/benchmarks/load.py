@@ -21,6 +21,8 @@ import uvloop
 SECONDS = 60.0
 """A run that takes longer is broken off: something hangs."""
 
+FRAME_HEADER = 12
+
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
@@ -29,19 +31,21 @@ class Load:
     address: str
     """`host:port`."""
     request: str
-    """The whole request, ASCII; of a gRPC method its message as base64."""
+    """The whole request, ASCII; of a gRPC method its message, and a frame, as base64."""
     requests: int
     in_flight: int
     keep_alive: bool
     """Otherwise a new connection for every request."""
     method: str = ""
     """Of gRPC: `/package.Service/Method`."""
+    framed: bool = False
+    """The request is a frame of baidu_std, and so are the replies."""
 
 
 @dataclass(frozen=True)
 class Result:
     body: str
-    """Of every reply; base64 if it is gRPC's."""
+    """Of every reply; base64 if it is gRPC's or a frame's."""
     microseconds: list[float]
     """From the first byte sent, or the connection asked for where it is a new one, to the last byte received."""
 
@@ -55,7 +59,7 @@ class Run:
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self.request = load.request.encode("ascii")
+        self.request = base64.b64decode(load.request) if load.framed else load.request.encode("ascii")
         self.left = load.requests
         self.microseconds: list[float] = []
         self.body = b""
@@ -111,8 +115,8 @@ class Caller(asyncio.Protocol):
         self._received.append(data)
         if self._missing < 0:
             data = b"".join(self._received)
-            head = data.find(b"\r\n\r\n") + 4
-            if head < 4:
+            head = self._head(data)
+            if not head:
                 return
             self._missing = head + self._length(data, head)
             self._received = [data]
@@ -124,7 +128,16 @@ class Caller(asyncio.Protocol):
         if self._waiting:
             self._run.fail(f"connection lost, {error or 'closed by the server'}")
 
+    def _head(self, data: bytes) -> int:
+        """Its size; 0 until it is there."""
+        if self._run.load.framed:
+            return FRAME_HEADER if len(data) >= FRAME_HEADER else 0
+        end = data.find(b"\r\n\r\n")
+        return end + 4 if end >= 0 else 0
+
     def _length(self, data: bytes, head: int) -> int:
+        if self._run.load.framed:
+            return int.from_bytes(data[4:8])
         found = _LENGTH.search(data, 0, head)
         if not data.startswith(b"HTTP/1.1 200 ") or found is None:
             self._run.fail(f"expected a 200 of a known length, got {data!r}")
@@ -134,7 +147,7 @@ class Caller(asyncio.Protocol):
     def _finish(self, reply: bytes) -> None:
         run, now = self._run, time.perf_counter()
         self._waiting, self._received, self._missing = False, [], -1
-        run.answered(now - self._begun, reply.partition(b"\r\n\r\n")[2])
+        run.answered(now - self._begun, reply if run.load.framed else reply.partition(b"\r\n\r\n")[2])
         if run.load.keep_alive:
             self._again()
         else:
@@ -182,7 +195,7 @@ async def send(load: Load) -> Result:
             run.connect()
     async with asyncio.timeout(SECONDS):
         await run.done
-    return Result(run.body.decode(), run.microseconds)
+    return Result(base64.b64encode(run.body).decode() if load.framed else run.body.decode(), run.microseconds)
 
 
 def main() -> None:

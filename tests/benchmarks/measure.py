@@ -17,7 +17,7 @@ from statistics import median, quantiles
 from tests.benchmarks.load import Load, Result
 from tests.benchmarks.rows import Row
 from tests.benchmarks.servers import Server, Servers
-from tests.benchmarks.wire import Form, GrpcForm, vector
+from tests.benchmarks.wire import BinaryForm, Form, vector
 from tests.peers.build import ROOT
 
 WARM_UP = 20
@@ -99,11 +99,12 @@ def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measure
 class _Turn:
     """One of those that take turns: its load, and the clock of its process."""
 
-    def __init__(self, row: Row, form: Form | GrpcForm, server: Server) -> None:
+    def __init__(self, row: Row, form: Form | BinaryForm, server: Server) -> None:
         self._form = form
         self._numbers = vector(row.doubles)
         request = form.request(server.address, self._numbers)
-        self._load = Load(server.address, request, row.requests, row.in_flight, row.keep_alive, form.method)
+        framed = isinstance(form, BinaryForm) and not form.method
+        self._load = Load(server.address, request, row.requests, row.in_flight, row.keep_alive, form.method, framed)
         self._clock = _cpu_clock(server.pid)
 
     def warm_up(self, load: Generator) -> None:

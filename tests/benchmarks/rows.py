@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.benchmarks.wire import UMBRIDGE, V2_GRPC, V2_REST, Form, GrpcForm
+from tests.benchmarks.wire import GRPS_BRPC, GRPS_GRPC, GRPS_REST, UMBRIDGE, V2_GRPC, V2_REST, BinaryForm, Form
 
 
 @dataclass(frozen=True)
@@ -12,8 +12,8 @@ class Way:
     """From the clients of one protocol to a server of another, and the adapter that people write for it, if any."""
 
     name: str
-    client: Form
-    server: Form | GrpcForm
+    client: Form | BinaryForm
+    server: Form | BinaryForm
     adapter: str = ""
 
 
@@ -21,6 +21,10 @@ UMBRIDGE_TO_V2 = Way("UM-Bridge -> V2 REST", UMBRIDGE, V2_REST, "umbridge.Model 
 UMBRIDGE_TO_GRPC = Way("UM-Bridge -> V2 gRPC", UMBRIDGE, V2_GRPC, "umbridge.Model + tritonclient.grpc")
 REST_TO_GRPC = Way("V2 REST -> V2 gRPC", V2_REST, V2_GRPC)
 V2_TO_UMBRIDGE = Way("V2 REST -> UM-Bridge", V2_REST, UMBRIDGE, "FastAPI + pydantic + httpx")
+
+REST_TO_GRPS = Way("V2 REST -> grps gRPC", V2_REST, GRPS_GRPC)
+GRPS_TO_GRPC = Way("grps REST -> V2 gRPC", GRPS_REST, V2_GRPC)
+BRPC_TO_UMBRIDGE = Way("grps BRPC -> UM-Bridge", GRPS_BRPC, UMBRIDGE)
 
 
 @dataclass(frozen=True)
@@ -55,4 +59,9 @@ ROWS = (
     Row(REST_TO_GRPC, 10, 16, 400),
     Row(REST_TO_GRPC, 1_000, 1, 200),
     Row(REST_TO_GRPC, 10_000, 1, 50),
+    Row(REST_TO_GRPS, 10, 1, 400),
+    Row(REST_TO_GRPS, 10, 16, 400),
+    Row(GRPS_TO_GRPC, 10, 1, 400),
+    Row(GRPS_TO_GRPC, 10, 16, 400),
+    Row(BRPC_TO_UMBRIDGE, 10, 1, 400),
 )

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks import models
-from tests.benchmarks.rows import REST_TO_GRPC, UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE, Way
+from tests.benchmarks.rows import (
+    BRPC_TO_UMBRIDGE,
+    GRPS_TO_GRPC,
+    REST_TO_GRPC,
+    REST_TO_GRPS,
+    UMBRIDGE_TO_GRPC,
+    UMBRIDGE_TO_V2,
+    V2_TO_UMBRIDGE,
+    Way,
+)
 from tests.interop.processes import Process, answers, clean_environment, free_port, start_gateway
 from tests.peers.build import ROOT, require
 
@@ -21,13 +30,18 @@ BACKENDS = "the gateway's own reference servers, in processes of their own: the 
 GATEWAY = """
 listeners:
   - {{name: http, bind: "{address}", protocols: [v2-rest, umbridge]}}
-  - {{name: to_grpc, bind: "{to_grpc}", protocols: [v2-rest, umbridge]}}
+  - {{name: to_grpc, bind: "{to_grpc}", protocols: [v2-rest, umbridge, grps-rest]}}
+  - {{name: to_grps, bind: "{to_grps}", protocols: [v2-rest]}}
+  - {{name: brpc, bind: "tcp://{brpc}", protocols: [grps-brpc]}}
 backends:
   tensors: {{protocol: v2-rest, endpoints: ["{v2}"]}}
   grpc: {{protocol: v2-grpc, endpoints: ["{grpc}"]}}
+  grps: {{protocol: grps-grpc, endpoints: ["{grps}"]}}
   science: {{protocol: umbridge, endpoints: ["http://{umbridge}"]}}
 routes:
-  - {{match: {{listener: to_grpc}}, backend: grpc}}
+  - {{match: {{listener: to_grpc, model: "*"}}, backend: grpc}}
+  - {{match: {{listener: to_grps}}, backend: grps}}
+  - {{match: {{listener: brpc, model: "*"}}, backend: science}}
   - {{match: {{protocol: umbridge, model: "*"}}, backend: tensors}}
   - {{match: {{protocol: v2-rest, model: "*"}}, backend: science}}
 """
@@ -71,18 +85,33 @@ def rest_to_grpc(folder: Path) -> Iterator[Server]:
 def running(folder: Path) -> Iterator[Servers]:
     """Everything started and ready; stopped with the context, the last first."""
     with ExitStack() as stack:
-        v2 = _reference("v2-rest", folder, stack)
-        grpc = _reference("v2-grpc", folder, stack)
-        umbridge = _reference("umbridge", folder, stack)
-        http, to_grpc = _gateway(v2.address, grpc.address, umbridge.address, folder, stack)
+        servers = {name: _reference(name, folder, stack) for name in ("v2-rest", "v2-grpc", "grps-grpc", "umbridge")}
+        v2, grpc, grps, umbridge = servers.values()
+        gateway = _gateway(v2.address, grpc.address, grps.address, umbridge.address, folder, stack)
         yield Servers(
-            {UMBRIDGE_TO_V2: http, V2_TO_UMBRIDGE: http, UMBRIDGE_TO_GRPC: to_grpc, REST_TO_GRPC: to_grpc},
+            {
+                UMBRIDGE_TO_V2: gateway["address"],
+                V2_TO_UMBRIDGE: gateway["address"],
+                UMBRIDGE_TO_GRPC: gateway["to_grpc"],
+                REST_TO_GRPC: gateway["to_grpc"],
+                GRPS_TO_GRPC: gateway["to_grpc"],
+                REST_TO_GRPS: gateway["to_grps"],
+                BRPC_TO_UMBRIDGE: gateway["brpc"],
+            },
             {
                 UMBRIDGE_TO_V2: _umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
                 UMBRIDGE_TO_GRPC: _umbridge_adapter("umbridge_to_grpc", grpc.address, folder, stack),
                 V2_TO_UMBRIDGE: _v2_adapter(umbridge.address, folder, stack),
             },
-            {UMBRIDGE_TO_V2: v2, V2_TO_UMBRIDGE: umbridge, UMBRIDGE_TO_GRPC: grpc, REST_TO_GRPC: grpc},
+            {
+                UMBRIDGE_TO_V2: v2,
+                V2_TO_UMBRIDGE: umbridge,
+                UMBRIDGE_TO_GRPC: grpc,
+                REST_TO_GRPC: grpc,
+                GRPS_TO_GRPC: grpc,
+                REST_TO_GRPS: grps,
+                BRPC_TO_UMBRIDGE: umbridge,
+            },
         )
 
 
@@ -102,13 +131,13 @@ def _reference(protocol: str, folder: Path, stack: ExitStack, served: Sequence[s
     return _ready(process, address, lambda: "\nready" in process.stdout(), stack)
 
 
-def _gateway(v2: str, grpc: str, umbridge: str, folder: Path, stack: ExitStack) -> tuple[Server, Server]:
-    """One gateway at two addresses: before the servers of HTTP, and before that of gRPC."""
-    address, to_grpc = _address(), _address()
-    config = GATEWAY.format(address=address, to_grpc=to_grpc, v2=v2, grpc=grpc, umbridge=umbridge)
+def _gateway(v2: str, grpc: str, grps: str, umbridge: str, folder: Path, stack: ExitStack) -> dict[str, Server]:
+    """One gateway at several addresses, by their names in GATEWAY."""
+    faces = {name: _address() for name in ("address", "to_grpc", "to_grps", "brpc")}
+    config = GATEWAY.format(v2=v2, grpc=grpc, grps=grps, umbridge=umbridge, **faces)
     gateway = start_gateway(config, folder / "gateway")
     stack.callback(gateway.stop)
-    return Server(address, gateway.process.pid), Server(to_grpc, gateway.process.pid)
+    return {name: Server(address, gateway.process.pid) for name, address in faces.items()}
 
 
 def _umbridge_adapter(script: str, v2: str, folder: Path, stack: ExitStack) -> Server:

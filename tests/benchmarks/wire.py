@@ -10,6 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.protocols.v2 import schema
+from tests.peers import grps_messages as grps
+from tests.peers.brpc_client import FIRST_ID, Call
+from tests.peers.grps_rpc import SERVICE as GRPS_SERVICE
+from tests.peers.protobuf import Document
 
 HEAD = (
     "POST {path} HTTP/1.1\r\n"
@@ -45,20 +49,46 @@ class Form:
 
 
 @dataclass(frozen=True)
-class GrpcForm:
-    """The same over gRPC, in protobuf messages as base64: raw, as tritonclient writes them."""
+class BinaryForm:
+    """The same in bytes, as base64: messages of a gRPC `method`, or frames of baidu_std."""
 
-    method: str
+    write: Callable[[str, Sequence[float]], bytes]
+    answer: Callable[[bytes], object]
+    method: str = ""
 
     def request(self, address: str, numbers: Sequence[float]) -> str:
-        message = schema.ModelInferRequest(model_name=f"vector_{len(numbers)}")
-        message.inputs.add(name="input0", datatype="FP64", shape=[1, len(numbers)])
-        message.raw_input_contents.append(struct.pack(f"<{len(numbers)}d", *numbers))
-        return base64.b64encode(message.SerializeToString()).decode()
+        return base64.b64encode(self.write(f"vector_{len(numbers)}", numbers)).decode()
 
     def read(self, body: str) -> object:
-        (raw,) = schema.ModelInferResponse.FromString(base64.b64decode(body)).raw_output_contents
-        return list(struct.unpack(f"<{len(raw) // 8}d", raw))
+        return self.answer(base64.b64decode(body))
+
+
+def _write_v2(model: str, numbers: Sequence[float]) -> bytes:
+    """Raw, as tritonclient does."""
+    message = schema.ModelInferRequest(model_name=model)
+    message.inputs.add(name="input0", datatype="FP64", shape=[1, len(numbers)])
+    message.raw_input_contents.append(struct.pack(f"<{len(numbers)}d", *numbers))
+    written: bytes = message.SerializeToString()
+    return written
+
+
+def _read_v2(reply: bytes) -> object:
+    (raw,) = schema.ModelInferResponse.FromString(reply).raw_output_contents
+    return list(struct.unpack(f"<{len(raw) // 8}d", raw))
+
+
+def _grps(model: str, numbers: Sequence[float]) -> Document:
+    tensor = grps.tensor("input0", "DT_FLOAT64", [1, len(numbers)], [*numbers])
+    return {"model": model, "gtensors": {"tensors": [tensor]}}
+
+
+def _of_grps(reply: Document) -> object:
+    return reply["gtensors"]["tensors"][0]["flat_float64"]
+
+
+def _read_frame(reply: bytes) -> object:
+    """Its payload is behind the meta, whose size is the header's last number."""
+    return _of_grps(grps.decode(reply[12 + int.from_bytes(reply[8:12]) :]))
 
 
 UMBRIDGE = Form(
@@ -74,7 +104,14 @@ V2_REST = Form(
     },
     lambda reply: reply["outputs"][0]["data"],
 )
-V2_GRPC = GrpcForm(f"/{schema.SERVICE}/ModelInfer")
+V2_GRPC = BinaryForm(_write_v2, _read_v2, f"/{schema.SERVICE}/ModelInfer")
+GRPS_REST = Form("/grps/v1/infer/predict", _grps, _of_grps)
+GRPS_GRPC = BinaryForm(
+    lambda model, numbers: grps.encode(_grps(model, numbers)),
+    lambda reply: _of_grps(grps.decode(reply)),
+    f"/{GRPS_SERVICE}/Predict",
+)
+GRPS_BRPC = BinaryForm(lambda model, numbers: Call(_grps(model, numbers)).frame(FIRST_ID), _read_frame)
 
 
 def vector(size: int) -> list[float]:

@@ -10,7 +10,9 @@ from gateway.reference.bundled.testing import KINDS
 from tests.contract.dialects import DIALECTS
 from tests.contract.installed import INSTALLED, toys
 from tests.contract.matrix import Matrix, running
-from tests.contract.observing import LEFT_OUT, NONE, REFUSED, ROWS, SAME, Asked, Observed, left_of, observed
+from tests.contract.observing import ROWS, Observed, observed
+from tests.contract.observing.asked import NONE, REFUSED, SAME, Asked
+from tests.contract.observing.losses import LEFT_OUT, left_of
 from tests.interop.foreign import BACKS, FRONTS
 
 FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
@@ -171,10 +173,9 @@ def _errors() -> Iterator[str]:
 
 def _peers() -> Iterator[str]:
     yield from ("## With clients and servers that are not ours", "", PEERS)
-    yield from _table(
-        ["", "client, in front of all", "server, behind all"],
-        ([_code(name), FRONTS[name].peer, BACKS[name].peer] for name in FORMS if name in FRONTS),
-    )
+    servers = {name: ", ".join(back.peer for back in BACKS.values() if back.form == name) for name in FORMS}
+    rows = ([_code(name), FRONTS[name].peer, servers[name]] for name in FORMS)
+    yield from _table(["", "client, in front of all", "servers, behind all"], rows)
 
 
 def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:

@@ -120,27 +120,37 @@ FRONTS: Mapping[str, Front] = {
 
 @dataclass(frozen=True)
 class Back:
-    """A server: what it is, the fixture that gives its address, its model, and how the tensors are called and typed."""
+    """A server: the form it speaks, what it is, its model, and how that calls and types its tensors."""
 
+    form: str
     peer: str
-    fixture: str
     model: str = "double"
     names: tuple[str, str] = ("x", "y")
     datatype: str = "FP64"
     version: str = ""
 
 
-V1 = "1.0.0"
+POSITIONS = ("input0", "output0")
+PYTHON, CPP = (f"one with the habits of grps' {language} server" for language in ("Python", "C++"))
+
+
+def _twice(form: str, peer: str) -> Back:
+    return Back(form, peer, "twice", ("x", "x"), version="1.0.0")
+
 
 BACKS: Mapping[str, Back] = {
-    "umbridge": Back("`umbridge`, the Python server", "umbridge_endpoint", names=("input0", "output0")),
-    "graphpipe": Back("a server with the habits of graphpipe-go", "go_endpoint", names=("input0", "output0")),
-    "mip": Back("`kubemo`, the Python server", "kubemo_endpoint"),
-    "v2-rest": Back("Triton", "triton_http", "single", datatype="FP32"),
-    "v2-grpc": Back("MLServer", "mlserver_grpc"),
-    "grps-rest": Back(
-        "a server with the habits of grps' Python one", "grps_python_http", "twice", ("x", "x"), version=V1
-    ),
-    "grps-grpc": Back("the same over gRPC", "grps_python_grpc", "twice", ("x", "x"), version=V1),
-    "grps-brpc": Back("a server with the habits of grps' C++ one", "grps_cpp_brpc", "twice", ("x", "x"), version=V1),
+    "umbridge_python": Back("umbridge", "`umbridge`, the Python server", names=POSITIONS),
+    "umbridge_cpp": Back("umbridge", "one with the habits of the C++ server", names=POSITIONS),
+    "graphpipe_go": Back("graphpipe", "one with the habits of graphpipe-go's server", names=POSITIONS),
+    "kubemo": Back("mip", "`kubemo`, the Python server"),
+    "triton_http": Back("v2-rest", "Triton", "single", datatype="FP32"),
+    "mlserver_http": Back("v2-rest", "MLServer"),
+    "triton_grpc": Back("v2-grpc", "Triton", "single", datatype="FP32"),
+    "mlserver_grpc": Back("v2-grpc", "MLServer"),
+    "grps_python_http": _twice("grps-rest", PYTHON),
+    "grps_cpp_http": _twice("grps-rest", CPP),
+    "grps_python_grpc": _twice("grps-grpc", PYTHON),
+    "grps_cpp_grpc": _twice("grps-grpc", CPP),
+    "grps_cpp_brpc": _twice("grps-brpc", CPP),
 }
+"""By the fixtures that give their addresses."""

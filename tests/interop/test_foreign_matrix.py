@@ -22,6 +22,7 @@ from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton, free_port
 from tests.interop.v2_servers import V2Server
 from tests.peers import grps_cpp, grps_python
+from tests.peers import umbridge_cpp as cpp
 from tests.peers.graphpipe_go import serve
 
 PROTOCOLS = registry.protocols()
@@ -29,8 +30,28 @@ NUMBERS = np.array(SENT)
 
 
 @pytest.fixture(scope="module")
-def umbridge_endpoint(umbridge_server: str) -> str:
+def umbridge_python(umbridge_server: str) -> str:
     return umbridge_server
+
+
+@pytest.fixture(scope="module")
+def umbridge_cpp() -> Iterator[str]:
+    double = cpp.Model("double", [3], [3], evaluate=lambda inputs, config: [[2 * each for each in inputs[0]]])
+    with cpp.serve([double]) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def graphpipe_go() -> Iterator[str]:
+    with serve(lambda inputs, config: [each + each for each in inputs], inputs=1, outputs=1) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def kubemo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = start_kubemo(tmp_path_factory.mktemp("kubemo"))
+    yield server.url
+    server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -39,45 +60,58 @@ def triton_http(triton: Triton) -> str:
 
 
 @pytest.fixture(scope="module")
+def triton_grpc(triton: Triton) -> str:
+    return triton.grpc
+
+
+@pytest.fixture(scope="module")
+def mlserver_http(mlserver: V2Server) -> str:
+    return mlserver.http
+
+
+@pytest.fixture(scope="module")
 def mlserver_grpc(mlserver: V2Server) -> str:
     return mlserver.grpc
 
 
 @pytest.fixture(scope="module")
-def kubemo_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    server = start_kubemo(tmp_path_factory.mktemp("kubemo"))
-    yield server.url
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def go_endpoint() -> Iterator[str]:
-    with serve(lambda inputs, config: [each + each for each in inputs], inputs=1, outputs=1) as server:
-        yield server.url
-
-
-@pytest.fixture(scope="module")
-def grps_python_server() -> Iterator[grps_python.Server]:
+def python_server() -> Iterator[grps_python.Server]:
     with grps_python.serve() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def grps_python_http(grps_python_server: grps_python.Server) -> str:
-    return grps_python_server.http.address
+def grps_python_http(python_server: grps_python.Server) -> str:
+    return python_server.http.address
 
 
 @pytest.fixture(scope="module")
-def grps_python_grpc(grps_python_server: grps_python.Server) -> str:
-    assert grps_python_server.grpc is not None
-    return grps_python_server.grpc.address
+def grps_python_grpc(python_server: grps_python.Server) -> str:
+    assert python_server.grpc is not None
+    return python_server.grpc.address
 
 
 @pytest.fixture(scope="module")
-def grps_cpp_brpc() -> Iterator[str]:
+def cpp_server() -> Iterator[grps_cpp.Server]:
     with grps_cpp.serve() as server:
-        assert server.brpc is not None
-        yield server.brpc.address
+        yield server
+
+
+@pytest.fixture(scope="module")
+def grps_cpp_http(cpp_server: grps_cpp.Server) -> str:
+    return cpp_server.http.address
+
+
+@pytest.fixture(scope="module")
+def grps_cpp_grpc(cpp_server: grps_cpp.Server) -> str:
+    assert cpp_server.grpc is not None
+    return cpp_server.grpc.address
+
+
+@pytest.fixture(scope="module")
+def grps_cpp_brpc(cpp_server: grps_cpp.Server) -> str:
+    assert cpp_server.brpc is not None
+    return cpp_server.brpc.address
 
 
 class Site:
@@ -97,7 +131,7 @@ class Site:
             {"protocol": name, "bind": f"127.0.0.1:{port}", "models": ["double"]} for name, port in self._own.items()
         ]
         backends = {ours(name): _backend(name, f"127.0.0.1:{port}") for name, port in self._own.items()}
-        backends |= {theirs(name): _backend(name, endpoint) for name, endpoint in self._endpoints.items()}
+        backends |= {theirs(name): _backend(BACKS[name].form, endpoint) for name, endpoint in self._endpoints.items()}
         routes = [_route(ours(name), OURS) for name in PROTOCOLS]
         routes += [_route(theirs(name), BACKS[name]) for name in self._endpoints]
         return {"listeners": [*self._listeners()], "reference": references, "backends": backends, "routes": routes}
@@ -115,7 +149,7 @@ class Site:
             yield face if names_models(protocol.traits) else {**face, "model": model}
 
 
-OURS = Back("the gateway's own", "")
+OURS = Back("", "the gateway's own")
 
 
 def ours(name: str) -> str:
@@ -149,13 +183,13 @@ def _route(model: str, back: Back) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    found = Site({name: request.getfixturevalue(back.fixture) for name, back in BACKS.items()})
+    found = Site({name: request.getfixturevalue(name) for name in BACKS})
     with gateway(json.dumps(found.config()), tmp_path_factory.mktemp("gateway")):
         yield found
 
 
 def test_no_form_is_left_out() -> None:
-    assert FRONTS.keys() == BACKS.keys() == PROTOCOLS.keys()
+    assert FRONTS.keys() == {back.form for back in BACKS.values()} == PROTOCOLS.keys()
 
 
 @pytest.mark.parametrize("front", FRONTS)

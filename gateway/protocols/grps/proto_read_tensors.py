@@ -11,7 +11,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.protobuf_integers import count_integers, read_integers
 from gateway.core.protobuf_wire import I32, I64, LENGTH, VARINT, Field, read_field, read_varint
 from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
-from gateway.protocols.grps.proto_fields import Room, check_wire_type, read_text
+from gateway.protocols.grps.proto_fields import Room, read_text
 from gateway.protocols.grps.shapes import read_shape
 from gateway.protocols.grps.words import DATATYPES
 
@@ -22,13 +22,18 @@ NUMBERS = {datatype: number + 3 for datatype, (number, _, _) in DATATYPES.items(
 _MEMBERS = {NUMBERS[datatype]: member for datatype, (_, _, member) in DATATYPES.items()}
 _BY_DTYPE = {number: datatype for datatype, (number, _, _) in DATATYPES.items()}
 
-_SINGLE = {
-    NUMBERS[Datatype.FP16]: I32,
-    NUMBERS[Datatype.FP32]: I32,
-    NUMBERS[Datatype.FP64]: I64,
-    NUMBERS[Datatype.BYTES]: LENGTH,
-}
+_SINGLE = {NUMBERS[Datatype.FP16]: I32, NUMBERS[Datatype.FP32]: I32, NUMBERS[Datatype.FP64]: I64}
 """The wire type of one element that is not packed; VARINT for the rest."""
+
+_FIELDS = {
+    NAME: ("name", (LENGTH,)),
+    DTYPE: ("dtype", (VARINT,)),
+    SHAPE: ("shape", (LENGTH, VARINT)),
+    # "parsers must accept both"
+    **{number: (member, (LENGTH, _SINGLE.get(number, VARINT))) for number, member in _MEMBERS.items()},
+    NUMBERS[Datatype.BYTES]: ("flat_string", (LENGTH,)),
+}
+"""Each field's name and the wire types that it may have; protobuf would ignore another."""
 
 WIDTHS = {Datatype.FP16: 4, Datatype.FP32: 4, Datatype.FP64: 8}
 """Bytes of an element on the wire. float16 travels as float."""
@@ -60,8 +65,9 @@ def read_tensor(message: memoryview, position: int, room: Room) -> Tensor:
             the shape takes, an element out of the datatype's range.
         GatewayError: RESOURCE_EXHAUSTED, more than `room`.
     """
-    entry = _scan(message, f"tensor {position}", room)
-    what = f"tensor {entry.name!r}" if entry.name else f"tensor {position}"
+    what = f"tensor {position}"
+    entry = _scan(message, what, room)
+    what = f"tensor {entry.name!r}" if entry.name else what
     datatype = _BY_DTYPE.get(entry.dtype)
     if datatype is None:
         expected = ", ".join(f"{number} {name}" for number, name, _ in DATATYPES.values())
@@ -88,24 +94,23 @@ def _scan(message: memoryview, what: str, room: Room) -> _Entry:
 
 def _keep(field: Field, value: memoryview, entry: _Entry, what: str, room: Room) -> None:
     number, wire_type = field.number, field.wire_type
-    room.spend(field.end - field.start if wire_type != LENGTH or number not in _MEMBERS else 0)
+    room.spend(0 if number in _MEMBERS and wire_type == LENGTH else field.end - field.start)
+    if number not in _FIELDS:
+        return
+    name, allowed = _FIELDS[number]
+    if wire_type not in allowed:
+        expected = " or ".join(map(str, allowed))
+        raise DecodeError(f"{what}: {name} has wire type {wire_type}, expected {expected}")
     if number == NAME:
-        check_wire_type(field, LENGTH, f"{what}: name")
         entry.name = read_text(value, f"{what}: name")
     elif number == DTYPE:
-        check_wire_type(field, VARINT, f"{what}: dtype")
         entry.dtype = read_varint(value, 0)[0]
     elif number == SHAPE:
-        if wire_type != LENGTH:
-            check_wire_type(field, VARINT, f"{what}: shape")
         entry.shape.append(value)
-    elif number == _STRINGS and wire_type == LENGTH:
+    elif number == _STRINGS:
         raise DecodeError(f"{what}: a key of flat_string is longer than it need be")
-    elif number in _MEMBERS:
-        if wire_type != LENGTH:  # "parsers must accept both"
-            check_wire_type(field, _SINGLE.get(number, VARINT), f"{what}: {_MEMBERS[number]}")
-        if value:
-            entry.lists.setdefault(number, []).append(value)
+    elif value:
+        entry.lists.setdefault(number, []).append(value)
 
 
 def _read_strings(octets: bytes, at: int, entry: _Entry, what: str) -> int:

@@ -37,14 +37,14 @@ def decode(
         check_data(grps, "input")
         inputs = grps.tensors
         message = forms.asked(message, grps.kind, returns_ndarray)
-        name = grps.model or model
+        named = grps.model or model or listener.model
     elif operation is Operation.METADATA:
-        name = _asked_model(grps) or model
+        named = _asked_model(grps) or model or listener.model
     else:
-        name = ""
+        named = ""
     return Request(
         operation,
-        name or listener.model,
+        named,
         inputs=inputs,
         deadline=message.deadline,
         listener=listener.name,

@@ -24,6 +24,7 @@ _BLANKS = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 _TAGS = re.compile(r"<[^<>]{0,1000}>")
 _LONGEST_TEXT = 8192
+_LONGEST_FAILURE = 2**20  # of a model's bytes no more are looked through for an error
 
 
 def read_request(message: Message, limits: Limits) -> GrpsMessage:
@@ -65,23 +66,29 @@ def read_reply(reply: Message, limits: Limits, *, streamed: bool) -> GrpsMessage
 def _of_octets(body: Buffer, limits: Limits, streamed: bool) -> GrpsMessage:
     """Bytes, but for what is a message in JSON: in a stream any, else one that tells an error, for which the C++ server
     repeats the type of the request."""
-    if _is_object(body) and _is_json(body):
+    if not _is_object(body) or not (streamed or len(body) <= _LONGEST_FAILURE):
+        return of_bytes(body)
+    try:
         grps = json_message.read(body, "output", limits)
-        if (streamed and (grps.status or grps.kind)) or is_failure(grps.status):
-            return grps
-    return of_bytes(body)
+    except (DecodeError, GatewayError):
+        if streamed and _has_members(body):
+            raise
+        return of_bytes(body)
+    is_message = (grps.status or grps.kind) if streamed else is_failure(grps.status)
+    return grps if is_message else of_bytes(body)
+
+
+def _has_members(body: Buffer) -> bool:
+    """Whether it is JSON with members of a GrpsMessage, and more than a name in common with one."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return any(isinstance(document.get(key), dict) for key in ("status", "gtensors", "gmap"))
 
 
 def _is_object(body: Buffer) -> bool:
     return bytes(memoryview(body)[:64]).removeprefix(_BOM).lstrip(_BLANKS)[:1] == b"{"
-
-
-def _is_json(body: Buffer) -> bool:
-    try:
-        orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return False
-    return True
 
 
 def of_bytes(body: Buffer) -> GrpsMessage:

@@ -2,6 +2,8 @@
 
 import gzip
 import random
+import subprocess
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -139,6 +141,33 @@ def test_what_is_not_in_its_coding(field: str, payload: bytes, why: str) -> None
 )
 def test_what_is_not_inflated(meta: bytes) -> None:
     assert not brpc_compression.is_compressed(arrived(joined(meta, gzip.compress(PAYLOAD))))
+
+
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules.update(cramjam=None, google_crc32c=None)  # as if they were not installed
+from gateway.core.errors import GatewayError
+from gateway.core.types import Message
+from gateway.protocols.grps import brpc_compression
+for data in sys.argv[1:]:
+    data = bytes.fromhex(data)
+    try:
+        brpc_compression.inflate(Message(parts=(data[:12], data[12:])), 1000)
+    except GatewayError as error:
+        print(error.status.name, error)
+"""
+
+
+def test_without_the_extra_the_error_names_it() -> None:
+    frames = [joined(META + bytes.fromhex(field), b"") for field in ("1801", "1802 5801")]
+    command = [sys.executable, "-c", WITHOUT_THE_EXTRA, *(frame.hex() for frame in frames)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert told.splitlines() == [
+        "INVALID_ARGUMENT compress_type 1 (snappy) needs a library that is not installed here: "
+        'pip install "inference-gateway[brpc]"',
+        "INVALID_ARGUMENT checksum_type 1 (crc32c) needs a library that is not installed here: "
+        'pip install "inference-gateway[brpc]"',
+    ]
 
 
 # --- Checksums ---

@@ -185,6 +185,16 @@ def test_keys_of_maps_may_be_any_text() -> None:
     ]
 
 
+def test_doubles_of_maps_may_be_integers_of_any_size() -> None:
+    text = b'{"gmap":{"s_d":{"a":18446744073709551616,"b":"-7","c":"1.5e3"},"s_i64":{"d":2.0}}}'
+    assert list(gmap.entries(read(text, "input", LIMITS).tensors)) == [
+        ("s_i64", "d", 2),
+        ("s_d", "a", 2.0**64),
+        ("s_d", "b", -7.0),
+        ("s_d", "c", 1500.0),
+    ]
+
+
 def test_quotes_within_strings_stay() -> None:
     text = json.dumps({"str_data": '"flat_int64": ["1"], "ndarray": ["NaN"]'})
     assert bytes(read(text.encode(), "input", LIMITS).tensors[0].data)[4:] == b'"flat_int64": ["1"], "ndarray": ["NaN"]'
@@ -250,6 +260,7 @@ def test_tensors_that_are_none(members: str, expected: str) -> None:
         ("[]", "expected a JSON object"),
         ('{"str_data": "a"', "not JSON"),
         ('{"str_data": "a"} x', "not JSON"),
+        ('{"gtensors": {"tensors": [{"dtype": 5, "flat_int64": ["1"', "not JSON"),
         ('{"str_data": "a", "str_data": "b"}', "'str_data' occurs twice"),
         ('{"str_data": 1}', "str_data must be a string"),
         ('{"str_data": "a", "gtensors": {}}', "data in str_data and gtensors, expected one of them"),

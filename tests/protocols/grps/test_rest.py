@@ -279,6 +279,11 @@ def test_what_backends_are_asked(request_: Request, expected: tuple[str, str, st
     assert headers == []
 
 
+def test_a_model_in_the_query_is_utf8() -> None:
+    with pytest.raises(GatewayError, match="is not UTF-8"):
+        GRPS_REST.encode_request(inference(texts("t", b"\xff"), model="\ud800", payload="bin_data"), TARGET)
+
+
 @pytest.mark.parametrize("operation", [Operation.ONLINE, Operation.OFFLINE, Operation.CONFIG, Operation.GRADIENT])
 def test_questions_that_are_not_forwarded(operation: Operation) -> None:
     with pytest.raises(GatewayError, match=f"grps has no method for '{operation.value}'") as refused:
@@ -314,9 +319,10 @@ def test_bytes_have_no_status() -> None:
     found = answer(reply(b"{\x00", OCTETS))
     assert isinstance(found, Response)
     assert found.outputs == (texts("", b"{\x00"),)
-    found = answer(reply(STR, OCTETS))
-    assert isinstance(found, Response)
-    assert found.outputs == (texts("", STR),)
+    for raw in (STR, b'{"status":1}', b'{"status":{"status":"SUCCESS"}}', b"{" + b" " * 2**20 + b"}"):
+        found = answer(reply(raw, OCTETS))
+        assert isinstance(found, Response)
+        assert found.outputs == (texts("", raw),)
 
 
 FAILED = b'{\n "status": {\n  "code": %d,\n  "msg": "%b",\n  "status": "FAILURE"\n }\n}\n'
@@ -402,7 +408,7 @@ def test_messages_of_streams_are_known_by_what_they_hold() -> None:
     assert isinstance(found, Response)
     assert bytes(found.outputs[0].data)[4:] == b"a"
     assert found.outputs[0].content_type == "text"
-    for raw in (b"\xff\xd8", b"{not json", b'{"choices":[]}', b"[1]"):
+    for raw in (b"\xff\xd8", b"{not json", b'{"choices":[]}', b"[1]", b'{"status":"done"}', b'{"model":1}'):
         found = streamed(raw)
         assert isinstance(found, Response)
         assert found.outputs == (texts("", raw),)
