@@ -118,7 +118,7 @@ def interpreter(program: str) -> Path:
 @pytest.mark.interop
 @pytest.mark.parametrize(("program", "printed"), blocks("python"), ids=["umbridge", "tritonclient", "grpcio"])
 def test_each_client_prints_what_readme_shows(running: tuple[Running, list[str]], program: str, printed: str) -> None:
-    command = [interpreter(program), "-c", running[0].here(program)]
+    command: list[Path | str] = [interpreter(program), "-c", running[0].here(program)]
     assert subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60).stdout == printed
 
 
