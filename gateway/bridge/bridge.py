@@ -43,11 +43,11 @@ class Bridge:
         self._of_derivatives = settings.of_derivatives
         self._client = client
         self._upstream = upstream
-        self._opaque = settings.opaque and _are_alike(client.traits, upstream.traits)
+        self._alike = settings.leaves_tensors and _are_alike(client.traits, upstream.traits)
         self._addressing = Addressing(settings, upstream)
         self._configs = Configs(settings, client.traits, upstream)
         self._declared = Declared(settings, upstream, self._addressing)
-        self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._opaque)
+        self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._alike)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,
             **dict.fromkeys(DERIVATIVES, self._derive),
@@ -140,7 +140,7 @@ class Bridge:
 
     def _passes(self, request: Request) -> bool:
         """Whether its tensors are the backend's as they are."""
-        return self._opaque and not request.schemaless
+        return self._alike and not request.schemaless
 
     async def _with_outputs(self, response: Response, key: Key, asked: Request) -> Response:
         """A response of members, with its tensors."""

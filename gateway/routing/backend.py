@@ -72,14 +72,14 @@ class Backend:
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
 
-    async def stream(self, request: Request, *, untouched: bool = False) -> AsyncGenerator[Response, None]:
-        """The responses of one endpoint. Another one is asked if nothing could be sent to the first. `untouched`: in
-        the protocol's opaque form.
+    async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
+        """The responses of one endpoint. Another one is asked if nothing could be sent to the first. `passthrough`:
+        in the protocol's form of that name.
 
         Raises:
             GatewayError: as `ask_stream` does; RESOURCE_EXHAUSTED if too many are waiting.
         """
-        protocol = self.protocol.opaque if untouched else self.protocol
+        protocol = self.protocol.passthrough if passthrough else self.protocol
         assert protocol is not None
         tried: tuple[Endpoint, ...] = ()
         while True:
@@ -87,7 +87,7 @@ class Backend:
             tried = (*tried, endpoint)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
-                connector = endpoint.untouched if untouched else endpoint
+                connector = endpoint.passthrough if passthrough else endpoint
                 assert connector is not None
                 async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
                     async for response in responses:

@@ -8,7 +8,7 @@ from gateway.core.values import replace
 from gateway.protocols.grps import errors, json_message, operations, pages, queries, requests, responses, rest_bodies
 from gateway.protocols.grps.json_stream import CONCATENATED
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.opaque import OPAQUE
+from gateway.protocols.grps.passthrough import PASSTHROUGH
 from gateway.protocols.grps.rest_bodies import JSON, OCTETS
 from gateway.protocols.grps.words import PAYLOADS, REST, TRAITS, Kind
 
@@ -159,7 +159,7 @@ GRPS_REST = Protocol(
     traits=replace(TRAITS, streams=True),
     wants_stream=wants_stream,
     stream_framing=CONCATENATED,
-    opaque=OPAQUE,
+    passthrough=PASSTHROUGH,
     pages=pages.PATTERNS,
     example="""curl http://{address}/grps/v1/metadata/model -d '{{"str_data": "{model}"}}'""",
 )

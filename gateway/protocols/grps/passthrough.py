@@ -62,7 +62,7 @@ def _always(message: Message) -> bool:
     return True
 
 
-OPAQUE = Protocol(
+PASSTHROUGH = Protocol(
     name=REST,
     transport="http",
     patterns=(),
