@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.types import Message, Tensor
-from gateway.core.values import replace, value
+from gateway.core.values import extended, replace, value
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.texts import is_text
 from gateway.protocols.grps.words import Kind
@@ -25,21 +25,7 @@ def asked(message: Message, kind: Kind | None, returns_ndarray: bool) -> Message
     """`message` with what it says of the form; itself where that is the usual one."""
     if kind is None or (kind is Kind.GTENSORS and not returns_ndarray):
         return message
-    return AskedMessage(
-        message.method,
-        message.path,
-        message.headers,
-        message.parts,
-        message.status,
-        message.query,
-        message.pattern,
-        message.captures,
-        message.peer,
-        message.received,
-        message.deadline,
-        kind,
-        returns_ndarray,
-    )
+    return extended(AskedMessage, message, kind, returns_ndarray)
 
 
 def like(origin: Message | None, tensors: tuple[Tensor, ...]) -> Data | None:
