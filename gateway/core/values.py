@@ -35,7 +35,7 @@ else:
 
 def extended(kind: type[T], old: Any, *more: object) -> T:
     """`old` as a value of `kind`, which has its fields and then some `more`."""
-    return kind(*_all_fields(type(old))(old), *more)
+    return kind(*_all_fields(old.__class__)(old), *more)
 
 
 @cache
