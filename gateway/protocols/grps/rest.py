@@ -1,15 +1,16 @@
 """The protocol `grps-rest`: which question stands at which path, and who reads and writes it."""
 
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import Answer, Headers, Message, Request, Translate
+from gateway.core.types import Answer, Message, Request, Translate
 from gateway.core.values import replace
-from gateway.protocols.grps import errors, json_message, operations, pages, queries, requests, responses, rest_bodies
+from gateway.protocols.grps import json_message, operations, pages, queries, requests, responses, rest_bodies
 from gateway.protocols.grps.json_stream import CONCATENATED
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.passthrough import PASSTHROUGH
 from gateway.protocols.grps.rest_bodies import JSON, OCTETS
+from gateway.protocols.grps.rest_errors import encode_error
 from gateway.protocols.grps.words import PAYLOADS, REST, TRAITS, Kind
 
 _ROOT = "/grps/v1"
@@ -102,15 +103,6 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     text = json_message.write(grps, "output", translate.nan or _NAN)
     assert grps.status is not None
     return Message(headers=OCTETS if streamed else JSON, parts=(text,), status=grps.status.code)
-
-
-def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that tells `error`, or a stream's last message. HTTP's status is the body's code, as the Python server
-    has it; clients of the C++ server, which has 200 for all, look at the body."""
-    grps = errors.failure(error)
-    assert grps.status is not None
-    headers = Headers((*JSON.raw, errors.reason_header(error)))
-    return Message(headers=headers, parts=(json_message.write(grps, "output", _NAN),), status=grps.status.code)
 
 
 def encode_request(request: Request, target: Target) -> Message:
