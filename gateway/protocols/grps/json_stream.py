@@ -43,7 +43,6 @@ class JsonCutter:
     def boundary(self) -> list[Buffer]:
         """The bytes that end with a chunk; an object may go on in the next."""
         if self._begins_object() or not self._buffer:
-            self._is_behind_object = False
             return []
         message, self._buffer = bytes(self._buffer), bytearray()
         return [message]
@@ -58,7 +57,7 @@ class JsonCutter:
         if self._depth:
             return True
         if self._is_behind_object and self._buffer:
-            # the C++ server ends each with a newline
+            # The C++ server ends each with a newline, which a proxy may have put into a chunk of its own.
             if self._buffer[:1] == b"\n":
                 del self._buffer[:1]
             self._is_behind_object = False
