@@ -312,11 +312,12 @@ class TestColumn:
         assert sums["outputs"] == [given("OUTPUT0", "INT32", [6, 8]), given("OUTPUT1", "INT32", [4, 4])]
 
     @pytest.mark.parametrize(
-        ("model", "text"), [("fail", "the model says no"), ("crash", "the model broke"), ("nobody", "nobody-1.0.0")]
+        ("model", "status", "text"),
+        [("fail", 500, "the model says no"), ("crash", 500, "the model broke"), ("nobody", 404, "nobody-1.0.0")],
     )
-    def test_failures_without_paths(self, site: Site, back: str, model: str, text: str) -> None:
+    def test_failures_without_paths(self, site: Site, back: str, model: str, status: int, text: str) -> None:
         told = site.v2(f"{back}_{model}", given("x", "FP32", [1.0]))
-        assert told.status_code == 500
+        assert told.status_code == status
         assert text in told.json()["error"]
         assert "Traceback" not in told.text
         assert 'File "' not in told.text

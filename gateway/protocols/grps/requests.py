@@ -123,6 +123,11 @@ def text(content: str) -> Tensor:
         raise invalid_input(f"{content[:40]!r} is not UTF-8") from error
 
 
+def octets(element: bytes) -> Tensor:
+    """A message's `bin_data`."""
+    return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([element]))
+
+
 def _refuse_parameters(request: Request) -> None:
     for owner, parameters, allowed in (
         ("", request.parameters, ""),

@@ -30,6 +30,14 @@ SCALAR = numbers("n", Datatype.INT64, 7)
 QUESTION = asked(Kind.GTENSORS, numbers("x", Datatype.FP32, 1))
 OF = {kind: asked(kind, texts("x", "a")) for kind in (Kind.GTENSORS, Kind.STR_DATA, Kind.BIN_DATA, Kind.GMAP)}
 
+CPP_UNKNOWN = "[ExecutorException] Not found model: nobody-1.0.0"
+PYTHON_UNKNOWN = (
+    "Traceback (most recent call last):\n"
+    '  File "/usr/lib/python3/grps_framework/handler/grps_handler.py", line 53, in Predict\n'
+    "    grpc_response = self.__tp.submit(...).result()\n"
+    "RuntimeError: Model nobody-1.0.0 not found.\n"
+)
+
 
 def answered(*outputs: Tensor, request: Request = QUESTION, form: str = "text", model: str = "") -> GrpsMessage:
     return responses.encode(Response(outputs, model), request, Translate(bytes=form))
@@ -158,6 +166,11 @@ def test_the_flag_decides_and_without_it_the_code(status: GrpsStatus | None, fai
         (GrpsStatus(404, "Not Found", FAILURE), Reason.MODEL_NOT_FOUND, "Not Found"),
         (GrpsStatus(400, "No model name.", FAILURE), Reason.INVALID_INPUT, "No model name."),
         (GrpsStatus(500, "[ExecutorException] x", FAILURE), Reason.MODEL_ERROR, "[ExecutorException] x"),
+        (GrpsStatus(500, CPP_UNKNOWN, FAILURE), Reason.MODEL_NOT_FOUND, CPP_UNKNOWN),
+        (GrpsStatus(500, PYTHON_UNKNOWN, FAILURE), Reason.MODEL_NOT_FOUND, PYTHON_UNKNOWN),
+        (GrpsStatus(500, PYTHON_UNKNOWN + "x", FAILURE), Reason.MODEL_ERROR, PYTHON_UNKNOWN + "x"),
+        (GrpsStatus(500, "Model a not found.", FAILURE), Reason.MODEL_ERROR, "Model a not found."),
+        (GrpsStatus(400, CPP_UNKNOWN, FAILURE), Reason.INVALID_INPUT, CPP_UNKNOWN),
         (GrpsStatus(503, "Service Unavailable", FAILURE), Reason.UNREACHABLE, "Service Unavailable"),
         (GrpsStatus(0, "", FAILURE), Reason.MODEL_ERROR, "status 0 without a message"),
     ],
