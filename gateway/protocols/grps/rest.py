@@ -147,7 +147,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         GatewayError: the error that it tells.
     """
     grps = rest_bodies.read_reply(reply, target.limits, streamed=request.operation is Operation.STREAM)
-    return responses.decode(grps, reply.headers, request, reply)
+    return responses.decode(grps, reply.headers, request)
 
 
 GRPS_REST = Protocol(
