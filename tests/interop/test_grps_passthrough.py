@@ -1,4 +1,4 @@
-"""Clients of customized HTTP -> gateway -> grps servers whose replies are the models' own, status line, headers and all."""
+"""Clients of customized HTTP -> gateway -> grps servers, whose replies are the models' own with status and headers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,12 @@ def answered(call: Call) -> Reply:
 @pytest.fixture(scope="module")
 def fronts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The address of a listener in front of each server."""
-    custom = {"customized_path": PATH, "customized_body": True, "grpc_port": None}
     own = Server(answered, close_each=False)
     try:
-        with grps_python.serve(**custom) as python, grps_cpp.serve(brpc_port=None, **custom) as cpp:
+        with (
+            grps_python.serve(grpc_port=None, customized_path=PATH, customized_body=True) as python,
+            grps_cpp.serve(grpc_port=None, brpc_port=None, customized_path=PATH, customized_body=True) as cpp,
+        ):
             backends = {"python": python.http.address, "cpp": cpp.http.address, "own": own.address}
             fronts = {back: f"127.0.0.1:{free_port()}" for back in backends}
             config = {

@@ -45,8 +45,7 @@ def asked(message: Message, kind: Kind | None, returns_ndarray: bool) -> Message
 
 @value
 class ToldMessage(Message):
-    """What is kept of a backend's reply: the `kind` of its data, None where it had none, and whether it `names_model`.
-    """
+    """What is kept of a backend's reply: the `kind` of its data, None where it had none; whether it `names_model`."""
 
     kind: Kind | None = None
     names_model: bool = False

@@ -115,7 +115,8 @@ def _string(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
 
 
 def _gtensors(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
-    return {"tensors": [write_tensor(each, nan, role) for each in tensors]} if tensors else {}
+    written = [write_tensor(each, nan, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)]
+    return {"tensors": written} if written else {}
 
 
 def _entries(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:

@@ -142,7 +142,7 @@ def _refuse_parameters(request: Request) -> None:
 
 def _tensors(request: Request) -> tuple[Tensor, ...]:
     form = request.translate.bytes
-    return tuple([as_text(each, form, f"input {each.name!r}") for each in request.inputs])
+    return tuple([as_text(each, form, f"input {each.name or at!r}") for at, each in enumerate(request.inputs)])
 
 
 def _string(request: Request) -> tuple[Tensor, ...]:

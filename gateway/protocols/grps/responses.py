@@ -55,11 +55,7 @@ def _data(response: Response, asked: Message | None, form: str) -> forms.Data:
             return fitting
     if form == "text" and forms.is_one_element(outputs) and not is_text(outputs[0]):
         return Kind.BIN_DATA, forms.element(outputs)
-    return Kind.GTENSORS, tuple([as_text(each, form, _what(each, at)) for at, each in enumerate(outputs)])
-
-
-def _what(output: Tensor, at: int) -> str:
-    return f"output {output.name!r}" if output.name else f"output {at}"
+    return Kind.GTENSORS, tuple([as_text(each, form, f"output {each.name or at!r}") for at, each in enumerate(outputs)])
 
 
 def _array(outputs: tuple[Tensor, ...]) -> Tensor:
@@ -71,7 +67,7 @@ def _array(outputs: tuple[Tensor, ...]) -> Tensor:
         names = ", ".join(repr(each.name) for each in outputs)
         raise invalid_input(f"NDArray only support one tensor, got {len(outputs)}: {names}")
     if outputs[0].datatype not in NUMBERS:
-        raise invalid_input(f"NDArray only support numbers, {_what(outputs[0], 0)} is {outputs[0].datatype}")
+        raise invalid_input(f"NDArray only support numbers, output {outputs[0].name or 0!r} is {outputs[0].datatype}")
     return outputs[0]
 
 
