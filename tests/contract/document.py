@@ -10,7 +10,9 @@ from gateway.reference.bundled.testing import KINDS
 from tests.contract.dialects import DIALECTS
 from tests.contract.installed import INSTALLED, toys
 from tests.contract.matrix import Matrix, running
-from tests.contract.observing import LEFT_OUT, NONE, REFUSED, ROWS, SAME, Asked, Observed, left_of, observed
+from tests.contract.observing import ROWS, Observed, observed
+from tests.contract.observing.asked import NONE, REFUSED, SAME, Asked
+from tests.contract.observing.losses import LEFT_OUT, left_of
 from tests.interop.foreign import BACKS, FRONTS
 
 FILE = Path(__file__).parents[2] / "docs" / "matrix.md"

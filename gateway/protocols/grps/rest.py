@@ -168,5 +168,5 @@ GRPS_REST = Protocol(
     stream_framing=CONCATENATED,
     opaque=OPAQUE,
     pages=pages.PATTERNS,
-    example='curl http://{address}/grps/v1/infer/predict?model={model} -H "Content-Type: application/json" -d @FILE',
+    example="""curl http://{address}/grps/v1/metadata/model -d '{{"str_data": "{model}"}}'""",
 )
