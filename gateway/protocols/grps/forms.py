@@ -59,7 +59,7 @@ def of_client(origin: Message | None) -> Kind:
     return origin.kind if isinstance(origin, AskedMessage) else Kind.GTENSORS
 
 
-def of_model(origin: Message | None, client: Kind) -> tuple[Kind | None, ...]:
+def of_reply(origin: Message | None, client: Kind) -> tuple[Kind | None, ...]:
     """The forms that a reply may have, the best first: that of the model, if its server speaks grps, and the `client`'s
     own."""
     return (origin.kind, client) if isinstance(origin, ToldMessage) else (client,)

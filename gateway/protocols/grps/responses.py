@@ -48,7 +48,7 @@ def _data(response: Response, asked: Message | None, form: str) -> forms.Data:
     if isinstance(asked, forms.AskedMessage) and asked.returns_ndarray:
         return Kind.NDARRAY, (_array(outputs),)
     told_apart = isinstance(response.origin, forms.ToldMessage) and response.origin.kind is Kind.GMAP
-    for kind in forms.of_model(response.origin, forms.of_client(asked)):
+    for kind in forms.of_reply(response.origin, forms.of_client(asked)):
         if kind is Kind.GTENSORS:
             break
         if fitting := forms.fit(kind, outputs, told_apart=told_apart):
