@@ -49,8 +49,8 @@ def inflate(message: Message, limit: int) -> Message:
     """A compressed frame as it would be if it were not, without its attachment; its checksum is verified.
 
     Raises:
-        DecodeError: the payload is not what the meta says.
-        GatewayError: RESOURCE_EXHAUSTED, it inflates beyond `limit` bytes; INVALID_ARGUMENT, the extra is not there.
+        DecodeError: the payload is not what the meta says, or needs the extra, which is not there.
+        GatewayError: RESOURCE_EXHAUSTED, it inflates beyond `limit` bytes.
     """
     found = read(message)
     verify(found)
@@ -66,8 +66,8 @@ def verify(frame: Frame) -> None:
     """Compare the payload, as it came, with its checksum.
 
     Raises:
-        DecodeError: they differ, or nobody knows such a checksum.
-        GatewayError: INVALID_ARGUMENT, the extra is not there.
+        DecodeError: they differ, nobody knows such a checksum, or the extra is not there. Whoever makes a server add
+            checksums, which none does by itself, wants to have them looked at.
     """
     meta = frame.meta
     if not meta.checksum_type:
@@ -145,9 +145,9 @@ def _snappy_size(payload: memoryview) -> int:
 
 
 def _needed(library: ModuleType | None, what: str) -> ModuleType:
+    """Without its library a payload cannot be read: the peer sends what is not spoken here."""
     if library is None:
-        text = f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"'
-        raise refusal(Reason.UNSUPPORTED_ENCODING, text)
+        raise DecodeError(f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"')
     return library
 
 

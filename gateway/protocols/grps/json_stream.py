@@ -96,10 +96,14 @@ CONCATENATED = StreamFraming(wrap=_as_they_are, cutter=JsonCutter)
 
 
 class _Pieces:
-    """Cuts nothing: each piece of the body as it comes."""
+    """Cuts nothing: each piece of the body as it comes; one of no bytes where there is none, to tell that the reply has
+    come."""
+
+    _has_come = False
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """The piece itself."""
+        self._has_come = self._has_come or len(data) > 0
         return [data] if len(data) else []
 
     def boundary(self) -> list[Buffer]:
@@ -107,8 +111,8 @@ class _Pieces:
         return []
 
     def end(self) -> list[Buffer]:
-        """Nothing is left."""
-        return []
+        """Of a body without bytes the one piece."""
+        return [] if self._has_come else [b""]
 
 
 PIECES = StreamFraming(wrap=_as_they_are, cutter=lambda limit: _Pieces())

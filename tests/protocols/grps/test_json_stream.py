@@ -97,3 +97,8 @@ def test_what_passes_through_is_not_cut() -> None:
     each = PIECES.cutter(10)
     assert [each.feed(b"data: "), each.feed(b""), each.boundary(), each.end()] == [[b"data: "], [], [], []]
     assert PIECES.wrap((b"a",)) == (b"a",)
+
+
+def test_a_body_without_bytes_that_passes_through_is_one_piece() -> None:
+    each = PIECES.cutter(10)
+    assert [each.feed(b""), each.boundary(), each.end()] == [[], [], [b""]]
