@@ -19,6 +19,8 @@ LONGEST_NAME = 1024
 """Characters of a model's name or version. Names stand in caches, queues, paths and errors; no server has longer ones
 (the file systems beneath them end at 255 bytes), and a body would have room for millions."""
 
+_NAMELESS = "a request without a model: name one, or set `model` on the listener"
+
 
 @value
 class Conditions:
@@ -132,7 +134,8 @@ class Router:
         for conditions, destination in candidates:
             if not conditions.per_request or conditions.holds(request):
                 return destination
-        raise not_found(f"no route for {f'model {request.model!r}' if request.model else 'a request without a model'}")
+        what = f"model {request.model!r}" if request.model else _NAMELESS
+        raise not_found(f"no route for {what}")
 
     def _of_server(self, operation: Operation) -> Destination:
         destination = self._server.get(operation)
