@@ -109,6 +109,26 @@ async def test_a_scalar_for_each_example_is_a_vector_of_one() -> None:
     assert asked(backend) == [[([2, 1], [[b"a"], [b"b"]])]]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "sent", "goes", "back"),
+    [
+        ((-1, -1), [1, 2, 3], [[1, 2, 3]], [2, 4, 6]),
+        ((-1, -1), [5], [[5]], [10]),
+        ((-1, 3), [1, 2, 3], [[1, 2, 3]], [2, 4, 6]),
+        ((-1, 1), [5], [[5]], [10]),
+        ((-1, 1), [1, 2, 3], [[1], [2], [3]], [[2], [4], [6]]),
+        ((-1, -1, -1), [[1, 2]], [[[1, 2]]], [[2, 4]]),
+        ((-1, 1, 1), [[1], [2]], [[[1]], [[2]]], [[[2]], [[4]]]),
+    ],
+)
+async def test_a_flat_list_without_a_datatype_is_a_lone_row_or_else_a_column_of_scalars(
+    wanted: tuple[int, ...], sent: list[Any], goes: list[Any], back: list[Any]
+) -> None:
+    backend, found = await answer(WHOLE, TENSORS, knows(*wanted), rows(*sent))
+    assert [values for ((_, values),) in asked(backend)] == [goes]
+    assert found == [("y", "FP64", back)]
+
+
 async def test_one_scalar_is_a_row_as_well() -> None:
     backend, found = await answer(EXAMPLES, WHOLE, knows(-1, 1), rows(5))
     assert asked(backend) == [[([1, 1], [[5]])]]
