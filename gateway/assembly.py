@@ -128,7 +128,10 @@ class Assembly:
                 endpoint.passthrough = Beside(endpoint, self._connect(endpoint.address, form, limits))
         stream = wrapped_stream(partial(backend.stream, passthrough=True), policies, self._policies)
         stream = wrapped_stream(stream, config.policies, self._policies)
-        return Route(conditions(config.match), {backend.protocol.name: Destination(stream=stream)})
+        joins = backend.protocol.traits.joined_versions
+        return Route(
+            conditions(config.match), {backend.protocol.name: Destination(stream=stream)}, joins_versions=joins
+        )
 
     def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
         upstream, settings = self._upstreams[config.backend], route_settings(config)
@@ -141,7 +144,7 @@ class Assembly:
                 stream=wrapped_stream(stream, config.policies, self._policies),
             )
 
-        return route(conditions(config.match), bridges, policed)
+        return route(conditions(config.match), bridges, policed, joins_versions=upstream.traits.joined_versions)
 
     def _listed(self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]) -> Listed:
         upstream = self._upstreams[config.backend]
@@ -187,7 +190,11 @@ def _unpoliced(handler: Handler, stream: StreamHandler) -> Destination:
 
 
 def route(
-    when: Conditions, bridges: Mapping[str, Bridge], policed: Callable[[Handler, StreamHandler], Destination]
+    when: Conditions,
+    bridges: Mapping[str, Bridge],
+    policed: Callable[[Handler, StreamHandler], Destination],
+    *,
+    joins_versions: bool = False,
 ) -> Route:
     """A Route to `bridges`, one for each client protocol, and to the companions of their models."""
     whole = {name: policed(bridge, bridge.stream) for name, bridge in bridges.items()}
@@ -197,7 +204,7 @@ def route(
         for operation in DERIVATIVES
         for companion in [bridge.companion(operation)]
     }
-    return Route(when, whole, companions)
+    return Route(when, whole, companions, joins_versions)
 
 
 def own_answers(

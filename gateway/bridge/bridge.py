@@ -1,5 +1,6 @@
 """The Handler between a route and its backend, built once for each client protocol that the route serves."""
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -25,6 +26,8 @@ from gateway.core.values import replace
 
 __all__ = ["Bridge", "Upstream"]
 
+# Triton: "doesn't support models with decoupled transaction policy"; reference servers: "streams its responses"
+_OF_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 _HINT = "of a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
 
@@ -124,10 +127,14 @@ class Bridge:
         try:
             return await self._infer(request)
         except GatewayError as error:
-            might_stream = error.status is Status.UNIMPLEMENTED and self._upstream.responses is not None
-            if not might_stream or self._settings.stream != "error" or _HINT in error.message:
+            if not self._streams(error) or self._settings.stream != "error" or _HINT in error.message:
                 raise
             raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}") from error
+
+    def _streams(self, error: GatewayError) -> bool:
+        """Whether the backend's error says that its model gives nothing but a stream."""
+        is_unsupported = error.status is Status.UNIMPLEMENTED and self._upstream.responses is not None
+        return is_unsupported and _OF_STREAMS.search(error.message) is not None
 
     async def _infer(self, request: Request) -> Response:
         if self._settings.stream != "error" and self._upstream.responses is not None:

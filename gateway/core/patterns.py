@@ -4,6 +4,7 @@ A pattern is `METHOD /literal/{capture}/literal`; `{name}` stands for exactly on
 wins, compared segment by segment from the left. One that ends in `*` takes what begins so and nothing else has.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
@@ -138,7 +139,9 @@ class PathTable:
     def _ends(self, path: str, segments: list[str]) -> Iterable[_Node]:
         """The nodes that `path` leads to; the open ones only where it is nobody's."""
         own = [end for end in self._root.ends(segments) if end.claims] if segments else []
-        return own or (node for beginning, node in self._open.items() if path.startswith(beginning))
+        if own or not self._open or _climbs(path):
+            return own
+        return (node for beginning, node in self._open.items() if path.startswith(beginning))
 
     def _find(self, method: str, path: str) -> Match | tuple[str, ...]:
         # MATLAB's and other clients that are given a URL with a trailing slash ask for `//Info`.
@@ -231,6 +234,12 @@ def _with_pages(protocol: Protocol, pages: bool) -> Protocol:
 
 def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{method} {path}" for path in paths for method in protocol.any_path))
+
+
+def _climbs(path: str) -> bool:
+    """Whether a backend might take `path` for another one: RFC 3986 section 5.2.4 removes dot segments, and many
+    servers decode first."""
+    return any(unquote_to_bytes(segment) in (b".", b"..") for segment in re.split(r"/|%2f|\\|%5c", path, flags=re.I))
 
 
 def _is_capture(segment: str) -> bool:

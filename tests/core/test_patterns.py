@@ -130,6 +130,23 @@ def test_an_open_pattern_takes_what_nothing_else_has() -> None:
     assert table.match("POST", "/v2") == ("GET", "HEAD")
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/../secret", "/api/a/..", "/api/./a", "/api/%2e%2E/secret", "/api/a/.%2e", "/api/..%2fsecret",
+        "/api/a%5C..%5Csecret", "/api/x\\..", "/api/a/b/c/d/e/f/g/../h",
+    ],
+)  # fmt: skip
+def test_an_open_pattern_takes_nothing_that_leads_out_of_it(path: str) -> None:
+    table = PathTable([(MODELS, ""), (protocol("anywhere", "POST /api/*"), "")])
+    assert table.match("POST", path) == ()
+
+
+def test_dots_within_a_segment_lead_nowhere() -> None:
+    table = PathTable([(MODELS, ""), (protocol("anywhere", "POST /api/*"), "")])
+    assert all(isinstance(table.match("POST", f"/api/{each}"), Match) for each in ("...", "a..b", "..a", "v1.0/x"))
+
+
 ANY = replace(protocol("any", "POST /any/{model}"), any_path=("POST", "GET"))
 
 

@@ -72,7 +72,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 def _decode_infer(message: Message, query: queries.Query, listener: ListenerSettings) -> Request:
     if query.streaming and query.returns_ndarray:
-        raise DecodeError("Streaming and ret ndarray are not supported at the same time.")  # as both servers say
+        # the words of both servers
+        raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
     return requests.decode(
         rest_bodies.read_request(message, listener.limits),
         Operation.STREAM if query.streaming else Operation.INFER,
@@ -105,6 +106,11 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     return Message(headers=OCTETS if streamed else JSON, parts=(text,), status=grps.status.code)
 
 
+def encode_end(request: Request) -> Message:
+    """Nothing more; of a stream without a message the head."""
+    return Message(headers=OCTETS, status=200)
+
+
 def encode_request(request: Request, target: Target) -> Message:
     """The message that asks `target`.
 
@@ -133,7 +139,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         GatewayError: the error that it tells.
     """
     grps = rest_bodies.read_reply(reply, target.limits, streamed=request.operation is Operation.STREAM)
-    return responses.decode(grps, reply.headers, request, reply)
+    return responses.decode(grps, reply.headers, request)
 
 
 GRPS_REST = Protocol(
@@ -150,6 +156,7 @@ GRPS_REST = Protocol(
     decode_response=decode_response,
     traits=replace(TRAITS, streams=True),
     wants_stream=wants_stream,
+    encode_end=encode_end,
     stream_framing=CONCATENATED,
     passthrough=PASSTHROUGH,
     pages=pages.PATTERNS,

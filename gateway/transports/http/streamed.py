@@ -20,8 +20,8 @@ _NOTHING = Message(status=200, headers=Headers(((b"content-length", b"0"),)))
 # is passed on, it has the backend's.
 _OWN = frozenset(
     (
-        b"connection", b"content-length", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding",
-        b"upgrade",
+        b"connection", b"content-length", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
     )
 )  # fmt: skip
 

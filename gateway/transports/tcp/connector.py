@@ -20,7 +20,8 @@ class TcpConnector:
     """`address` as `parse_address` takes it.
 
     A connection carries one call (`connection_per_call`), one call at a time, or, where replies carry a tag, any number
-    at once: then there is one connection. Nothing is ever sent twice.
+    at once: then there is one connection, and a new one once a call waited in vain while nothing at all came. Nothing
+    is ever sent twice.
 
     Raises:
         ValueError: the address is none.
@@ -119,7 +120,7 @@ class TcpConnector:
             return shared
         async with self._connecting:
             if self._shared is not None and not self._shared.is_usable():
-                self._shared.abort()
+                self._shared.retire()
                 self._shared = None
             if self._shared is None:
                 self._shared = await self._connect()

@@ -40,11 +40,16 @@ class Connection(asyncio.BufferedProtocol):
         self._last_tag = 0
         self._owed = 0
         """Replies to calls that were given up, less the replies that nobody waited for."""
+        self._replies = 0
+        """That came whole, whoever they were for."""
+        self._is_retired = False
         self._writable: asyncio.Future[None] | None = None
 
     async def exchange(self, message: Message) -> Message:
         """Write `message`, with a tag of this connection's own, and wait for the reply that carries it. A cancelled
-        call without a tag closes the connection; one with a tag leaves it to the others.
+        call without a tag closes the connection. One with a tag leaves it to the others; but if no reply to anybody
+        came while it waited, the endpoint may be gone without a word, or stuck in a reply: then no further call is to
+        wait here.
 
         Raises:
             TransportError: UNAVAILABLE, the endpoint broke off; INTERNAL, what came is no reply, or beyond the limit;
@@ -54,26 +59,34 @@ class Connection(asyncio.BufferedProtocol):
         tag, message = self._tagged(message)
         waiter: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[tag] = waiter
+        replies = self._replies
         write(self._transport, message)
         try:
             return await waiter
         except asyncio.CancelledError:
             if self._waiting.pop(tag, None) is not None:
                 self._owed += 1
-            if self._framing.tag is None:
-                self.abort()
+            if self._framing.tag is None or replies == self._replies:
+                self.retire()
             raise
 
     def is_usable(self) -> bool:
         """Whether a further call can be written: the endpoint has not closed nor, where there are no tags, sent what
         nobody asked for; also nothing of it that the loop has not seen yet. Where there are tags, a part of a message
         that nobody waits for would be taken for the beginning of the next reply."""
-        if self._transport.is_closing() or (self._reader.header and not self._waiting):
+        is_out = self._is_retired or self._transport.is_closing()
+        if is_out or (self._reader.header and not self._waiting):
             return False
         poll = select.poll()
         events = select.POLLIN if self._framing.tag is None else getattr(select, "POLLRDHUP", 0)
         poll.register(self._transport.get_extra_info("socket").fileno(), events)
         return not poll.poll(0)
+
+    def retire(self) -> None:
+        """Take no further call, and close once nobody waits."""
+        self._is_retired = True
+        if not self._waiting:
+            self.abort()
 
     def close(self) -> None:
         """Close once what was written has been sent."""
@@ -156,10 +169,13 @@ class Connection(asyncio.BufferedProtocol):
         connection, or it would be taken for the reply to the next call."""
         tag = _ONLY if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
+        self._replies += 1
         if waiter is None:
             self._drop_stray()
         elif not waiter.done():
             waiter.set_result(reply)
+        if self._is_retired:
+            self.retire()
 
     def _drop_stray(self) -> None:
         if self._framing.tag is None:
