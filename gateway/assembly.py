@@ -72,8 +72,8 @@ class Assembly:
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         self.router = self._router([each for each in config.routes if not each.passthrough], clients, own)
-        self.untouched = Router(
-            [self._untouched(each, config) for each in config.routes if each.passthrough],
+        self.passthrough = Router(
+            [self._passthrough(each, config) for each in config.routes if each.passthrough],
             {},
             joined_versions(clients),
         )
@@ -117,16 +117,16 @@ class Assembly:
         listing = Destination(Listing(listed, one_point(clients)))
         return Router(routes, {**own, Operation.MODELS: listing}, joined_versions(clients))
 
-    def _untouched(self, config: RouteConfig, whole: Config) -> Route:
+    def _passthrough(self, config: RouteConfig, whole: Config) -> Route:
         """A Route whose messages pass between both sides of the backend's protocol."""
         backend, policies = self.backends[config.backend], whole.backends[config.backend].policies
-        opaque = backend.protocol.opaque
-        assert opaque is not None
+        form = backend.protocol.passthrough
+        assert form is not None
         for endpoint in backend.endpoints:
-            if endpoint.untouched is None:
+            if endpoint.passthrough is None:
                 limits = whole.backends[config.backend].limits
-                endpoint.untouched = Beside(endpoint, self._connect(endpoint.address, opaque, limits))
-        stream = wrapped_stream(partial(backend.stream, untouched=True), policies, self._policies)
+                endpoint.passthrough = Beside(endpoint, self._connect(endpoint.address, form, limits))
+        stream = wrapped_stream(partial(backend.stream, passthrough=True), policies, self._policies)
         stream = wrapped_stream(stream, config.policies, self._policies)
         joins = backend.protocol.traits.joined_versions
         return Route(

@@ -219,7 +219,7 @@ def test_a_routes_images_are_what_its_keys_say() -> None:
     settings = route_settings(route)
     assert settings.image_inputs == {"x": ImageInput("chw", "bgr", (2, 3), "unit", 6), "z": ImageInput()}
     assert settings.image_outputs == {"y": ImageOutput("webp", True, "chw", "gray")}
-    assert not settings.opaque
+    assert not settings.leaves_tensors
 
 
 SWITCHED = """

@@ -17,7 +17,7 @@ from gateway.core.values import replace
 
 
 class Metadata:
-    """Answers about one route's models, in the client's names. `opaque`: tensors pass as they are, so what the backend
+    """Answers about one route's models, in the client's names. `alike`: tensors pass as they are, so what the backend
     tells does as well."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Metadata:
         upstream: Upstream,
         addressing: Addressing,
         declared: Declared,
-        opaque: bool,
+        alike: bool,
     ) -> None:
         self._settings = settings
         self._of_derivatives = settings.of_derivatives
@@ -35,7 +35,7 @@ class Metadata:
         self._upstream = upstream
         self._addressing = addressing
         self._declared = declared
-        self._opaque = opaque
+        self._alike = alike
 
     async def signature(self, request: Request) -> Signature:
         """What the model takes, gives and can do."""
@@ -60,7 +60,7 @@ class Metadata:
     async def _tensors(self, request: Request, key: Key) -> Signature:
         if self._client.points:
             return self._as_seen(self._described(request.model, await self._declared.model(key), self._settings))
-        if self._opaque:
+        if self._alike:
             return replace(await self._upstream.metadata(self._addressing.asked(request, key)), name=request.model)
         return self._described(request.model, await self._told(request, key), self._settings)
 
@@ -82,7 +82,7 @@ class Metadata:
         if not self._upstream.traits.derivatives:
             companion = self._addressing.companion(key, operation)
             signature = await self._upstream.metadata(self._addressing.asked(request, companion))
-            if self._opaque:
+            if self._alike:
                 return replace(signature, name=name)
             return self._as_seen(self._described(name, signature, self._of_derivatives))
         base = await self._declared.described(key)

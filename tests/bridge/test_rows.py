@@ -167,7 +167,7 @@ async def test_a_batch_travels_as_one_also_where_the_signature_has_none() -> Non
 async def test_without_a_signature_points_are_one_example_and_tensors_as_they_are() -> None:
     backend, found = await answer(POINTS, EXAMPLES, RouteSettings(), point(1, 2))
     assert asked(backend) == [[([1, 2], [[1, 2]])]]
-    assert found == [("output0", "INT64", [2, 4])]
+    assert found == [("", "INT64", [2, 4])]
     backend, found = await answer(TENSORS, EXAMPLES, RouteSettings(), named("x", [1, 2]))
     assert asked(backend) == [[([2], [1, 2])]]
     assert found == [("output0", "INT64", [2, 4])]
@@ -233,7 +233,7 @@ async def test_rows_of_any_shape_and_datatype() -> None:
 async def test_a_point_is_one_call() -> None:
     backend, found = await answer(POINTS, SINGLE, RouteSettings(), point(1, 2))
     assert asked(backend) == [[([2], [1, 2])]]
-    assert found == [("output0", "INT64", [2, 4])]
+    assert found == [("", "INT64", [2, 4])]
 
 
 async def test_a_tensor_without_a_batch_in_the_signature_is_one_call() -> None:

@@ -35,7 +35,7 @@ PROTOCOLS = (
             traits=Traits(named_models=False, may_name_model=True, joined_versions=True, parameters=False),
         ),
         payloads=("tensors", "text"),
-        opaque=replace(toy("messages"), any_path=("GET", "POST")),
+        passthrough=replace(toy("messages"), any_path=("GET", "POST")),
         pages=("GET /", "GET /messages/series"),
     ),
     *(

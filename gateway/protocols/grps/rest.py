@@ -8,7 +8,7 @@ from gateway.core.values import replace
 from gateway.protocols.grps import errors, json_message, operations, pages, queries, requests, responses, rest_bodies
 from gateway.protocols.grps.json_stream import CONCATENATED
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.opaque import OPAQUE
+from gateway.protocols.grps.passthrough import PASSTHROUGH
 from gateway.protocols.grps.rest_bodies import JSON, OCTETS
 from gateway.protocols.grps.words import PAYLOADS, REST, TRAITS, Kind
 
@@ -71,7 +71,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 def _decode_infer(message: Message, query: queries.Query, listener: ListenerSettings) -> Request:
     if query.streaming and query.returns_ndarray:
-        raise DecodeError("Streaming and ret ndarray are not supported at the same time.")  # as both servers say
+        # the words of both servers
+        raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
     return requests.decode(
         rest_bodies.read_request(message, listener.limits),
         Operation.STREAM if query.streaming else Operation.INFER,
@@ -102,6 +103,11 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     text = json_message.write(grps, "output", translate.nan or _NAN)
     assert grps.status is not None
     return Message(headers=OCTETS if streamed else JSON, parts=(text,), status=grps.status.code)
+
+
+def encode_end(request: Request) -> Message:
+    """Nothing more; of a stream without a message the head."""
+    return Message(headers=OCTETS, status=200)
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
@@ -141,7 +147,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         GatewayError: the error that it tells.
     """
     grps = rest_bodies.read_reply(reply, target.limits, streamed=request.operation is Operation.STREAM)
-    return responses.decode(grps, reply.headers, request, reply)
+    return responses.decode(grps, reply.headers, request)
 
 
 GRPS_REST = Protocol(
@@ -158,8 +164,9 @@ GRPS_REST = Protocol(
     decode_response=decode_response,
     traits=replace(TRAITS, streams=True),
     wants_stream=wants_stream,
+    encode_end=encode_end,
     stream_framing=CONCATENATED,
-    opaque=OPAQUE,
+    passthrough=PASSTHROUGH,
     pages=pages.PATTERNS,
     example="""curl http://{address}/grps/v1/metadata/model -d '{{"str_data": "{model}"}}'""",
 )

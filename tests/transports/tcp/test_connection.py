@@ -11,7 +11,7 @@ from gateway.core.types import Message
 from gateway.core.values import replace
 from gateway.transports.tcp.inflating import IN_THREAD
 from gateway.transports.tcp.listener import AT_ONCE
-from gateway.transports.tcp.timeouts import Timeouts
+from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.toy import (
     GENEROUS,
     HEADED,
@@ -330,7 +330,7 @@ async def test_an_exchange_that_fails_is_answered() -> None:
     ("sent", "timeouts", "answer"),
     [
         (b"", Timeouts(idle=0.01), b""),
-        (packet("x")[:3], Timeouts(header=0.01), b"did not arrive within 0.01 s"),
+        (packet("x")[:3], Timeouts(head=0.01), b"did not arrive within 0.01 s"),
         (packet("xyz")[:10], Timeouts(body=0.01), b"nothing of the message came for 0.01 s"),
     ],
     ids=["idle", "header", "body"],
@@ -342,7 +342,7 @@ async def test_a_slow_client_is_told_and_let_go(sent: bytes, timeouts: Timeouts,
 
 
 async def test_the_header_has_one_time_however_it_trickles() -> None:
-    async with listening(timeouts=Timeouts(header=0.2)) as listener, connected(listener) as (reader, writer):
+    async with listening(timeouts=Timeouts(head=0.2)) as listener, connected(listener) as (reader, writer):
         end = asyncio.ensure_future(read_all(reader))
         with suppress(ConnectionError):
             for byte in packet("x" * 100)[:8] * 100:

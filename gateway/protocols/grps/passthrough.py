@@ -11,11 +11,6 @@ from gateway.protocols.grps.words import REST, TRAITS
 _FORWARDED = frozenset((b"content-type", b"accept"))
 """What a client says of its body. Everything else, its credentials above all, is the gateway's."""
 
-# RFC 9110 section 7.6.1: what is of one connection alone
-_OF_THE_CONNECTION = frozenset(
-    (b"connection", b"keep-alive", b"proxy-authenticate", b"te", b"trailer", b"transfer-encoding", b"upgrade")
-)
-
 
 def _decode_request(message: Message, listener: ListenerSettings) -> Request:
     # "customized HTTP can only specify the model in the query"
@@ -44,10 +39,9 @@ def _decode_response(reply: Message, request: Request, target: Target) -> Answer
 
 def _encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     assert isinstance(answer, Response)
-    reply = answer.origin
-    assert reply is not None
-    headers = Headers([each for each in reply.headers.raw if each[0] not in _OF_THE_CONNECTION])
-    return Message(headers=headers, parts=reply.parts, status=reply.status)
+    assert answer.origin is not None
+    # The transport leaves out what is of the connection alone; it needs `connection` for the names that stand in it.
+    return answer.origin
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
@@ -62,7 +56,7 @@ def _always(message: Message) -> bool:
     return True
 
 
-OPAQUE = Protocol(
+PASSTHROUGH = Protocol(
     name=REST,
     transport="http",
     patterns=(),
