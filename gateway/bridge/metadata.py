@@ -42,11 +42,20 @@ class Metadata:
         key = self._addressing.key(request)
         apart = self._client.operations_part
         if apart and request.part == apart:
-            return Signature(operations=await self._declared.operations(key), name=request.model)
+            return Signature(operations=await self._operations(key), name=request.model)
         signature = await self._tensors(request, key)
         if apart or not self._client.derivatives:
             return signature
-        return replace(signature, operations=await self._declared.operations(key))
+        return replace(signature, operations=await self._operations(key))
+
+    async def _operations(self, key: Key) -> frozenset[Operation]:
+        """Those that the model claims, without its inference where a tensor has no form on the client's wire."""
+        claimed = await self._declared.operations(key)
+        if Datatype.BYTES in self._client.datatypes:
+            return claimed
+        seen = self._described("", await self._declared.described(key), self._settings)
+        has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*seen.inputs, *seen.outputs))
+        return claimed - {Operation.INFER} if has_bytes else claimed
 
     async def _tensors(self, request: Request, key: Key) -> Signature:
         if self._client.points:
@@ -128,5 +137,13 @@ def _files(wanted: names.Wanted, images: Container[str]) -> names.Wanted:
 
 
 def _points(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Each tensor as the vector that stands for it; a size that the signature leaves open is -1."""
-    return tuple(TensorSpec(spec.name, Datatype.FP64, (shapes.point_size(spec.shape),)) for spec in specs)
+    """Each tensor as the vector that stands for it; a size that the signature leaves open is -1. BYTES are no numbers,
+    and stay what they are."""
+    return tuple(
+        TensorSpec(
+            spec.name,
+            Datatype.BYTES if spec.datatype is Datatype.BYTES else Datatype.FP64,
+            (shapes.point_size(spec.shape),),
+        )
+        for spec in specs
+    )

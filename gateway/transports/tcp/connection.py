@@ -18,6 +18,10 @@ from gateway.transports.tcp.writing import write
 
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 
+LARGEST_AT_ONCE = 2
+"""Requests of `limits.message` bytes that one connection may have in flight, or smaller ones of as many bytes. What
+puts them beyond that is still let in, and the next waits."""
+
 
 @value
 class Site(Terms):
@@ -46,7 +50,11 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self._framing = site.protocol.framing
         self._reader = Reader(self._framing, site.limits, site.scratch)
         self._arrived: deque[Message] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], int] = {}
+        """The requests in flight, and how many bytes each holds, beside its header."""
+        self._held = 0
+        """All of these bytes."""
+        self._may_hold = LARGEST_AT_ONCE * site.limits.message
         self._refused: GatewayError | None = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -85,7 +93,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """Begin what has its turn; then read on, wait, or close."""
         if self._phase in _LAST:
             return
-        while self._arrived and self._writable and len(self._tasks) < self._site.at_once:
+        while self._arrived and self._writable and self._has_room():
             self._begin(self._arrived.popleft())
         if not self._tasks and not self._arrived:
             if self._refused is not None:
@@ -96,6 +104,13 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
                 return
         self._watch()
 
+    def _has_room(self) -> bool:
+        return self._held < self._may_hold and len(self._tasks) < self._site.at_once
+
+    def _hold(self, task: "asyncio.Task[None]", size: int) -> None:
+        self._held += size - self._tasks.get(task, 0)
+        self._tasks[task] = size
+
     def _message(self, packet: Packet) -> Message:
         """Raises DecodeError where replies carry a tag and this has none to be read: none could be told from others."""
         message = Message(parts=packet, peer=self._peer, received=self._loop.time())
@@ -104,10 +119,11 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         return message
 
     def _begin(self, message: Message) -> None:
-        site = self._site
+        site, size = self._site, len(message.parts[1])
         try:
             if is_compressed(message, self._framing):
                 reply: Message | Awaitable[Message] = self._exchange_inflated(message)
+                size += site.limits.message  # until it is known what becomes of it
             else:
                 reply = site.exchange(message, site.protocol)
         except Exception as error:
@@ -116,12 +132,16 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             write(self._transport, reply)
             return
         task = spawn(self._answer(reply, message))
-        self._tasks.add(task)
+        self._hold(task, size)
         task.add_done_callback(self._answered)
 
     async def _exchange_inflated(self, message: Message) -> Message:
-        site = self._site
-        reply = site.exchange(await inflate(message, self._framing, site.limits.message), site.protocol)
+        site, task = self._site, asyncio.current_task()
+        inflated = await inflate(message, self._framing, site.limits.message)
+        assert task is not None
+        self._hold(task, len(message.parts[1]) + len(inflated.parts[1]))
+        self._proceed()
+        reply = site.exchange(inflated, site.protocol)
         return reply if isinstance(reply, Message) else await reply
 
     async def _answer(self, reply: Awaitable[Message], message: Message) -> None:
@@ -132,7 +152,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         write(self._transport, answer)
 
     def _answered(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
+        self._held -= self._tasks.pop(task)
         self._proceed()
 
     def _write_refusal(self, error: GatewayError) -> None:
