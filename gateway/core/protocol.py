@@ -169,6 +169,8 @@ class StreamFraming:
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
     cutter: Callable[[int], Cutter]
+    keeps_coding: bool = False
+    """A body is left in its Content-Encoding, since nobody looks into it."""
 
 
 DecodeRequest: TypeAlias = Callable[[Message, ListenerSettings], Request]

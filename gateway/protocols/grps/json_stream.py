@@ -115,4 +115,4 @@ class _Pieces:
         return [] if self._has_come else [b""]
 
 
-PIECES = StreamFraming(wrap=_as_they_are, cutter=lambda limit: _Pieces())
+PIECES = StreamFraming(wrap=_as_they_are, cutter=lambda limit: _Pieces(), keeps_coding=True)

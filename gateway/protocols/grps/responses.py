@@ -35,20 +35,22 @@ def _text(content: str) -> GrpsMessage:
 
 
 def _encode_infer(response: Response, request: Request, translate: Translate) -> GrpsMessage:
-    kind, tensors = _data(response, request.origin, translate.bytes)
+    kind, tensors = _data(response, request.origin, translate)
     # an echo model's reply has the name that its client used, others' have none
     told = response.origin
     is_named = told.names_model if isinstance(told, forms.ToldMessage) else bool(response.model)
     return GrpsMessage(request.model if is_named else "", OK, kind, tensors)
 
 
-def _data(response: Response, asked: Message | None, form: str) -> forms.Data:
-    """The outputs in the first form into which they fit. `form` is `translate.bytes`."""
-    outputs = response.outputs
+def _data(response: Response, asked: Message | None, translate: Translate) -> forms.Data:
+    """The outputs in the first form into which they fit. A model's own form is the client's too, unless the route chose
+    the one that the model was asked in."""
+    outputs, form = response.outputs, translate.bytes
     if isinstance(asked, forms.AskedMessage) and asked.returns_ndarray:
         return Kind.NDARRAY, (_array(outputs),)
     told_apart = isinstance(response.origin, forms.ToldMessage) and response.origin.kind is Kind.GMAP
-    for kind in forms.of_reply(response.origin, forms.of_client(asked)):
+    client = forms.of_client(asked)
+    for kind in (client,) if translate.payload else forms.of_reply(response.origin, client):
         if kind is Kind.GTENSORS:
             break
         if fitting := forms.fit(kind, outputs, told_apart=told_apart):

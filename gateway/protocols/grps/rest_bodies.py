@@ -110,4 +110,4 @@ def _of_http(reply: Message) -> GatewayError:
     plain = bytes(memoryview(reply.body)[:_LONGEST_TEXT]).decode("utf-8", "replace")
     text = " ".join(_TAGS.sub(" ", plain).split())
     reason = REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
-    return refusal(reason, text or f"HTTP status {reply.status} with an empty body")
+    return refusal(reason, text or f"HTTP status {reply.status} without a text")

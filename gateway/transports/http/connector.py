@@ -87,9 +87,8 @@ class HttpConnector:
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
         head = self._heads.write(message, size, _remaining(message))
-        cutter = self._stream_framing.cutter(self._limits.message)
         connection = self._pool.take() or await self._connect()
-        reply = StreamedReply(self._limits, cutter, to_head=message.method == "HEAD")
+        reply = StreamedReply(self._limits, self._stream_framing, to_head=message.method == "HEAD")
         end = connection.send(head, message, size, reply)
         end.add_done_callback(reply.ended)
         try:

@@ -122,6 +122,12 @@ def test_what_the_route_made_of_it_may_fit_another_form(
     assert responses.encode(response, request, DEFAULT_TRANSLATE).kind is kind
 
 
+@pytest.mark.parametrize("sent", [kind for kind in OF if kind is not Kind.NDARRAY])
+def test_where_the_route_chose_the_payload_the_form_is_the_clients(sent: Kind) -> None:
+    response = Response((replace(HELLO, shape=(1,)),), origin=forms.TOLD[Kind.BIN_DATA, False])
+    assert responses.encode(response, OF[sent], Translate(payload="bin_data")).kind is sent
+
+
 def test_an_array_that_is_asked_for_goes_before_the_form_of_the_model() -> None:
     answer = read(GrpsMessage(status=errors.OK, kind=Kind.GTENSORS, tensors=(FP32,)))
     request = asked(Kind.GTENSORS, FP32, returns_ndarray=True)

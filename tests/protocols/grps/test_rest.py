@@ -371,7 +371,7 @@ FAILED = b'{\n "status": {\n  "code": %d,\n  "msg": "%b",\n  "status": "FAILURE"
             "Fail to find method on `/x'",
         ),
         (reply(b'{"error": "busy"}', JSON, 429), Reason.OVERLOADED, '{"error": "busy"}'),
-        (reply(b"", "", 503), Reason.UNREACHABLE, "HTTP status 503 with an empty body"),
+        (reply(b"", "", 503), Reason.UNREACHABLE, "HTTP status 503 without a text"),
         (reply(b"\xff", OCTETS, 500), Reason.MODEL_ERROR, "\ufffd"),
     ],
 )
