@@ -9,7 +9,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key, is_unknown, of_derivative
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import not_found, unsupported
+from gateway.core.errors import Reason, not_found, refusal, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits
 from gateway.core.types import Request, Signature, TensorSpec
@@ -59,7 +59,11 @@ class Metadata:
 
     async def _tensors(self, request: Request, key: Key) -> Signature:
         if self._client.points:
-            return self._as_seen(self._described(request.model, await self._declared.model(key), self._settings))
+            known = await self._declared.model(key)
+            if is_unknown(known) and not self._upstream.traits.points:
+                text = f"backend {self._upstream.name!r} does not tell what model {request.model!r} takes"
+                raise refusal(Reason.FAILED_PRECONDITION, f"{text}; the route's `signature` must")
+            return self._as_seen(self._described(request.model, known, self._settings))
         if self._alike:
             return replace(await self._upstream.metadata(self._addressing.asked(request, key)), name=request.model)
         return self._described(request.model, await self._told(request, key), self._settings)

@@ -84,6 +84,11 @@ async def test_metadata_that_cannot_be_trusted_is_for_those_whose_own_cannot() -
     assert (await describe(bridge(UNNAMED, UNNAMED, backend, declared))).inputs == (spec("a", 2),)
 
 
+async def test_sizes_that_nobody_tells_are_asked_of_the_route() -> None:
+    with pytest.raises(GatewayError, match="does not tell what model 'm' takes; the route's `signature` must"):
+        await bridge(POINTS, UNNAMED, Backend({}))(replace(METADATA, part="inputs"))
+
+
 async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tell() -> None:
     asked = Request(Operation.METADATA, "m", part="ModelInfo")
     plain = await bridge(POINTS, UNNAMED, Backend({}))(asked)
