@@ -79,7 +79,7 @@ class Gateway:
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
-            taken = exchanges(settings, self._assembly.router.select, self._assembly.untouched.select)
+            taken = exchanges(settings, self._assembly.router.select, self._assembly.passthrough.select)
             statistics = self._assembly.statistics.get(each.name)
             with binding(f"listener {each.name!r}", each.bind):
                 self.listeners[each.name] = await listen(
@@ -153,12 +153,12 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
         return await listen(settings, rows, exchanges(settings, router.select, router.select), config.bind)
 
 
-def exchanges(settings: ListenerSettings, select: Select, untouched: Select) -> Exchanges:
-    """What a Listener does with what it receives; `untouched` selects for messages that pass through."""
+def exchanges(settings: ListenerSettings, select: Select, passthrough: Select) -> Exchanges:
+    """What a Listener does with what it receives; `passthrough` selects for messages that pass untouched."""
     return Exchanges(
         lambda message, protocol: answer(message, protocol, settings, select),
         lambda messages, protocol: answer_stream(
-            messages, protocol, settings, untouched if protocol.untouched else select
+            messages, protocol, settings, passthrough if protocol.is_passthrough else select
         ),
         lambda error, protocol, message: protocol.encode_error(error, None, message),
     )

@@ -72,8 +72,8 @@ class Assembly:
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         self.router = self._router([each for each in config.routes if not each.passthrough], clients, own)
-        self.untouched = Router(
-            [self._untouched(each, config) for each in config.routes if each.passthrough],
+        self.passthrough = Router(
+            [self._passthrough(each, config) for each in config.routes if each.passthrough],
             {},
             joined_versions(clients),
         )
@@ -117,18 +117,21 @@ class Assembly:
         listing = Destination(Listing(listed, one_point(clients)))
         return Router(routes, {**own, Operation.MODELS: listing}, joined_versions(clients))
 
-    def _untouched(self, config: RouteConfig, whole: Config) -> Route:
+    def _passthrough(self, config: RouteConfig, whole: Config) -> Route:
         """A Route whose messages pass between both sides of the backend's protocol."""
         backend, policies = self.backends[config.backend], whole.backends[config.backend].policies
-        opaque = backend.protocol.opaque
-        assert opaque is not None
+        form = backend.protocol.passthrough
+        assert form is not None
         for endpoint in backend.endpoints:
-            if endpoint.untouched is None:
+            if endpoint.passthrough is None:
                 limits = whole.backends[config.backend].limits
-                endpoint.untouched = Beside(endpoint, self._connect(endpoint.address, opaque, limits))
-        stream = wrapped_stream(partial(backend.stream, untouched=True), policies, self._policies)
+                endpoint.passthrough = Beside(endpoint, self._connect(endpoint.address, form, limits))
+        stream = wrapped_stream(partial(backend.stream, passthrough=True), policies, self._policies)
         stream = wrapped_stream(stream, config.policies, self._policies)
-        return Route(conditions(config.match), {backend.protocol.name: Destination(stream=stream)})
+        joins = backend.protocol.traits.joined_versions
+        return Route(
+            conditions(config.match), {backend.protocol.name: Destination(stream=stream)}, joins_versions=joins
+        )
 
     def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
         upstream, settings = self._upstreams[config.backend], route_settings(config)
@@ -141,7 +144,7 @@ class Assembly:
                 stream=wrapped_stream(stream, config.policies, self._policies),
             )
 
-        return route(conditions(config.match), bridges, policed)
+        return route(conditions(config.match), bridges, policed, joins_versions=upstream.traits.joined_versions)
 
     def _listed(self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]) -> Listed:
         upstream = self._upstreams[config.backend]
@@ -187,7 +190,11 @@ def _unpoliced(handler: Handler, stream: StreamHandler) -> Destination:
 
 
 def route(
-    when: Conditions, bridges: Mapping[str, Bridge], policed: Callable[[Handler, StreamHandler], Destination]
+    when: Conditions,
+    bridges: Mapping[str, Bridge],
+    policed: Callable[[Handler, StreamHandler], Destination],
+    *,
+    joins_versions: bool = False,
 ) -> Route:
     """A Route to `bridges`, one for each client protocol, and to the companions of their models."""
     whole = {name: policed(bridge, bridge.stream) for name, bridge in bridges.items()}
@@ -197,7 +204,7 @@ def route(
         for operation in DERIVATIVES
         for companion in [bridge.companion(operation)]
     }
-    return Route(when, whole, companions)
+    return Route(when, whole, companions, joins_versions)
 
 
 def own_answers(

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
@@ -15,7 +17,7 @@ from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo
+from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
 from gateway.registry import protocols
 from gateway.transports.http.address import parse_address
 
@@ -31,6 +33,8 @@ class Wire:
 
     async def exchange(self, message: Message) -> Message:
         self.sent.append(f"{self.address} {message.path}")
+        if "/m-1/" in message.path or "/grps/" in message.path:
+            return Message(status=404, parts=(b"no such model",))
         return Message(status=200, headers=Headers(), parts=(REPLY,))
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
@@ -145,6 +149,32 @@ async def test_companions_and_streams_have_the_routes_policies_too() -> None:
         assert here.passed == ["stream first", "stream second", *passed]
 
 
+JOINED = """
+backends: {lab: {protocol: PROTOCOL, endpoints: ["lab:1"]}}
+routes:
+- match: {model: "*"}
+  backend: lab
+  signature: {inputs: [{name: x, datatype: INT32, shape: [1]}], outputs: [{name: y, datatype: INT32, shape: [1]}]}
+"""
+GRPS = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [grps-rest]}]
+"""
+
+
+async def test_a_name_that_may_hold_a_version_is_split_for_backends_that_do_not_do_so_themselves() -> None:
+    x = Request(Operation.INFER, "m-1", inputs=(tensor("x", np.array([1], np.int32)),), protocol="grps-rest")
+    for protocol, sent in {
+        "v2-rest, flavor: plain": ["lab:1 /v2/models/m-1/infer", "lab:1 /v2/models/m/versions/1/infer"],
+        "grps-rest": ["lab:1 /grps/v1/infer/predict"],
+    }.items():
+        here = Assembled(JOINED.replace("PROTOCOL", protocol), listeners=GRPS)
+        handler = here.assembly.router.select(x).handler
+        assert handler is not None
+        with suppress(GatewayError):  # of the server without such a model
+            assert isinstance(await handler(x), Response)
+        assert here.sent == sent
+
+
 SHARING = """
 backends:
   one: {protocol: umbridge, endpoints: ["http://lab:80", "lab:81"], max_in_flight: 1}
@@ -189,7 +219,7 @@ def test_a_routes_images_are_what_its_keys_say() -> None:
     settings = route_settings(route)
     assert settings.image_inputs == {"x": ImageInput("chw", "bgr", (2, 3), "unit", 6), "z": ImageInput()}
     assert settings.image_outputs == {"y": ImageOutput("webp", True, "chw", "gray")}
-    assert not settings.opaque
+    assert not settings.leaves_tensors
 
 
 SWITCHED = """

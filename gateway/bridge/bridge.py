@@ -1,17 +1,18 @@
 """The Handler between a route and its backend, built once for each client protocol that the route serves."""
 
-from asyncio import to_thread
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from gateway.bridge import members, names, outputs, streams
+from gateway.bridge import members, streams
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.batching import batched
 from gateway.bridge.configs import Configs
 from gateway.bridge.declared import Declared
-from gateway.bridge.inputs import Fitted, fit_inputs
+from gateway.bridge.fitting import Fitting, reply
+from gateway.bridge.inputs import Fitted
 from gateway.bridge.metadata import Metadata
-from gateway.bridge.points import none_asked, point_by_point
+from gateway.bridge.points import point_by_point
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
@@ -20,11 +21,13 @@ from gateway.core.errors import DecodeError, GatewayError, Status, invalid_outpu
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request, Response, Signature, Tensor
+from gateway.core.types import Answer, Request, Response, Signature
 from gateway.core.values import replace
 
 __all__ = ["Bridge", "Upstream"]
 
+# Triton: "doesn't support models with decoupled transaction policy"; reference servers: "streams its responses"
+_OF_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 _HINT = "of a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
 
@@ -43,11 +46,12 @@ class Bridge:
         self._of_derivatives = settings.of_derivatives
         self._client = client
         self._upstream = upstream
-        self._opaque = settings.opaque and _are_alike(client.traits, upstream.traits)
+        self._alike = settings.leaves_tensors and _are_alike(client.traits, upstream.traits)
+        self._fitting = Fitting(client, upstream)
         self._addressing = Addressing(settings, upstream)
         self._configs = Configs(settings, client.traits, upstream)
         self._declared = Declared(settings, upstream, self._addressing)
-        self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._opaque)
+        self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._alike)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,
             **dict.fromkeys(DERIVATIVES, self._derive),
@@ -86,18 +90,16 @@ class Bridge:
                 unary = replace(request, operation=Operation.INFER)
                 yield await self._fitted(unary, key, declared, self._settings)
                 return
-            given = request, key, signature, self._settings
-            asked, fitted = await to_thread(self._fit, *given) if self._settings.images else self._fit(*given)
+            asked, fitted = await self._fitting.fit(request, key, signature, self._settings)
         if self._configs.places:
             asked = self._configs.placed(asked)
         async with aclosing(self._upstream.stream(asked)) as responses:
             async for each in responses:
                 response = await self._with_outputs(each, key, asked) if each.schemaless else each
                 if fitted is None or signature is None:
-                    yield _reply(response, request)
+                    yield reply(response, request)
                 else:
-                    results = response, request, asked, fitted, signature, self._settings
-                    yield await to_thread(self._unfit, *results) if self._settings.images else self._unfit(*results)
+                    yield await self._fitting.unfit(response, request, asked, fitted, signature, self._settings)
 
     def companion(self, operation: Operation) -> Handler:
         """The Handler of requests that name the model `M.gradient` and mean the derivative of `M`."""
@@ -125,22 +127,26 @@ class Bridge:
         try:
             return await self._infer(request)
         except GatewayError as error:
-            might_stream = error.status is Status.UNIMPLEMENTED and self._upstream.responses is not None
-            if not might_stream or self._settings.stream != "error" or _HINT in error.message:
+            if not self._streams(error) or self._settings.stream != "error" or _HINT in error.message:
                 raise
             raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}") from error
+
+    def _streams(self, error: GatewayError) -> bool:
+        """Whether the backend's error says that its model gives nothing but a stream."""
+        is_unsupported = error.status is Status.UNIMPLEMENTED and self._upstream.responses is not None
+        return is_unsupported and _OF_STREAMS.search(error.message) is not None
 
     async def _infer(self, request: Request) -> Response:
         if self._settings.stream != "error" and self._upstream.responses is not None:
             return await self._reduced(request)
         key = self._addressing.key(request)
         if self._passes(request):
-            return _reply(await self._upstream.infer(self._addressing.asked(request, key)), request)
+            return reply(await self._upstream.infer(self._addressing.asked(request, key)), request)
         return await self._fitted(request, key, await self._declared.model(key), self._settings)
 
     def _passes(self, request: Request) -> bool:
         """Whether its tensors are the backend's as they are."""
-        return self._opaque and not request.schemaless
+        return self._alike and not request.schemaless
 
     async def _with_outputs(self, response: Response, key: Key, asked: Request) -> Response:
         """A response of members, with its tensors."""
@@ -165,64 +171,22 @@ class Bridge:
         companion = self._addressing.companion(key, request.operation)
         asked = replace(request, operation=Operation.INFER)
         if self._passes(request):
-            return _reply(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
+            return reply(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
         signature = await self._declared.derivative(key, request.operation)
         return await self._fitted(asked, companion, signature, self._of_derivatives)
 
     async def _fitted(self, request: Request, key: Key, declared: Signature, settings: RouteSettings) -> Response:
         signature, row_by_row = self._batched(declared)
-        given = request, key, signature, settings
-        asked, fitted = await to_thread(self._fit, *given) if settings.images else self._fit(*given)
+        asked, fitted = await self._fitting.fit(request, key, signature, settings)
         try:
             response = await self._ask(asked, fitted, signature, row_by_row)
         except DecodeError as error:
             raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
-        results = response, request, asked, fitted, signature, settings
-        return await to_thread(self._unfit, *results) if settings.images else self._unfit(*results)
+        return await self._fitting.unfit(response, request, asked, fitted, signature, settings)
 
     def _batched(self, declared: Signature) -> tuple[Signature, bool]:
         """The signature that tensors are fitted to, and whether the backend is called for each row of them."""
         return batched(declared, self._client.traits.rows, self._upstream.traits.rows)
-
-    def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
-        """What to ask the backend. In a thread where images are decoded: a few bytes may be millions of pixels."""
-        upstream = self._upstream
-        traits, limit = upstream.traits, upstream.limits.message
-        if request.schemaless:
-            request = members.told_apart(request, signature, settings)
-        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
-        wanted = names.requested(request.outputs, signature, settings)
-        if not traits.selects:
-            # It gives all its outputs, whatever is asked for; where nobody declares their names, these are.
-            none = none_asked(request.outputs, upstream.protocol)
-            wanted = none if signature.outputs else wanted
-        asked = replace(
-            request,
-            model=key[0],
-            version=key[1],
-            inputs=outputs.carried(fitted.inputs, upstream.protocol, upstream.traits),
-            outputs=wanted,
-            translate=settings.translate,
-        )
-        return asked, fitted
-
-    def _unfit(
-        self,
-        response: Response,
-        request: Request,
-        asked: Request,
-        fitted: Fitted,
-        signature: Signature,
-        settings: RouteSettings,
-    ) -> Response:
-        """What to answer the client. In a thread where images are encoded."""
-        client = self._client
-        try:
-            results = outputs.fit_outputs(response.outputs, asked.outputs, signature, fitted, settings, client.traits)
-            chosen = names.for_client(results, request.outputs, settings)
-        except DecodeError as error:
-            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
-        return _reply(response, request, outputs.carried(chosen, client.name, client.traits))
 
     async def _ask(self, asked: Request, fitted: Fitted, signature: Signature, row_by_row: bool) -> Response:
         upstream = self._upstream
@@ -246,16 +210,4 @@ def _are_alike(client: Traits, upstream: Traits) -> bool:
     """Whether the tensors of one are tensors of the other."""
     return client.datatypes == upstream.datatypes and not any(
         traits.untyped or traits.positional or traits.points for traits in (client, upstream)
-    )
-
-
-def _reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
-    """The answer under the names that the client used, with other outputs if some are given."""
-    return Response(
-        response.outputs if outputs is None else outputs,
-        request.model,
-        request.version or response.version,
-        request.id,
-        response.parameters,
-        response.origin,
     )

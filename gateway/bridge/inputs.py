@@ -59,7 +59,7 @@ def fit_inputs(
         content_type = spec.content_type or tensor.content_type
         fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
         if shapes.is_batch(spec.shape):
-            batched.append((name, shape[0], len(shape) > len(tensor.shape)))
+            batched.append((name, shape[0], shape[1:] == tensor.shape))
     rows = _rows(batched)
     lone = client.points or (client.rows is Rows.FREE and bool(batched) and all(added for *_, added in batched))
     return Fitted(_complete(fitted, by_name, signature, settings, rows, limit), rows, lone)
@@ -68,8 +68,11 @@ def fit_inputs(
 def _shape(tensor: Tensor, wanted: Shape, what: str, client: Traits) -> Shape:
     if client.points:
         return shapes.fit_point(tensor.shape, wanted, what)
-    fit = shapes.fit_rows if client.rows is Rows.FIRST else shapes.fit_input
-    return fit(shapes.of_scalars(tensor, wanted), wanted, what)
+    if client.rows is Rows.FIRST:
+        return shapes.fit_rows(shapes.of_scalars(tensor, wanted), wanted, what)
+    # a flat list is first of all one row, `[3]` as `[1, 3]` of `[-1, -1]`, and only then a column of scalars
+    lone = shapes.is_lone_row(tensor.shape, wanted)
+    return shapes.fit_input(tensor.shape if lone else shapes.of_scalars(tensor, wanted), wanted, what)
 
 
 def _decoded(tensor: Tensor, settings: RouteSettings, limit: int) -> Tensor:

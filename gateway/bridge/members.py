@@ -63,7 +63,7 @@ def _fitted(given: Tensor, specs: dict[str, TensorSpec], settings: RouteSettings
 def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
     """Of a nested list its own, perhaps as the one row of a batch; of a flat one what the signature makes of it."""
     shape = given.shape
-    if shapes.is_batch(wanted) and shapes.matches(shape, wanted[1:]):
+    if shapes.is_lone_row(shape, wanted):
         return (1, *shape)
     if len(shape) > 1 or shapes.matches(shape, wanted):
         return shape

@@ -9,7 +9,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key, is_unknown, of_derivative
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import not_found, unsupported
+from gateway.core.errors import Reason, not_found, refusal, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits
 from gateway.core.types import Request, Signature, TensorSpec
@@ -17,7 +17,7 @@ from gateway.core.values import replace
 
 
 class Metadata:
-    """Answers about one route's models, in the client's names. `opaque`: tensors pass as they are, so what the backend
+    """Answers about one route's models, in the client's names. `alike`: tensors pass as they are, so what the backend
     tells does as well."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Metadata:
         upstream: Upstream,
         addressing: Addressing,
         declared: Declared,
-        opaque: bool,
+        alike: bool,
     ) -> None:
         self._settings = settings
         self._of_derivatives = settings.of_derivatives
@@ -35,23 +35,36 @@ class Metadata:
         self._upstream = upstream
         self._addressing = addressing
         self._declared = declared
-        self._opaque = opaque
+        self._alike = alike
 
     async def signature(self, request: Request) -> Signature:
         """What the model takes, gives and can do."""
         key = self._addressing.key(request)
         apart = self._client.operations_part
         if apart and request.part == apart:
-            return Signature(operations=await self._declared.operations(key), name=request.model)
+            return Signature(operations=await self._operations(key), name=request.model)
         signature = await self._tensors(request, key)
         if apart or not self._client.derivatives:
             return signature
-        return replace(signature, operations=await self._declared.operations(key))
+        return replace(signature, operations=await self._operations(key))
+
+    async def _operations(self, key: Key) -> frozenset[Operation]:
+        """Those that the model claims, without its inference where a tensor has no form on the client's wire."""
+        claimed = await self._declared.operations(key)
+        if Datatype.BYTES in self._client.datatypes:
+            return claimed
+        seen = self._described("", await self._declared.described(key), self._settings)
+        has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*seen.inputs, *seen.outputs))
+        return claimed - {Operation.INFER} if has_bytes else claimed
 
     async def _tensors(self, request: Request, key: Key) -> Signature:
         if self._client.points:
-            return self._as_seen(self._described(request.model, await self._declared.model(key), self._settings))
-        if self._opaque:
+            known = await self._declared.model(key)
+            if is_unknown(known) and not self._upstream.traits.points:
+                text = f"backend {self._upstream.name!r} does not tell what model {request.model!r} takes"
+                raise refusal(Reason.FAILED_PRECONDITION, f"{text}; the route's `signature` must")
+            return self._as_seen(self._described(request.model, known, self._settings))
+        if self._alike:
             return replace(await self._upstream.metadata(self._addressing.asked(request, key)), name=request.model)
         return self._described(request.model, await self._told(request, key), self._settings)
 
@@ -73,7 +86,7 @@ class Metadata:
         if not self._upstream.traits.derivatives:
             companion = self._addressing.companion(key, operation)
             signature = await self._upstream.metadata(self._addressing.asked(request, companion))
-            if self._opaque:
+            if self._alike:
                 return replace(signature, name=name)
             return self._as_seen(self._described(name, signature, self._of_derivatives))
         base = await self._declared.described(key)
@@ -128,5 +141,13 @@ def _files(wanted: names.Wanted, images: Container[str]) -> names.Wanted:
 
 
 def _points(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Each tensor as the vector that stands for it; a size that the signature leaves open is -1."""
-    return tuple(TensorSpec(spec.name, Datatype.FP64, (shapes.point_size(spec.shape),)) for spec in specs)
+    """Each tensor as the vector that stands for it; a size that the signature leaves open is -1. BYTES are no numbers,
+    and stay what they are."""
+    return tuple(
+        TensorSpec(
+            spec.name,
+            Datatype.BYTES if spec.datatype is Datatype.BYTES else Datatype.FP64,
+            (shapes.point_size(spec.shape),),
+        )
+        for spec in specs
+    )

@@ -1,6 +1,6 @@
 """A backend's outputs as the client reads them. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -31,11 +31,20 @@ def fit_outputs(
         DecodeError: the backend's outputs are not what it declared.
     """
     if not signature.outputs:
-        order = [output.name for output in asked]
-        given = [_unfitted(tensor, client) for tensor in names.by_position(outputs, order, "output")]
+        given = [_unfitted(tensor, client) for tensor in _named(outputs, asked, settings, client)]
     else:
         given = [_fit(tensor, spec, fitted, settings, client) for tensor, spec in paired(outputs, asked, signature)]
     return _encoded(given, settings.image_outputs) if settings.image_outputs else given
+
+
+def _named(
+    outputs: Sequence[Tensor], asked: Sequence[RequestedOutput], settings: RouteSettings, client: Traits
+) -> Iterable[Tensor]:
+    """Outputs by position where nobody declares them; one without a name keeps none if neither the client nor the route
+    needs it."""
+    if client.positional and not (asked or settings.select or settings.rename.outputs or settings.image_outputs):
+        return outputs
+    return names.by_position(outputs, [output.name for output in asked], "output")
 
 
 def _encoded(given: list[Tensor], images: "Mapping[str, ImageOutput]") -> list[Tensor]:
@@ -96,4 +105,7 @@ def carried(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple[T
     """
     if len(traits.datatypes) == len(Datatype):
         return tuple(tensors)
-    return tuple(datatypes.carry(tensor, traits.datatypes, f"tensor {tensor.name!r}", protocol) for tensor in tensors)
+    return tuple(
+        datatypes.carry(tensor, traits.datatypes, f"tensor {tensor.name or at!r}", protocol)
+        for at, tensor in enumerate(tensors)
+    )

@@ -50,7 +50,7 @@ class RouteSettings:
     """By the backend's names: pixels that clients get as image files."""
 
     @property
-    def opaque(self) -> bool:
+    def leaves_tensors(self) -> bool:
         """Tensors may pass as they are: the route says nothing about them."""
         return not (
             self.signature

@@ -31,6 +31,11 @@ def matches(shape: Shape, wanted: Shape) -> bool:
     return len(shape) == len(wanted) and all(want in (-1, have) for have, want in zip(shape, wanted, strict=True))
 
 
+def is_lone_row(shape: Shape, wanted: Shape) -> bool:
+    """Whether `shape` is one row of `wanted`, without the batch dimension."""
+    return is_batch(wanted) and matches(shape, wanted[1:])
+
+
 def point_size(shape: Shape) -> int:
     """How long a one-point protocol's vector for a tensor of this signature is: the product of the dimensions after
     the batch; -1 while one of them is free."""
@@ -46,7 +51,7 @@ def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
     """
     if matches(shape, wanted):
         return shape
-    if is_batch(wanted) and matches(shape, wanted[1:]):
+    if is_lone_row(shape, wanted):
         return (1, *shape)
     raise DecodeError(f"{what} has shape {list(shape)}, expected {list(wanted)}")
 

@@ -9,10 +9,9 @@ from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.parts import Parts
-from gateway.config.paths import rows
+from gateway.config.path_checks import open_paths, path_ties
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.core.address import Address
-from gateway.core.patterns import PathTable
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -185,15 +184,6 @@ def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(("routes", at, "translate", "images"), text, at_key=True)
 
 
-def _path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for at, listener in parts.listeners.items():
-        spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
-        if {protocol.transport for protocol in spoken} == {"http"}:
-            for tie in PathTable(rows(listener, parts.routes.values(), parts.backends, catalog.protocols)).ties:
-                text = f"{tie.first} and {tie.second} both serve {tie.pattern}; give one of them a prefix"
-                yield Finding(("listeners", at, "protocols"), text)
-
-
 def _pages(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     having = [name for name, protocol in catalog.protocols.items() if protocol.pages]
     for at, listener in parts.listeners.items():
@@ -219,7 +209,8 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _route_names,
     _images,
     _pages,
-    _path_ties,
+    path_ties,
+    open_paths,
 )
 
 

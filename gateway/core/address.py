@@ -19,8 +19,8 @@ class Address:
     def __str__(self) -> str:
         if self.path:
             return f"unix://{self.path}"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}" if self.scheme else f"{host}:{self.port}"
+        text = _host_port(self.host, self.port)
+        return f"{self.scheme}://{text}" if self.scheme else text
 
     @property
     def loopback(self) -> bool:
@@ -41,6 +41,15 @@ class Address:
         ours, theirs = _canonical(self.host), _canonical(other.host)
         same_family = (":" in ours) == (":" in theirs)
         return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(_ALL_ADDRESSES))
+
+
+def of_peer(name: tuple[str, int] | str | None) -> str:
+    """`host:port` of what a socket calls its peer; empty on a unix socket, whose clients have no address."""
+    return _host_port(*name[:2]) if isinstance(name, tuple) else ""
+
+
+def _host_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _canonical(host: str) -> str:

@@ -4,6 +4,7 @@ A pattern is `METHOD /literal/{capture}/literal`; `{name}` stands for exactly on
 wins, compared segment by segment from the left. One that ends in `*` takes what begins so and nothing else has.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
@@ -138,7 +139,9 @@ class PathTable:
     def _ends(self, path: str, segments: list[str]) -> Iterable[_Node]:
         """The nodes that `path` leads to; the open ones only where it is nobody's."""
         own = [end for end in self._root.ends(segments) if end.claims] if segments else []
-        return own or (node for beginning, node in self._open.items() if path.startswith(beginning))
+        if own or not self._open or _climbs(path):
+            return own
+        return (node for beginning, node in self._open.items() if path.startswith(beginning))
 
     def _find(self, method: str, path: str) -> Match | tuple[str, ...]:
         # MATLAB's and other clients that are given a URL with a trailing slash ask for `//Info`.
@@ -159,21 +162,21 @@ def rows(
     protocols: Iterable[tuple[Protocol, str]],
     model: str,
     routed: Iterable[tuple[str, str]],
-    untouched: Iterable[tuple[str, str]] = (),
+    passed: Iterable[tuple[str, str]] = (),
     *,
     pages: bool = False,
 ) -> tuple[tuple[Protocol, str], ...]:
     """What a listener's PathTable is made of: `protocols`, each with its prefix, and what those take beside their own
     patterns that take any path. `model` is the listener's; `routed` are the paths that its routes match, each with the
-    protocol's name that the route wants, or none; `untouched` those where messages pass through, each with the name of
+    protocol's name that the route wants, or none; `passed` those of `passthrough` routes, each with the name of
     their protocol; `pages`: the pages of metrics are served.
 
     A path that another pattern has stays with it, but not where its protocol's messages pass through. A route that
     wants any protocol gives away no more than one path, unless there is only one protocol.
     """
     own = tuple((_with_pages(_with_root(protocol, model), pages), prefix) for protocol, prefix in protocols)
-    own = _with_untouched(own, tuple(untouched))
-    if not any(protocol.any_path and not protocol.untouched for protocol, _ in own):
+    own = _with_passthrough(own, tuple(passed))
+    if not any(protocol.any_path and not protocol.is_passthrough for protocol, _ in own):
         return own  # a PathTable is for HTTP: the patterns of other transports are no paths of its
     table, is_only = PathTable(own), len(own) == 1
     paths = dict.fromkeys(
@@ -182,34 +185,34 @@ def rows(
     return own + tuple(
         (replace(protocol, patterns=patterns), "")
         for protocol, _ in own
-        if not protocol.untouched
+        if not protocol.is_passthrough
         if (patterns := _patterns(protocol, (path for name, path in paths if name in ("", protocol.name))))
     )
 
 
-def _with_untouched(
-    own: tuple[tuple[Protocol, str], ...], untouched: tuple[tuple[str, str], ...]
+def _with_passthrough(
+    own: tuple[tuple[Protocol, str], ...], passed: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[Protocol, str], ...]:
-    """`own`, and its opaque forms at the `untouched` paths, which are then not its own any more."""
-    opaque = {
+    """`own`, and its forms for the paths that are `passed`, which are then not its own any more."""
+    forms = {
         protocol.name: replace(
-            protocol.opaque,
-            patterns=_patterns(protocol.opaque, (path for name, path in untouched if name == protocol.name)),
-            untouched=True,
+            protocol.passthrough,
+            patterns=_patterns(protocol.passthrough, (path for name, path in passed if name == protocol.name)),
+            is_passthrough=True,
         )
         for protocol, _ in own
-        if protocol.opaque and protocol.name in (name for name, _ in untouched)
+        if protocol.passthrough and protocol.name in (name for name, _ in passed)
     }
     return (
-        *((_without(protocol, opaque.get(protocol.name), prefix), prefix) for protocol, prefix in own),
-        *((protocol, "") for protocol in opaque.values()),
+        *((_without(protocol, forms.get(protocol.name), prefix), prefix) for protocol, prefix in own),
+        *((protocol, "") for protocol in forms.values()),
     )
 
 
-def _without(protocol: Protocol, opaque: Protocol | None, prefix: str) -> Protocol:
-    if opaque is None or prefix:
+def _without(protocol: Protocol, form: Protocol | None, prefix: str) -> Protocol:
+    if form is None or prefix:
         return protocol
-    return replace(protocol, patterns=tuple(each for each in protocol.patterns if each not in opaque.patterns))
+    return replace(protocol, patterns=tuple(each for each in protocol.patterns if each not in form.patterns))
 
 
 def _is_free(path: str, table: PathTable) -> bool:
@@ -231,6 +234,12 @@ def _with_pages(protocol: Protocol, pages: bool) -> Protocol:
 
 def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{method} {path}" for path in paths for method in protocol.any_path))
+
+
+def _climbs(path: str) -> bool:
+    """Whether a backend might take `path` for another one: RFC 3986 section 5.2.4 removes dot segments, and many
+    servers decode first."""
+    return any(unquote_to_bytes(segment) in (b".", b"..") for segment in re.split(r"/|%2f|\\|%5c", path, flags=re.I))
 
 
 def _is_capture(segment: str) -> bool:

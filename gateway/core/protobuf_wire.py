@@ -43,21 +43,23 @@ def read_field(message: Buffer, start: int) -> Field:
     # nearly all keys are one byte
     key, at = (octet, start + 1) if (octet := message[start]) < 0x80 else read_varint(message, start)
     wire_type = key & 7
-    value, at = _value(message, wire_type, at)
-    if at > len(message) or not 8 <= key < _END_OF_KEYS:
-        raise DecodeError(f"a protobuf message has no whole field at byte {start} of {len(message)}")
-    return Field(key >> 3, wire_type, start, value, at)
-
-
-def _value(message: Buffer, wire_type: int, at: int) -> tuple[int, int]:
-    """Where the value of the field whose key ends at `at` starts and ends."""
     if wire_type == LENGTH:
         size, value = read_varint(message, at)
-        return value, value + size
+        end = value + size
+    else:
+        value, end = at, _end(message, wire_type, at)
+    if end > len(message) or not 8 <= key < _END_OF_KEYS:
+        raise DecodeError(f"a protobuf message has no whole field at byte {start} of {len(message)}")
+    # as Field(...) makes it, which takes as long as all of the above
+    return tuple.__new__(Field, (key >> 3, wire_type, start, value, end))
+
+
+def _end(message: Buffer, wire_type: int, at: int) -> int:
+    """Where the number at `at` ends."""
     if wire_type == VARINT:
-        return at, read_varint(message, at)[1]
+        return read_varint(message, at)[1]
     if wire_type in _FIXED:
-        return at, at + _FIXED[wire_type]
+        return at + _FIXED[wire_type]
     raise DecodeError(f"a protobuf message has wire type {wire_type} at byte {at}")
 
 

@@ -169,6 +169,8 @@ class StreamFraming:
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
     cutter: Callable[[int], Cutter]
+    keeps_coding: bool = False
+    """A body is left in its Content-Encoding, since nobody looks into it."""
 
 
 DecodeRequest: TypeAlias = Callable[[Message, ListenerSettings], Request]
@@ -223,10 +225,11 @@ class Protocol:
     """Of byte streams."""
     stream_framing: StreamFraming | None = None
     """Of streamed HTTP bodies."""
-    opaque: "Protocol | None" = None
-    """HTTP: the wire form of paths that pass through untouched; its requests are all streams."""
-    untouched: bool = False
-    """HTTP: it is another one's `opaque`, at the paths that routes pass through."""
+    passthrough: "Protocol | None" = None
+    """HTTP: the wire form of the paths of `passthrough` routes, which looks into nothing; its requests are all
+    streams."""
+    is_passthrough: bool = False
+    """HTTP: it is another one's `passthrough`, at the paths of such routes."""
     pages: tuple[str, ...] = ()
     """HTTP: the patterns of its page of metrics, served where the listener has `metrics_page`."""
 

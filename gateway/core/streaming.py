@@ -34,7 +34,8 @@ async def _answer_one(
         destination = select(request)
         if destination.stream is None:
             raise unsupported(f"{request.operation.value} is not supported here")
-        async with aclosing(_in_time(destination.stream, request)) as responses:
+        deadline = _own_deadline(request, message, protocol)
+        async with aclosing(_in_time(destination.stream, request, deadline)) as responses:
             async for response in responses:
                 yield protocol.encode_response(response, request, destination.translate)
         end = protocol.encode_end(request) if protocol.encode_end else None
@@ -44,9 +45,16 @@ async def _answer_one(
         yield protocol.encode_error(as_gateway_error(error), request, message)
 
 
-def _in_time(stream: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
+def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
+    """The deadline that nobody else minds: at a call's own, gRPC ends the call, whose client is told by its status and
+    by nothing else."""
+    is_of_call = protocol.wants_stream is None and request.deadline == message.deadline
+    return None if is_of_call else request.deadline
+
+
+def _in_time(stream: StreamHandler, request: Request, deadline: float | None) -> AsyncGenerator[Response, None]:
     responses = stream(request)
-    return responses if request.deadline is None else _until(request.deadline, responses)
+    return responses if deadline is None else _until(deadline, responses)
 
 
 async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> AsyncGenerator[Response, None]:

@@ -1,4 +1,4 @@
-"""The decorator of the core's value types, and how they are changed."""
+"""The decorator of the core's value types, and how they are changed and extended."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -31,6 +31,11 @@ else:
         for name, item in changes.items():
             setattr(new, name, item)
         return new
+
+
+def extended(kind: type[T], old: Any, *more: object) -> T:
+    """`old` as a value of `kind`, which has its fields and then some `more`."""
+    return kind(*_all_fields(old.__class__)(old), *more)
 
 
 @cache

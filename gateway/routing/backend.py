@@ -1,19 +1,19 @@
 """A named destination: its endpoints, the slots they have, and the queue in front of them."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from gateway.core.errors import Reason, TransportError, invalid_input, refusal
+from gateway.core.errors import Reason, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
-from gateway.core.types import Answer, ParameterValue, Request, Response
+from gateway.core.types import Answer, Request, Response
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import FairQueue
+from gateway.routing.sequences import Key, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
 CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
@@ -21,10 +21,6 @@ CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
 for one connection only."""
 
 MAX_WAITING = 1000
-MOST_SEQUENCES = 4096
-"""Clients choose their numbers, and may never end them."""
-LONGEST_SEQUENCE = 128
-"""Characters of a `sequence_id` that is text: Triton takes no more."""
 
 
 class Backend:
@@ -41,7 +37,7 @@ class Backend:
         self.max_in_flight = max_in_flight
         self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
         self._targets = Targets(target, protocol, endpoints)
-        self._sequences: OrderedDict[tuple[str, ParameterValue], Endpoint] = OrderedDict()
+        self._sequences = Sequences()
         self._on_recovery: list[Callable[[], None]] = []
         for endpoint in endpoints:
             endpoint.watch(self._pass_on, self._recovered)
@@ -72,14 +68,14 @@ class Backend:
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
 
-    async def stream(self, request: Request, *, untouched: bool = False) -> AsyncGenerator[Response, None]:
-        """The responses of one endpoint. Another one is asked if nothing could be sent to the first. `untouched`: in
-        the protocol's opaque form.
+    async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
+        """The responses of one endpoint. Another one is asked if nothing could be sent to the first. `passthrough`:
+        in the protocol's form of that name.
 
         Raises:
             GatewayError: as `ask_stream` does; RESOURCE_EXHAUSTED if too many are waiting.
         """
-        protocol = self.protocol.opaque if untouched else self.protocol
+        protocol = self.protocol.passthrough if passthrough else self.protocol
         assert protocol is not None
         tried: tuple[Endpoint, ...] = ()
         while True:
@@ -87,7 +83,7 @@ class Backend:
             tried = (*tried, endpoint)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
-                connector = endpoint.untouched if untouched else endpoint
+                connector = endpoint.passthrough if passthrough else endpoint
                 assert connector is not None
                 async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
                     async for response in responses:
@@ -123,29 +119,24 @@ class Backend:
         """The endpoint to ask, for a call with its slot taken."""
         if not self._takes_slot(request):
             return self._least_busy(0, tried) or self.endpoints[0]
-        if request.parameters.get("sequence_id"):
-            return self._of_sequence(request, tried)
+        if (sequence := sequence_of(request)) is not None:
+            return self._of_sequence(request, sequence, tried)
         endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None:
             return await self._wait((request.model, request.principal or _host(request.peer)))
         endpoint.take()
         return endpoint
 
-    def _of_sequence(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
-        """The requests of one sequence go to one endpoint, which holds its state (Triton's stateful models)."""
-        key = request.model, _sequence(request.parameters["sequence_id"])
-        endpoint = self._sequences.get(key)
+    def _of_sequence(self, request: Request, key: Key, tried: Sequence[Endpoint]) -> Endpoint:
+        """The requests of one sequence go to one endpoint, which holds its state."""
+        endpoint = self._sequences.endpoint(key)
         if endpoint is None or endpoint in tried:
             endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
             # The sequence stays where its state is: the next try finds the same endpoint.
             text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
             raise refusal(Reason.OVERLOADED, text)
-        self._sequences.pop(key, None)
-        if not request.parameters.get("sequence_end"):
-            self._sequences[key] = endpoint
-            if len(self._sequences) > MOST_SEQUENCES:
-                self._sequences.popitem(last=False)
+        self._sequences.note(request, key, endpoint)
         endpoint.take()
         return endpoint
 
@@ -188,12 +179,6 @@ class Backend:
         self._targets.forget()
         for watcher in self._on_recovery:
             watcher()
-
-
-def _sequence(number: ParameterValue) -> ParameterValue:
-    if isinstance(number, str) and len(number) > LONGEST_SEQUENCE:
-        raise invalid_input(f"sequence_id has {len(number)} characters, at most {LONGEST_SEQUENCE} are allowed")
-    return number
 
 
 def _host(peer: str) -> str:

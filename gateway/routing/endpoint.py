@@ -26,15 +26,15 @@ class Endpoint:
         "address",
         "connector",
         "in_flight",
+        "passthrough",
         "reachable",
-        "untouched",
     )
 
     def __init__(self, address: str, connector: Connector, clock: Callable[[], float] = monotonic) -> None:
         self.address = address
         self.connector = connector
-        self.untouched: Beside | None = None
-        """To the same address, for messages that pass through untouched."""
+        self.passthrough: Beside | None = None
+        """To the same address, for the messages of `passthrough` routes."""
         self.in_flight = 0
         self.reachable = True
         self._clock = clock
@@ -98,8 +98,8 @@ class Endpoint:
     async def close(self) -> None:
         """Close its Connectors."""
         await self.connector.close()
-        if self.untouched is not None:
-            await self.untouched.close()
+        if self.passthrough is not None:
+            await self.passthrough.close()
 
     def _answered(self) -> None:
         if not self.reachable:

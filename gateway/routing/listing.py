@@ -62,6 +62,10 @@ class Listed:
     rewritten: str | None = None
     claims: Callable[[str], Awaitable[frozenset[Operation]]] | None = None
 
+    def is_same(self, name: str, other: "Listed") -> bool:
+        """Whether `name` is the same model of the same backend behind both."""
+        return self.models is other.models and (self.rewritten or name) == (other.rewritten or name)
+
 
 class Listing:
     """A Handler for `models`: exact routes in route order, then globs from the backends' lists. It never fails because
@@ -82,7 +86,8 @@ class Listing:
             for route in routes
             if route.conditions.exact
         ]
-        ordered = list(_unique([*exact, *await _expanded(routes)]))
+        found = await _expanded(routes)
+        ordered = list(_unique([*_versioned(exact, found), *found]))
         if request.protocol in self._without_companions:
             return _without_companions([entry for _, entry in ordered])
         return await _with_companions(ordered, self._wait)
@@ -110,8 +115,17 @@ def _reaches(route: Listed, request: Request) -> bool:
     )
 
 
+def _versioned(
+    exact: Sequence[tuple[Listed, ModelEntry]], found: Sequence[tuple[Listed, ModelEntry]]
+) -> Iterable[tuple[Listed, ModelEntry]]:
+    """What routes name, in the versions that the backend tells where a glob has asked it."""
+    for route, entry in exact:
+        told = [each for glob, each in found if each.name == entry.name and route.is_same(entry.name, glob)]
+        yield from ((route, each) for each in (told if told and not entry.version else [entry]))
+
+
 def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed, ModelEntry]]:
-    """Each model once, and none that another backend has under a name whose requests an earlier route takes."""
+    """Each model once, and no other model under a name whose requests an earlier route takes."""
     seen: set[tuple[str, str]] = set()
     takers: dict[str, Listed] = {}
     for route, entry in pairs:
@@ -124,9 +138,10 @@ def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed
 
 
 def _is_own(route: Listed, name: str, takers: Mapping[str, Listed]) -> bool:
-    taker = takers.get(name)
-    if taker is None and not route.conditions.exact and (split := split_companion(name)) is not None:
-        taker = takers.get(split[0])
+    if name in takers:
+        return route.is_same(name, takers[name])
+    split = None if route.conditions.exact else split_companion(name)
+    taker = takers.get(split[0]) if split else None
     return taker is None or taker.models is route.models
 
 

@@ -10,7 +10,7 @@ from gateway.core.operations import SERVER_OPERATIONS, Operation, split_companio
 from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.core.values import replace, value
-from gateway.routing.versioned import renamed, split_version
+from gateway.routing.versioned import renamed, split_version, whole_or_split
 
 MOST_CACHED = 4096
 """Clients choose the model names in the key."""
@@ -18,6 +18,8 @@ MOST_CACHED = 4096
 LONGEST_NAME = 1024
 """Characters of a model's name or version. Names stand in caches, queues, paths and errors; no server has longer ones
 (the file systems beneath them end at 255 bytes), and a body would have room for millions."""
+
+_NAMELESS = "a request without a model: name one, or set `model` on the listener"
 
 
 @value
@@ -85,11 +87,12 @@ class Key:
 @value
 class Route:
     """Conditions and, for each client protocol, where the request goes: `whole` for the model itself, `companions` for
-    names with a derivative's suffix."""
+    names with a derivative's suffix. `joins_versions`: the backend is asked for a model and its version as one name."""
 
     conditions: Conditions
     whole: Mapping[str, Destination]
     companions: Mapping[tuple[str, Operation], Destination] = field(default_factory=dict)
+    joins_versions: bool = False
 
 
 class Router:
@@ -97,7 +100,8 @@ class Router:
 
     A name like `M.gradient` that no route names exactly is matched as the derivative of `M`: first exactly, then by
     glob. One like `M-1.0.0`, from clients of the protocols `joined`, that no route names exactly is matched as the
-    version of `M`: first exactly, then by glob, each glob first with the whole name.
+    version of `M`: first exactly, then by glob. Behind a glob the backend knows which it is: it is asked for the whole
+    name and, if it has no such model, for the version of `M`; once only, where it would see one name in both.
     """
 
     def __init__(
@@ -130,7 +134,8 @@ class Router:
         for conditions, destination in candidates:
             if not conditions.per_request or conditions.holds(request):
                 return destination
-        raise not_found(f"no route for {f'model {request.model!r}' if request.model else 'a request without a model'}")
+        what = f"model {request.model!r}" if request.model else _NAMELESS
+        raise not_found(f"no route for {what}")
 
     def _of_server(self, operation: Operation) -> Destination:
         destination = self._server.get(operation)
@@ -160,7 +165,13 @@ class Router:
             found = _companion(route, split, *derivative) if derivative else _whole(route, split)
             return renamed(found, model, version) if found else None
 
-        return _until_sure((route, _whole(route, key) or of_split(route)) for route in self._exact_first)
+        def either(route: Route) -> Destination | None:
+            as_it_is, found = _whole(route, key), of_split(route)
+            if as_it_is is None or found is None or route.joins_versions:
+                return as_it_is or found
+            return whole_or_split(as_it_is, found)
+
+        return _until_sure((route, either(route)) for route in self._exact_first)
 
     def _is_named(self, key: Key) -> bool:
         """Whether a route has the very name."""

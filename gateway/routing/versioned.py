@@ -1,9 +1,10 @@
 """Names that hold a version: `echo-1.0.0` is the model `echo` in its version `1.0.0`, unless it is a name as it is."""
 
 import re
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 
+from gateway.core.errors import GatewayError, Reason
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
 from gateway.core.values import replace
@@ -35,6 +36,59 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
                 yield replace(response, model=request.model, version=request.version)
 
     return replace(destination, handler=inner and handler, stream=responses and stream)
+
+
+def whole_or_split(whole: Destination, split: Destination) -> Destination:
+    """`whole`; and where its backend has no such model, `split`. If it has neither, the client is told of the name that
+    it used."""
+
+    async def handler(request: Request) -> Answer:
+        assert whole.handler is not None
+        assert split.handler is not None
+        try:
+            return await whole.handler(request)
+        except GatewayError as error:
+            if not _is_missing(error):
+                raise
+            unknown = error
+        with _in_place_of(unknown):
+            return await split.handler(request)
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        assert whole.stream is not None
+        assert split.stream is not None
+        begun = False
+        try:
+            async with aclosing(whole.stream(request)) as responses:
+                async for response in responses:
+                    begun = True
+                    yield response
+            return
+        except GatewayError as error:
+            if begun or not _is_missing(error):
+                raise
+            unknown = error
+        with _in_place_of(unknown):
+            async with aclosing(split.stream(request)) as responses:
+                async for response in responses:
+                    yield response
+
+    return replace(whole, handler=whole.handler and handler, stream=whole.stream and stream)
+
+
+@contextmanager
+def _in_place_of(unknown: GatewayError) -> Iterator[None]:
+    """What is tried because the whole name is `unknown`, and tells of that if its own is as well."""
+    try:
+        yield
+    except GatewayError as error:
+        if not _is_missing(error):
+            raise
+        raise unknown from error
+
+
+def _is_missing(error: GatewayError) -> bool:
+    return error.reason is Reason.MODEL_NOT_FOUND
 
 
 def _under(answer: Answer, request: Request) -> Answer:

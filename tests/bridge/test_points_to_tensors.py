@@ -33,7 +33,7 @@ from tests.bridge.fakes import (
     spec,
 )
 
-GRADIENT = Operation.GRADIENT
+GRADIENT, BYTES = Operation.GRADIENT, Datatype.BYTES
 
 
 def echo(name: str) -> Any:
@@ -299,6 +299,30 @@ async def test_a_model_may_have_companions_alone() -> None:
     backend = Backend({"m": replace(MODEL, operations=frozenset()), "m.gradient": companion})
     described = await describe(bridge(POINTS, TENSORS, backend), part="ModelInfo")
     assert described.operations == {GRADIENT}
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives", "settings", "operations"),
+    [
+        (BYTES, FP64, RouteSettings(), {GRADIENT}),
+        (FP64, BYTES, RouteSettings(), {GRADIENT}),
+        (FP64, BYTES, RouteSettings(select=("score",)), {Operation.INFER, GRADIENT}),
+        (BYTES, FP64, RouteSettings(constants=(named("x", [[b"a"]], BYTES),)), {Operation.INFER, GRADIENT}),
+    ],
+    ids=["input", "output", "output that is not selected", "constant"],
+)
+async def test_what_takes_or_gives_bytes_cannot_be_asked_for(
+    takes: Datatype, gives: Datatype, settings: RouteSettings, operations: set[Operation]
+) -> None:
+    model = signature(spec("x", -1, 1, datatype=takes), gives=(spec("y", -1, datatype=gives), spec("score", -1)))
+    made = bridge(POINTS, TENSORS, Backend({"m": model, "m.gradient": MODEL}), settings)
+    assert (await describe(made, part="ModelInfo")).operations == operations
+
+
+async def test_bytes_are_not_shown_as_numbers() -> None:
+    model = signature(spec("x", -1, 1, datatype=BYTES), gives=(spec("y", -1, 1, datatype=BYTES),))
+    described = await describe(bridge(POINTS, TENSORS, Backend({"m": model})), part="InputSizes")
+    assert (described.inputs, described.outputs) == ((spec("x", 1, datatype=BYTES),), (spec("y", 1, datatype=BYTES),))
 
 
 async def test_sizes_do_not_ask_for_companions() -> None:

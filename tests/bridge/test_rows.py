@@ -109,6 +109,26 @@ async def test_a_scalar_for_each_example_is_a_vector_of_one() -> None:
     assert asked(backend) == [[([2, 1], [[b"a"], [b"b"]])]]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "sent", "goes", "back"),
+    [
+        ((-1, -1), [1, 2, 3], [[1, 2, 3]], [2, 4, 6]),
+        ((-1, -1), [5], [[5]], [10]),
+        ((-1, 3), [1, 2, 3], [[1, 2, 3]], [2, 4, 6]),
+        ((-1, 1), [5], [[5]], [10]),
+        ((-1, 1), [1, 2, 3], [[1], [2], [3]], [[2], [4], [6]]),
+        ((-1, -1, -1), [[1, 2]], [[[1, 2]]], [[2, 4]]),
+        ((-1, 1, 1), [[1], [2]], [[[1]], [[2]]], [[[2]], [[4]]]),
+    ],
+)
+async def test_a_flat_list_without_a_datatype_is_a_lone_row_or_else_a_column_of_scalars(
+    wanted: tuple[int, ...], sent: list[Any], goes: list[Any], back: list[Any]
+) -> None:
+    backend, found = await answer(WHOLE, TENSORS, knows(*wanted), rows(*sent))
+    assert [values for ((_, values),) in asked(backend)] == [goes]
+    assert found == [("y", "FP64", back)]
+
+
 async def test_one_scalar_is_a_row_as_well() -> None:
     backend, found = await answer(EXAMPLES, WHOLE, knows(-1, 1), rows(5))
     assert asked(backend) == [[([1, 1], [[5]])]]
@@ -147,7 +167,7 @@ async def test_a_batch_travels_as_one_also_where_the_signature_has_none() -> Non
 async def test_without_a_signature_points_are_one_example_and_tensors_as_they_are() -> None:
     backend, found = await answer(POINTS, EXAMPLES, RouteSettings(), point(1, 2))
     assert asked(backend) == [[([1, 2], [[1, 2]])]]
-    assert found == [("output0", "INT64", [2, 4])]
+    assert found == [("", "INT64", [2, 4])]
     backend, found = await answer(TENSORS, EXAMPLES, RouteSettings(), named("x", [1, 2]))
     assert asked(backend) == [[([2], [1, 2])]]
     assert found == [("output0", "INT64", [2, 4])]
@@ -213,7 +233,7 @@ async def test_rows_of_any_shape_and_datatype() -> None:
 async def test_a_point_is_one_call() -> None:
     backend, found = await answer(POINTS, SINGLE, RouteSettings(), point(1, 2))
     assert asked(backend) == [[([2], [1, 2])]]
-    assert found == [("output0", "INT64", [2, 4])]
+    assert found == [("", "INT64", [2, 4])]
 
 
 async def test_a_tensor_without_a_batch_in_the_signature_is_one_call() -> None:

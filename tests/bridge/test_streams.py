@@ -105,6 +105,12 @@ async def test_a_client_of_one_response_is_told_how_a_stream_becomes_one() -> No
         await call(through, infer(X))
 
 
+async def test_what_is_unsupported_for_another_reason_is_told_as_it_is() -> None:
+    through, _ = streaming(unary=unsupported("Method not found!"))
+    with pytest.raises(GatewayError, match=r"^Method not found!$"):
+        await call(through, infer(X))
+
+
 async def test_gateways_in_a_row_tell_it_once() -> None:
     behind, _ = streaming(unary=unsupported("it streams"))
     with pytest.raises(GatewayError) as told:

@@ -4,11 +4,11 @@ trusted (GraphPipe): in front of tensors, behind them, and on both sides."""
 import numpy as np
 import pytest
 
-from gateway.bridge.settings import RouteSettings
+from gateway.bridge.settings import Renames, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.operations import Operation
-from gateway.core.protocol import Traits
+from gateway.core.protocol import Protocol, Traits
 from gateway.core.types import Request, RequestedOutput, Response, Signature
 from gateway.core.values import replace
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
@@ -33,7 +33,23 @@ async def test_inputs_without_names_stay_so_for_a_backend_that_nothing_is_known_
     response = await call(bridge(UNNAMED, UNNAMED, backend), infer(named("", [1]), named("", [2])))
     assert backend.questions == []
     assert [tensor.name for tensor in backend.calls[0].inputs] == ["", ""]
-    assert [tensor.name for tensor in response.outputs] == ["output0", "output1"]
+    assert [tensor.name for tensor in response.outputs] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("client", "settings", "name"),
+    [
+        (TENSORS, RouteSettings(), "output0"),
+        (UNNAMED, RouteSettings(rename=Renames(outputs=(("y", "output0"),))), "y"),
+        (UNNAMED, RouteSettings(select=("output0",)), "output0"),
+    ],
+)
+async def test_outputs_without_names_get_one_where_it_is_needed(
+    client: Protocol, settings: RouteSettings, name: str
+) -> None:
+    backend = Backend({}, lambda _: Response((named("", [1]),)))
+    response = await call(bridge(client, UNNAMED, backend, settings), infer(named("x", [1])))
+    assert [tensor.name for tensor in response.outputs] == [name]
 
 
 async def test_a_backend_that_takes_unnamed_inputs_gets_the_names_of_the_routes_order() -> None:
@@ -66,6 +82,11 @@ async def test_metadata_that_cannot_be_trusted_is_for_those_whose_own_cannot() -
     assert await bridge(UNNAMED, UNNAMED, backend)(METADATA) == replace(TOLD, name="m", platform="unnamed")
     declared = RouteSettings(signature=signature(spec("a", 2), gives=(spec("b", 2),)))
     assert (await describe(bridge(UNNAMED, UNNAMED, backend, declared))).inputs == (spec("a", 2),)
+
+
+async def test_sizes_that_nobody_tells_are_asked_of_the_route() -> None:
+    with pytest.raises(GatewayError, match="does not tell what model 'm' takes; the route's `signature` must"):
+        await bridge(POINTS, UNNAMED, Backend({}))(replace(METADATA, part="inputs"))
 
 
 async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tell() -> None:

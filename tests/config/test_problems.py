@@ -5,7 +5,7 @@ import pytest
 from gateway.config import ConfigError, loads
 from gateway.config.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from gateway.core.values import replace
-from tests.config.toys import BACKEND, CATALOG, ENVIRON, LISTENER, MESSAGES, ROUTE, SOUND, TRANSLATE
+from tests.config.toys import ANYWHERE, BACKEND, CATALOG, ENVIRON, LISTENER, MESSAGES, ROUTE, SOUND, TRANSLATE
 
 
 def problems(text: str) -> list[str]:
@@ -21,7 +21,7 @@ def test_the_sound_configuration_has_no_problems() -> None:
 
 
 # (where it is about, YAML, its problems without the file)
-PROTOCOL_NAMES = "anywhere, frames, messages, nameless, packets, points, umbridge or v2-rest"
+PROTOCOL_NAMES = "anywhere, else, frames, messages, nameless, packets, points, umbridge or v2-rest"
 
 PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     # the text
@@ -439,6 +439,37 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         SOUND.replace("[umbridge]", "[nameless, anywhere], prefix: {nameless: /any}").replace(
             "match: {model: m}", "match: {protocol: anywhere, path: /any/nameless}, rewrite: {model: m}"
         ),
+        [],
+    ),
+    (
+        "path that two protocols would take",
+        ANYWHERE + "match: {path: /free}, rewrite: {model: m}}]\n",
+        ["3:43: anywhere and else both take '/free' at listener 'http'; add protocol: anywhere or else"],
+    ),
+    (
+        "path that one of two protocols takes, and a route of either",
+        ANYWHERE + "match: {path: /free, protocol: else}, rewrite: {model: m}},\n"
+        "  {backend: science, match: {path: /free}, rewrite: {model: m}}]\n",
+        ["4:36: anywhere and else both take '/free' at listener 'http'; add protocol: anywhere or else"],
+    ),
+    (
+        "path that is given to two protocols",
+        ANYWHERE + "match: {path: /free, protocol: anywhere}, rewrite: {model: m}},\n"
+        "  {backend: science, match: {path: /free, protocol: else}, rewrite: {model: m}}]\n",
+        ["4:36: anywhere and else both take '/free' at listener 'http'; one of the two needs another path"],
+    ),
+    (
+        "paths that no protocol has, and two would take",
+        ANYWHERE + "match: {path: '/free/*'}, rewrite: {model: m}}]\n",
+        [
+            "3:43: no protocol of listener 'http' has paths such as '/free/*'; anywhere or else would take them, "
+            "add protocol: anywhere"
+        ],
+    ),
+    (
+        "paths that a protocol has",
+        ANYWHERE + "match: {path: '/anywhere/team-*'}, rewrite: {model: m}},\n"
+        "  {backend: science, match: {path: '/any*'}, rewrite: {model: m}}]\n",
         [],
     ),
     (

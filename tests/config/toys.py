@@ -35,14 +35,13 @@ PROTOCOLS = (
             traits=Traits(named_models=False, may_name_model=True, joined_versions=True, parameters=False),
         ),
         payloads=("tensors", "text"),
-        opaque=replace(toy("messages"), any_path=("GET", "POST")),
+        passthrough=replace(toy("messages"), any_path=("GET", "POST")),
         pages=("GET /", "GET /messages/series"),
     ),
-    replace(
-        toy(
-            "anywhere", patterns=("POST /anywhere/{model}",), traits=Traits(named_models=False, trusted_metadata=False)
-        ),
-        any_path=("POST", "GET"),
+    *(
+        replace(toy(name, patterns=(f"POST /{name}/{{model}}",), traits=traits), any_path=("POST", "GET"))
+        for name in ("anywhere", "else")
+        for traits in [Traits(named_models=False, trusted_metadata=False)]
     ),
 )
 
@@ -70,6 +69,7 @@ LISTENER = SOUND.split("\n", 1)[0] + "\n"
 BACKEND = LISTENER + "backends: {science: {protocol: umbridge, endpoints: ['127.0.0.1:4242'], "
 ROUTE = SOUND.rsplit("\n", 2)[0] + "\nroutes: [{backend: science, "
 MESSAGES = ROUTE.replace("umbridge", "messages")
+ANYWHERE = ROUTE.replace("[umbridge]", "[anywhere, else]")
 TRANSLATE = ROUTE + "match: {}, translate: {"
 
 WHOLE = """\

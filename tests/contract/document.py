@@ -57,6 +57,27 @@ Routes to these servers had a `signature`, since they tell none, or none that ca
 {declared}.
 """
 
+UNTYPED = """
+Numbers of {clients} clients are text without datatypes: their values come back, but none in the datatype that it had,
+so that all of them count as another form (+)."""
+
+NO_WAY = "not possible"
+CANNOT = {
+    "bytes that are no text": "send bytes that are no text",
+    "shape `[3, 1, 2]`": "send a tensor of shape `[3, 1, 2]`",
+    "two rows": "send two rows in one request",
+    "outputs asked for": "ask for some of the outputs",
+    "a stream": "ask for a stream",
+    "`config`, without `carry_config`": "send a `config`, unless the route has `carry_config`",
+    "other parameters": "send other parameters",
+    "id": "give a request an id",
+    "version": "name a version",
+    "derivatives": "ask for derivatives",
+    "metadata": "ask for metadata",
+    "list of models": "ask for the list of models",
+}
+"""What clients whose protocol has no words for it cannot do, by row."""
+
 FLAVORS = """\
 Servers of `{form}` that do not tell that they have more, and clients that use no more, differ from it in this:"""
 
@@ -87,6 +108,7 @@ def document(seen: Run) -> str:
     lines = [
         HEAD,
         *_overview(forms),
+        *_untyped(forms),
         "",
         WORDS.format(declared=declared),
         *_fronts(forms),
@@ -101,6 +123,16 @@ def document(seen: Run) -> str:
 def _overview(seen: Run) -> Iterator[str]:
     head = ["clients \\ servers", *map(_code, seen)]
     return _table(head, ([_linked(front), *map(_counts, backs.values())] for front, backs in seen.items()))
+
+
+def _untyped(seen: Run) -> Iterator[str]:
+    clients = [
+        _code(name)
+        for name, backs in seen.items()
+        if not any(pair[each] == SAME for pair in backs.values() for each in Datatype)
+    ]
+    if clients:
+        yield UNTYPED.format(clients=", ".join(clients))
 
 
 def _counts(pair: Observed) -> str:
@@ -122,10 +154,13 @@ def _alike(backs: Mapping[str, Observed]) -> Iterator[str]:
     [first, *_] = backs.values()
     always = {row: first[row] for row in first if len(_words(backs, row)) == 1}
     lacking = [row for row, word in always.items() if word == NONE]
+    datatypes = [row for row in lacking if row in DATATYPES]
     yield from ("Whatever is behind:", "")
     yield from (f"- {row}: {word}" for row, word in always.items() if row in ROWS and word != NONE)
-    if lacking:
-        yield f"- no words for: {', '.join(lacking)}"
+    if datatypes:
+        yield f"- datatypes that clients cannot send: {', '.join(datatypes)}"
+    if len(lacking) > len(datatypes):
+        yield f"- what clients cannot do: {'; '.join(CANNOT[row] for row in lacking if row in ROWS)}"
 
 
 def _differences(backs: Mapping[str, Observed]) -> Iterator[list[str]]:
@@ -160,7 +195,7 @@ def _flavored(seen: Run, name: str, form: str) -> Iterator[list[str]]:
 
 def _others(pairs: Sequence[tuple[Observed, Observed]], row: str) -> str:
     """What is said of a flavor where it is not what is said of the form."""
-    words = {one[row] or "no words for it" for one, other in pairs if one[row] != other[row]}
+    words = {one[row] or NO_WAY for one, other in pairs if one[row] != other[row]}
     return ", ".join(sorted(words))
 
 

@@ -42,6 +42,15 @@ def test_integers_out_of_range_are_never_wrapped(datatype: Datatype) -> None:
                 cast(array(0, number), datatype, "x")
 
 
+@pytest.mark.parametrize("datatype", [Datatype.FP16, Datatype.BF16, Datatype.FP32])
+@pytest.mark.parametrize("at", [0, 77, 999])
+def test_one_beyond_the_range_is_found_among_many(at: int, datatype: Datatype) -> None:
+    many = np.ones(1000)
+    many[at] = 1e39
+    with pytest.raises(DecodeError, match=f"x: element {at}, 1e\\+39, is out of the range of {datatype}"):
+        cast(many, datatype, "x")
+
+
 @pytest.mark.parametrize("datatype", SIGNED + UNSIGNED)
 def test_integral_doubles_are_integers(datatype: Datatype) -> None:
     assert cast(array(1.0, 1e2, -0.0), datatype, "x").tolist() == [1, 100, 0]

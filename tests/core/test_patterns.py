@@ -130,6 +130,23 @@ def test_an_open_pattern_takes_what_nothing_else_has() -> None:
     assert table.match("POST", "/v2") == ("GET", "HEAD")
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/../secret", "/api/a/..", "/api/./a", "/api/%2e%2E/secret", "/api/a/.%2e", "/api/..%2fsecret",
+        "/api/a%5C..%5Csecret", "/api/x\\..", "/api/a/b/c/d/e/f/g/../h",
+    ],
+)  # fmt: skip
+def test_an_open_pattern_takes_nothing_that_leads_out_of_it(path: str) -> None:
+    table = PathTable([(MODELS, ""), (protocol("anywhere", "POST /api/*"), "")])
+    assert table.match("POST", path) == ()
+
+
+def test_dots_within_a_segment_lead_nowhere() -> None:
+    table = PathTable([(MODELS, ""), (protocol("anywhere", "POST /api/*"), "")])
+    assert all(isinstance(table.match("POST", f"/api/{each}"), Match) for each in ("...", "a..b", "..a", "v1.0/x"))
+
+
 ANY = replace(protocol("any", "POST /any/{model}"), any_path=("POST", "GET"))
 
 
@@ -175,7 +192,7 @@ def test_patterns_of_grpc_are_no_paths() -> None:
 
 PAGED = replace(
     protocol("paged", "POST /paged/predict", "GET /paged/live"),
-    opaque=replace(protocol("paged"), any_path=("GET", "POST")),
+    passthrough=replace(protocol("paged"), any_path=("GET", "POST")),
     pages=("GET /", "GET /paged/series"),
 )
 
@@ -200,17 +217,17 @@ def test_a_page_and_what_takes_any_path_tie_at_the_root_where_the_listener_has_a
 
 
 def test_messages_pass_untouched_where_routes_say_so() -> None:
-    untouched = [("paged", "/v1/chat"), ("paged", "/v1/files/*"), ("paged", "/v1/chat"), ("other", "/theirs")]
-    found = rows([(MODELS, ""), (PAGED, "/pre")], "", (), untouched)
+    passed = [("paged", "/v1/chat"), ("paged", "/v1/files/*"), ("paged", "/v1/chat"), ("other", "/theirs")]
+    found = rows([(MODELS, ""), (PAGED, "/pre")], "", (), passed)
     assert patterns_of(found)[2:] == [
         ("paged", "", "GET /v1/chat", "POST /v1/chat", "GET /v1/files/*", "POST /v1/files/*")
     ]
-    assert [each.untouched for each, _ in found] == [False, False, True]
+    assert [each.is_passthrough for each, _ in found] == [False, False, True]
     table = PathTable(found)
     match = table.match("POST", "/v1/files/a/b")
     assert isinstance(match, Match)
     assert match.protocol is found[2][0]
-    assert table.blame("/nothing") is MODELS  # what is nobody's is not answered in the opaque form
+    assert table.blame("/nothing") is MODELS  # what is nobody's is not answered in the form that passes all
 
 
 def test_a_path_of_the_protocols_own_may_pass_too() -> None:

@@ -15,6 +15,8 @@ from gateway.core.types import Message, Request, Response
 from gateway.core.values import replace
 from tests.routing.fakes import TOY
 
+HTTP_TOY = replace(TOY, wants_stream=lambda message: True)
+"""A call of gRPC's ends at its deadline by itself, a request of HTTP's does not."""
 LISTENER = ListenerSettings("grpc")
 TARGET = Target("lab", "lab:1")
 
@@ -101,7 +103,7 @@ def due(seconds: float, *bodies: bytes) -> AsyncIterator[Message]:
 
 
 async def test_responses_in_time_are_those_of_a_request_without_a_deadline() -> None:
-    assert len(await replies(due(1000, b"stream"), two)) == 2
+    assert len(await replies(due(1000, b"stream"), two, HTTP_TOY)) == 2
 
 
 async def test_the_deadline_ends_the_wait_for_the_next_response_and_closes_the_backends_stream() -> None:
@@ -114,9 +116,19 @@ async def test_the_deadline_ends_the_wait_for_the_next_response_and_closes_the_b
         finally:
             told.append("closed")
 
-    found = await replies(due(0.1, b"stream"), stuck_after_one)
+    found = await replies(due(0.1, b"stream"), stuck_after_one, HTTP_TOY)
     assert found[-1] == "timeout: the deadline that the client set has passed"
     assert told == ["closed"]
+
+
+async def test_the_deadline_of_a_call_of_grpc_is_told_by_its_status_alone() -> None:
+    assert len(await replies(due(0, b"stream"), two)) == 2
+
+
+async def test_a_requests_own_deadline_is_told_in_the_stream() -> None:
+    sooner = replace(TOY, decode_request=lambda *given: replace(TOY.decode_request(*given), deadline=0.0))
+    [told] = await replies(due(1000, b"stream"), two, sooner)
+    assert told.startswith("timeout: ")
 
 
 async def test_a_deadline_that_has_passed_ends_also_a_stream_that_never_waits() -> None:
@@ -124,12 +136,12 @@ async def test_a_deadline_that_has_passed_ends_also_a_stream_that_never_waits() 
         while True:
             yield Response()
 
-    assert (await replies(due(0, b"stream"), endless))[-1].startswith("timeout: ")
+    assert (await replies(due(0, b"stream"), endless, HTTP_TOY))[-1].startswith("timeout: ")
 
 
 async def test_a_slow_consumer_is_told_of_the_deadline_and_not_cancelled() -> None:
     found = []
-    async with aclosing(answer_stream(due(0.1, b"stream"), TOY, LISTENER, to(two))) as answers:
+    async with aclosing(answer_stream(due(0.1, b"stream"), HTTP_TOY, LISTENER, to(two))) as answers:
         async for reply in answers:
             found.append(bytes(reply.body).decode())
             await asyncio.sleep(0.11)
@@ -141,7 +153,7 @@ async def test_a_timeout_of_the_streams_own_is_not_the_deadline() -> None:
         yield Response()
         raise TimeoutError
 
-    assert (await replies(due(1000, b"stream"), times_out))[-1].startswith("internal: ")
+    assert (await replies(due(1000, b"stream"), times_out, HTTP_TOY))[-1].startswith("internal: ")
 
 
 class Wire:

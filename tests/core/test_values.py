@@ -2,13 +2,19 @@
 
 import pytest
 
-from gateway.core.values import replace, value
+from gateway.core.values import extended, replace, value
 
 
 @value
 class Point:
     x: int
     y: int = 0
+
+
+@value
+class Solid(Point):
+    z: int = 0
+    name: str = ""
 
 
 @value
@@ -29,3 +35,8 @@ def test_a_value_of_one_field() -> None:
 def test_an_unknown_field_is_an_error() -> None:
     with pytest.raises(AttributeError):
         replace(Point(1), z=3)  # type: ignore[call-arg]
+
+
+def test_a_value_becomes_one_with_more_fields() -> None:
+    assert extended(Solid, Point(1, 2), 3, "corner") == Solid(1, 2, 3, "corner")
+    assert extended(Solid, Point(1, 2)) == Solid(1, 2)

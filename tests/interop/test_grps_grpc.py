@@ -60,7 +60,6 @@ SECONDS = 30
 TWICE = bytes.fromhex("120b74776963652d312e302e302a180a160a017810071a0103520c0000803f0000004000004040")
 DOUBLED = bytes.fromhex("0a0908c80112024f4b18012a180a160a017810071a0103520c00000040000080400000c040")
 OK = bytes.fromhex("0a0908c80112024f4b1801")
-NAME = bytes.fromhex("120b74776963652d312e302e30")
 
 CONFIG = """
 listeners:
@@ -134,11 +133,6 @@ def channel(running: tuple[str, Server]) -> Iterator[grpc.Channel]:
         yield made
 
 
-def named(reply: bytes) -> bytes:
-    """`reply` with the name of the model that the client asked, which the gateway tells and real models may."""
-    return reply.replace(OK, OK + NAME, 1)
-
-
 def predict(channel: Any, method: str = "Predict") -> Any:
     return channel.unary_unary(f"/{SERVICE}/{method}")
 
@@ -146,7 +140,7 @@ def predict(channel: Any, method: str = "Predict") -> Any:
 def test_the_bytes_of_real_peers_pass_as_they_are(channel: grpc.Channel, server: Server) -> None:
     server.replies["Predict"] = lambda body, context: DOUBLED
     reply, call = predict(channel).with_call(TWICE, timeout=SECONDS)
-    assert reply == named(DOUBLED)
+    assert reply == DOUBLED
     assert server.received == [(f"/{SERVICE}/Predict", TWICE)]
     assert "gateway-reason" not in dict(call.trailing_metadata())
 
@@ -226,7 +220,7 @@ async def test_a_stream_of_one_request_and_many_replies(
     else:
         async with grpc.aio.insecure_channel(running[0]) as channel:
             replies = [each async for each in channel.unary_stream(method)(TWICE, timeout=SECONDS)]
-    assert replies == [named(numbered(message, each)) for each in range(300)]
+    assert replies == [numbered(message, each) for each in range(300)]
     assert server.received == [(method, TWICE)]
 
 
@@ -239,7 +233,7 @@ def test_a_failure_in_a_stream_is_its_last_message(channel: grpc.Channel, server
     failure = message(status={"code": 400, "msg": "no more", "status": 2}).SerializeToString()
     server.replies["PredictStreaming"] = lambda body, context: iter([numbered(message, 0), failure])
     replies = list(channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=SECONDS))
-    assert replies == [named(numbered(message, 0)), failure]
+    assert replies == [numbered(message, 0), failure]
 
 
 def test_a_stream_that_breaks_off_ends_with_a_failure(channel: grpc.Channel, server: Server, message: Any) -> None:
@@ -249,7 +243,7 @@ def test_a_stream_that_breaks_off_ends_with_a_failure(channel: grpc.Channel, ser
 
     server.replies["PredictStreaming"] = broken
     first, last = list(channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=SECONDS))
-    assert first == named(numbered(message, 0))
+    assert first == numbered(message, 0)
     status = message.FromString(last).status
     assert (status.code, status.status, status.msg) == (503, 2, "gone")
 
@@ -262,7 +256,7 @@ def test_a_client_that_cancels_its_stream_stops_the_server(channel: grpc.Channel
 
     server.replies["PredictStreaming"] = endless
     call = channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=SECONDS)
-    assert next(iter(call)) == named(numbered(message, 0))
+    assert next(iter(call)) == numbered(message, 0)
     call.cancel()
     assert server.cancelled.wait(SECONDS)
 
@@ -307,7 +301,7 @@ def test_calls_that_fail_behind_are_messages_in_front(
     server.replies["Predict"] = lambda body, context: context.abort(code, text)
     status = message.FromString(predict(channel)(TWICE, timeout=SECONDS)).status
     assert (status.code, status.status) == (expected, 2)
-    assert status.msg.startswith(text)
+    assert status.msg == text
 
 
 def test_a_reply_that_is_none_is_the_backends_fault(channel: grpc.Channel, server: Server, message: Any) -> None:

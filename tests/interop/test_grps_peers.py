@@ -25,7 +25,7 @@ from tests.peers.grps_models import MODELS, Model, data_of
 from tests.peers.protobuf import Document
 
 REFERENCE = ("identity", "double", "add_sub", "upper", "fail", "count")
-SERVED = ("echo", "twice", "upper", "add_sub", "fail", "crash", "nobody", "gated", "endless")
+SERVED = ("echo", "twice", "upper", "add_sub", "fail", "crash", "nobody", "gated", "endless", "says", "silent")
 SECONDS = 10.0
 BACKENDS = {
     "python-rest": "grps-rest",
@@ -36,6 +36,35 @@ BACKENDS = {
 }
 X = tensor("x", "DT_FLOAT64", [1, 3], [1.0, 2.5, -0.5])
 THREE = tensor("n", "DT_INT32", [1], [3])
+
+
+SAID: dict[str, Document] = {
+    "text": {"str_data": "abc"},
+    "text as bytes": {"bin_data": b"abc"},
+    "bytes": {"bin_data": b"\xff\0"},
+    "no bytes": {"bin_data": b""},
+    "gmap": {"gmap": {"s_s": {"a": "b"}, "s_b": {"b": b"b", "c": b"\0\xff"}, "s_d": {"d": 0.5}}},
+    "empty gmap": {"gmap": {}},
+    "named": {"gtensors": {"tensors": [tensor("y", "DT_STRING", [1], ["abc"])]}},
+    "unnamed": {
+        "gtensors": {
+            "tensors": [
+                {"dtype": "DT_FLOAT32", "shape": [1], "flat_float32": [2.5]},
+                {"dtype": "DT_STRING", "shape": [1], "flat_string": ["abc"]},
+            ]
+        }
+    },
+    "no tensors": {"gtensors": {}},
+    "nothing": {},
+}
+
+
+def said(message: Document) -> Document:
+    """What the request names, in whichever form it is one."""
+    data = message.get("str_data") or message.get("bin_data") or message.get("gmap", {}).get("s_s", {}).get("say")
+    if data is None:
+        data = message["gtensors"]["tensors"][0]["flat_string"][0]
+    return SAID[data.decode() if isinstance(data, bytes) else data]
 
 
 class Streams:
@@ -124,7 +153,7 @@ def _route(back: str, model: str, name: str = "") -> Document:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     ports = {name: free_port() for name in ("http", "grpc", "brpc", "reference")}
     streams = Streams()
-    models = (*MODELS, *streams.models)
+    models = (*MODELS, *streams.models, Model("says", said), Model("silent", data_of))
     with grps_python.serve(models) as python, grps_cpp.serve(models) as cpp:
         assert python.grpc
         assert cpp.grpc
@@ -312,25 +341,61 @@ class TestColumn:
         assert sums["outputs"] == [given("OUTPUT0", "INT32", [6, 8]), given("OUTPUT1", "INT32", [4, 4])]
 
     @pytest.mark.parametrize(
-        ("model", "text"), [("fail", "the model says no"), ("crash", "the model broke"), ("nobody", "nobody-1.0.0")]
+        ("model", "status", "text"),
+        [("fail", 500, "the model says no"), ("crash", 500, "the model broke"), ("nobody", 404, "nobody-1.0.0")],
     )
-    def test_failures_without_paths(self, site: Site, back: str, model: str, text: str) -> None:
+    def test_failures_without_paths(self, site: Site, back: str, model: str, status: int, text: str) -> None:
         told = site.v2(f"{back}_{model}", given("x", "FP32", [1.0]))
-        assert told.status_code == 500
+        assert told.status_code == status
         assert text in told.json()["error"]
         assert "Traceback" not in told.text
         assert 'File "' not in told.text
 
     def test_every_kind_from_a_grps_client(self, site: Site, back: str, remote: Grpc, framed: Client) -> None:
-        for data in KINDS.values():
+        for kind, data in KINDS.items():
             sent = {"model": f"{back}_echo", **data}
-            expected = {"status": SUCCESS, **sent}
+            # bytes come over REST without anything beside them
+            is_bare = (BACKENDS[back], kind) == ("grps-rest", "bin_data")
+            expected = {"status": SUCCESS, **(data if is_bare else sent)}
             assert remote.call("Predict", sent) == expected
             assert framed.call("Predict", sent).message == expected
         failed = remote.call("Predict", {"model": f"{back}_fail", "str_data": "enough"})
         assert failed == failure(500, "enough")
         nested = site.rest.predict({"model": f"{back}_twice", "ndarray": [[1, 2], [3, 4]]}, return_ndarray="true")
         assert nested.document["ndarray"] == [[2, 4], [6, 8]]
+
+    def test_a_model_chooses_the_form_of_its_reply(self, site: Site, back: str, remote: Grpc, framed: Client) -> None:
+        for text, data in SAID.items():
+            for asked in (
+                {"str_data": text},
+                {"bin_data": text.encode()},
+                {"gtensors": {"tensors": [tensor("x", "DT_STRING", [1], [text])]}},
+                {"gmap": {"s_s": {"say": text}}},
+            ):
+                sent: Document = {"model": f"{back}_says", **asked}
+                assert remote.call("Predict", sent) == {"status": SUCCESS, **data}
+                assert framed.call("Predict", sent).message == {"status": SUCCESS, **data}
+
+    def test_the_form_of_a_reply_in_json_is_that_of_the_server(self, site: Site, back: str) -> None:
+        """Of the C++ one where they differ: it has bytes without a status also where there are none."""
+        assert site.cpp.http
+        for text in SAID:
+            given, direct = {"model": f"{back}_says", "str_data": text}, {"model": "says-1.0.0", "str_data": text}
+            told, own = site.rest.predict(given), Rest(site.cpp.http.address).predict(direct)
+            assert (told.status, told.kind) == (200, own.kind)
+            if own.kind == "application/json":
+                assert told.document == own.document
+            else:
+                assert told.body == own.body
+
+    def test_a_stream_of_nothing_has_a_head(self, site: Site, back: str) -> None:
+        if BACKENDS[back] == "grps-brpc":
+            return
+        asked = ("POST", "/infer/predict", b'{"str_data": "x"}', "application/json")
+        own = Rest(site.cpp.http.address).ask(*asked, model="silent-1.0.0", streaming="true")
+        told = site.rest.ask(*asked, model=f"{back}_silent", streaming="true")
+        assert (told.status, told.kind, told.body) == (own.status, own.kind, own.body)
+        assert (told.kind, told.headers["transfer-encoding"]) == ("application/octet-stream", "chunked")
 
     def test_streams(self, site: Site, back: str, remote: Grpc) -> None:
         """Over BRPC there are none: the one answer is the stream."""

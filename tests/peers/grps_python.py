@@ -57,7 +57,7 @@ class Flag:
 
 class Service:
     def __init__(self, models: Sequence[Model], loses: bool, path: str | None, body: bool) -> None:
-        self._models = Repository(models, tell, lambda name: RuntimeError(f"Model {name} not found"))
+        self._models = Repository(models, tell, lambda name: RuntimeError(f"Model {name} not found."))
         self._loses = loses
         self._customized_body = body
         self.http, self.grpc = Flag(), Flag()

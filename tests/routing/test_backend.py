@@ -11,8 +11,9 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request
 from gateway.core.values import replace
-from gateway.routing.backend import MAX_WAITING, MOST_SEQUENCES, Backend
+from gateway.routing.backend import MAX_WAITING, Backend
 from gateway.routing.endpoint import SECONDS_AVOIDED, Endpoint
+from gateway.routing.sequences import MOST_SEQUENCES
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
 
 

@@ -15,7 +15,7 @@ BOTH = frozenset({"tensors", "points"})
 
 
 class Lab:
-    """A backend's list, and the clock."""
+    """A backend's list of `name` or `name:version`, and the clock."""
 
     def __init__(self, *names: str, wait: float = SECONDS_WAITED) -> None:
         self.names: Sequence[str] = names
@@ -31,7 +31,8 @@ class Lab:
             await self.answers
         if self.down:
             raise DOWN
-        return tuple(ModelEntry(name, state="READY") for name in self.names)
+        parted = (name.partition(":") for name in self.names)
+        return tuple(ModelEntry(name, version, "READY") for name, _, version in parted)
 
     def listed(self, model: str = "", rewritten: str | None = None, **conditions: str) -> Listed:
         return Listed(Conditions(model=model, **conditions), BOTH, self.models, rewritten)  # type: ignore[arg-type]
@@ -56,6 +57,35 @@ async def test_models_that_another_backend_has_under_a_taken_name_are_not_listed
     assert await names([one.listed("a"), two.listed("a.gradient"), two.listed("*")]) == [
         *("a", "a.gradient", "b.gradient", "c", "c.gradient")
     ]
+
+
+async def entries(*routes: Listed) -> list[tuple[str, str, str]]:
+    request = Request(Operation.MODELS, protocol="tensors", listener="http")
+    return [(each.name, each.version, each.state) for each in await Listing(routes, frozenset())(request)]
+
+
+async def test_a_model_that_a_route_names_and_its_backend_lists_is_one_in_the_backends_versions() -> None:
+    lab, other = Lab("count:1", "two:1", "two:2"), Lab("count:7")
+    count, two = lab.listed("count"), lab.listed("two")
+    assert await entries(two, count, lab.listed("*"), other.listed("*")) == [
+        ("two", "1", "READY"), ("two", "2", "READY"), ("count", "1", "READY"),
+    ]  # fmt: skip
+    assert await entries(count, lab.listed("t*")) == [("count", "", ""), ("two", "1", "READY"), ("two", "2", "READY")]
+
+
+async def test_the_versions_of_another_model_are_not_those_of_one_that_is_renamed() -> None:
+    lab = Lab("count:1", "old:3")
+    assert await entries(lab.listed("count", rewritten="old"), lab.listed("*")) == [
+        ("count", "", ""), ("old", "3", "READY"),
+    ]  # fmt: skip
+    assert await entries(lab.listed("count", rewritten="count"), lab.listed("c*")) == [("count", "1", "READY")]
+
+
+async def test_a_version_that_a_route_names_stays_beside_those_of_the_backend() -> None:
+    lab = Lab("count:1", "count:2")
+    assert await entries(lab.listed("count", version="2"), lab.listed("*")) == [
+        ("count", "2", ""), ("count", "1", "READY"),
+    ]  # fmt: skip
 
 
 async def test_a_name_taken_in_part_leaves_the_rest_to_other_routes() -> None:

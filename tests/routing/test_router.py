@@ -77,6 +77,9 @@ def test_the_first_route_that_matches_is_taken(request_: Request, name: str) -> 
     assert taken(ROUTES, request_) == name
 
 
+NAMELESS = "no route for a request without a model: name one, or set `model` on the listener"
+
+
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
@@ -84,8 +87,8 @@ def test_the_first_route_that_matches_is_taken(request_: Request, name: str) -> 
         (asking("infer", METADATA), "no route for model 'infer'"),
         (asking("g"), "no route for model 'g'"),
         (asking("u.gradient"), "no route for model 'u.gradient'"),
-        (asking(""), "no route for a request without a model"),
-        (asking("", path="/audio/x"), "no route for a request without a model"),
+        (asking(""), NAMELESS),
+        (asking("", path="/audio/x"), NAMELESS),
     ],
 )
 def test_what_no_route_matches_is_not_found(request_: Request, text: str) -> None:

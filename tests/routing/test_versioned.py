@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from gateway.core.errors import GatewayError, Reason, not_found, refusal
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
@@ -99,6 +100,96 @@ WHOLE, OLD = route("whole", model="echo-1.0"), route("old", model="echo", versio
 )
 async def test_whole_names_come_first_and_exact_ones_before_globs(routes: list[Route], name: str, place: str) -> None:
     assert await asked(routes, name) == place
+
+
+class Server:
+    """What is behind a glob: models by name and version, its answers, and what it was asked."""
+
+    def __init__(self, *models: tuple[str, str], fails: GatewayError | None = None, breaks: bool = False) -> None:
+        self.models = models
+        self.fails, self.breaks = fails, breaks
+        self.asked: list[tuple[str, str]] = []
+
+    def _find(self, request: Request) -> Response:
+        self.asked.append((request.model, request.version))
+        if (request.model, request.version) not in self.models:
+            raise not_found(f"unknown model {request.model!r}, version {request.version!r}")
+        if self.fails is not None:
+            raise self.fails
+        return Response(model=request.model, version=request.version)
+
+    async def handler(self, request: Request) -> Answer:
+        return self._find(request)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        yield self._find(request)
+        if self.breaks:
+            raise not_found("gone meanwhile")
+        yield self._find(request)
+
+    def router(self, *, joins_versions: bool = False) -> Router:
+        here = {"toy": Destination(self.handler, stream=self.stream)}
+        return Router([Route(Conditions(model="*"), here, joins_versions=joins_versions)], {}, frozenset({"toy"}))
+
+
+async def asked_both_ways(router: Router, name: str) -> list[tuple[str, str]]:
+    """The names in a call's answer, and in a stream's."""
+    request = Request(INFER, name, protocol="toy")
+    destination = router.select(request)
+    assert destination.handler is not None
+    assert destination.stream is not None
+    answer = await destination.handler(request)
+    assert isinstance(answer, Response)
+    return [(each.model, each.version) for each in [answer, *[each async for each in destination.stream(request)]]]
+
+
+async def test_behind_a_glob_the_backend_knows_whether_a_name_holds_a_version() -> None:
+    server = Server(("resnet-50", ""), ("double", "1"))
+    assert await asked_both_ways(server.router(), "resnet-50") == [("resnet-50", "")] * 3
+    assert server.asked == [("resnet-50", "")] * 3
+    server.asked.clear()
+    assert await asked_both_ways(server.router(), "double-1") == [("double-1", "")] * 3
+    assert server.asked == [("double-1", ""), ("double", "1"), ("double-1", ""), ("double", "1"), ("double", "1")]
+
+
+@pytest.mark.parametrize(
+    ("server", "told", "questions"),
+    [
+        (Server(), "unknown model 'double-1', version ''", 2),
+        (Server(("double", "1"), fails=refusal(Reason.INVALID_INPUT, "too short")), "too short", 2),
+        (Server(("double-1", ""), fails=refusal(Reason.UNREACHABLE, "gone")), "gone", 1),
+        (Server(("double-1", ""), fails=refusal(Reason.PATH_NOT_FOUND, "no such path")), "no such path", 1),
+    ],
+    ids=["neither", "split fails", "whole fails", "no path"],
+)
+async def test_of_two_errors_the_client_gets_the_one_that_tells_more(server: Server, told: str, questions: int) -> None:
+    request = Request(INFER, "double-1", protocol="toy")
+    destination = server.router().select(request)
+    assert destination.handler is not None
+    assert destination.stream is not None
+    with pytest.raises(GatewayError, match=told):
+        await destination.handler(request)
+    with pytest.raises(GatewayError, match=told):
+        await anext(destination.stream(request))
+    assert len(server.asked) == 2 * questions
+
+
+async def test_a_stream_that_has_begun_does_not_begin_again() -> None:
+    server = Server(("double-1", ""), ("double", "1"), breaks=True)
+    stream = server.router().select(Request(INFER, "double-1", protocol="toy")).stream
+    assert stream is not None
+    responses = stream(Request(INFER, "double-1", protocol="toy"))
+    assert (await anext(responses)).model == "double-1"
+    with pytest.raises(GatewayError, match="gone meanwhile"):
+        await anext(responses)
+    assert server.asked == [("double-1", "")]
+
+
+async def test_a_backend_that_would_see_one_name_in_both_is_asked_once() -> None:
+    server = Server(("double", "1"))
+    with pytest.raises(GatewayError, match="unknown model 'double-1', version ''"):
+        await asked_both_ways(server.router(joins_versions=True), "double-1")
+    assert server.asked == [("double-1", "")]
 
 
 async def test_a_glob_of_clients_with_versions_of_their_own_takes_the_name_as_it_is() -> None:

@@ -22,7 +22,7 @@ from gateway.protocols.grps.brpc_frames import SERVICE, SERVICES, Frame, RpcMeta
 from gateway.protocols.grps.errors import REASON, failure
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.proto_message import read_message, write_message
-from gateway.protocols.grps.words import BRPC, TRAITS
+from gateway.protocols.grps.words import BINARY_PAYLOADS, BRPC, TRAITS
 
 METHODS = {name: asked for name, asked in operations.METHODS.items() if asked is not Operation.STREAM}
 """Streaming is not there yet, says grps. PredictByHttp is of the service, but a real server never answers it here."""
@@ -183,6 +183,7 @@ GRPS_BRPC = Protocol(
     encode_request=encode_request,
     decode_response=decode_response,
     traits=TRAITS,
+    payloads=BINARY_PAYLOADS,
     framing=Framing(
         brpc_frames.HEADER.size,
         brpc_frames.size,

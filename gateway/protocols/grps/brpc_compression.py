@@ -27,6 +27,9 @@ _CRAMJAM, _GOOGLE_CRC32C = _optional("cramjam"), _optional("google_crc32c")
 _CRC32C = 1
 _PIECE = 2**20
 
+# What is inflated at a time, which makes at most 1,032 times as much: zlib holds all that it makes in one go twice.
+_BITE = 16 * 2**10
+
 # Of snappy's elements a copy makes the most of its bytes: 64 of 3.
 _SNAPPY_RATIO = 22
 
@@ -46,8 +49,8 @@ def inflate(message: Message, limit: int) -> Message:
     """A compressed frame as it would be if it were not, without its attachment; its checksum is verified.
 
     Raises:
-        DecodeError: the payload is not what the meta says.
-        GatewayError: RESOURCE_EXHAUSTED, it inflates beyond `limit` bytes; INVALID_ARGUMENT, the extra is not there.
+        DecodeError: the payload is not what the meta says, or needs the extra, which is not there.
+        GatewayError: RESOURCE_EXHAUSTED, it inflates beyond `limit` bytes.
     """
     found = read(message)
     verify(found)
@@ -63,8 +66,8 @@ def verify(frame: Frame) -> None:
     """Compare the payload, as it came, with its checksum.
 
     Raises:
-        DecodeError: they differ, or nobody knows such a checksum.
-        GatewayError: INVALID_ARGUMENT, the extra is not there.
+        DecodeError: they differ, nobody knows such a checksum, or the extra is not there. Whoever makes a server add
+            checksums, which none does by itself, wants to have them looked at.
     """
     meta = frame.meta
     if not meta.checksum_type:
@@ -96,18 +99,24 @@ def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
 
 def _zlib(window: int, coding: str, payload: memoryview, limit: int) -> Buffer:
     stream = zlib.decompressobj(window)
-    try:
-        inflated = stream.decompress(payload, limit + 1)
-    except zlib.error as error:
-        raise DecodeError(f"the payload is not {coding} data: {error}") from error
-    if len(inflated) > limit:
-        raise _too_large(limit)
+    inflated = bytearray()
+    for at in range(0, len(payload), _BITE):
+        inflated += _inflate(stream, payload[at : at + _BITE], limit + 1 - len(inflated), coding)
+        if len(inflated) > limit:
+            raise _too_large(limit)
+        if stream.unused_data:
+            raise DecodeError(f"bytes behind the end of the payload's {coding} data")
     # brpc's own server takes a payload that is no gzip data for an empty message
     if not stream.eof:
         raise DecodeError(f"the payload ends before its {coding} data does")
-    if stream.unused_data:
-        raise DecodeError(f"bytes behind the end of the payload's {coding} data")
     return inflated
+
+
+def _inflate(stream: "zlib._Decompress", bite: memoryview, most: int, coding: str) -> bytes:
+    try:
+        return stream.decompress(bite, most)
+    except zlib.error as error:
+        raise DecodeError(f"the payload is not {coding} data: {error}") from error
 
 
 def _snappy(payload: memoryview, limit: int) -> Buffer:
@@ -136,9 +145,9 @@ def _snappy_size(payload: memoryview) -> int:
 
 
 def _needed(library: ModuleType | None, what: str) -> ModuleType:
+    """Without its library a payload cannot be read: the peer sends what is not spoken here."""
     if library is None:
-        text = f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"'
-        raise refusal(Reason.UNSUPPORTED_ENCODING, text)
+        raise DecodeError(f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"')
     return library
 
 

@@ -3,6 +3,8 @@
 They are messages like any other: over RPC the call itself succeeds, and the C++ server answers them with HTTP's 200.
 """
 
+import re
+
 from gateway.core import http_status
 from gateway.core.errors import REASONS, GatewayError, Reason, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
@@ -38,7 +40,21 @@ def is_failure(status: GrpsStatus | None) -> bool:
     return status.code != 0 and not 200 <= status.code < 300
 
 
+_NO_SUCH_MODEL = re.compile(
+    r"\[ExecutorException\] Not found model: .*|"  # the C++ server
+    r"Traceback \(most recent call last\):\n.*\nRuntimeError: Model [^\n]* not found\.\n?",  # the Python server
+    re.DOTALL,
+)
+"""What real servers tell of a model that they have not, as an error of their own: 500."""
+
+
 def told(status: GrpsStatus, headers: Headers) -> GatewayError:
     """The error that a backend tells by `status`; the Python server's text may be a whole traceback."""
-    reason = REASONS.get(headers.get(REASON)) or REASONS_BY_NUMBER.get(status.code, Reason.MODEL_ERROR)
+    reason = REASONS.get(headers.get(REASON)) or _reason(status)
     return refusal(reason, status.text or f"status {status.code} without a message")
+
+
+def _reason(status: GrpsStatus) -> Reason:
+    if status.code == 500 and _NO_SUCH_MODEL.fullmatch(status.text):
+        return Reason.MODEL_NOT_FOUND
+    return REASONS_BY_NUMBER.get(status.code, Reason.MODEL_ERROR)

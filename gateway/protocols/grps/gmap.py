@@ -34,12 +34,15 @@ def entry(map_name: str, key: str, value: object) -> Tensor:
     return Tensor(key, datatype, (1,), bytes_elements.pack([raw]), TEXT if map_name == "s_s" else "")
 
 
-def fit(tensor: Tensor) -> Tensor | None:
-    """`tensor` as an entry, of the datatype that a map has; None for one that is none."""
+def fit(tensor: Tensor, *, told_apart: bool = False) -> Tensor | None:
+    """`tensor` as an entry, of the datatype that a map has; None for one that is none. BYTES are one of `s_s` if they
+    are text; where they come from a gmap they are `told_apart`, and without a content type of `s_b` whatever they hold.
+    """
     if tensor.elements != 1 or not tensor.name:
         return None
     if tensor.datatype is Datatype.BYTES:
-        return replace(tensor, shape=(1,), content_type=TEXT if is_text(tensor) else "")
+        is_string = (bool(tensor.content_type) or not told_apart) and is_text(tensor)
+        return replace(tensor, shape=(1,), content_type=TEXT if is_string else "")
     wide = _NARROWER.get(tensor.datatype, tensor.datatype)
     if wide is tensor.datatype:
         return replace(tensor, shape=(1,))

@@ -71,7 +71,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     if reply.status:
         raise _failed_call(reply)
     grps = read_message(reply.body, target.limits.message)
-    return responses.decode(grps, reply.headers, request, reply)
+    return responses.decode(grps, reply.headers, request)
 
 
 def _failed_call(reply: Message) -> GatewayError:

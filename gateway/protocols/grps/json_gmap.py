@@ -54,12 +54,20 @@ def _read_value(name: str, value: object, what: str) -> object:
     datatype = MAPS[name]
     if datatype is not Datatype.BYTES:
         return cast(_number(value, datatype, what), datatype, what)[0]
+    return _string(value, what) if name == "s_s" else of_base64(value, what)
+
+
+def _string(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise DecodeError(f"{what} is {shown(value)}, expected a string")
-    if name == "s_s":
-        return value
+    return value
+
+
+def of_base64(value: object, what: str) -> bytes:
+    """Bytes, as proto3 has them in JSON. Raises DecodeError naming `what` for anything else."""
+    text = _string(value, what)
     try:
-        return b64decode(value, validate=True)
+        return b64decode(text, validate=True)
     except (Base64Error, ValueError) as error:
         raise DecodeError(f"{what} is not base64: {error}") from error
 

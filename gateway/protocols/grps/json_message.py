@@ -9,7 +9,7 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps import requests
-from gateway.protocols.grps.json_gmap import read_entries, write_entries
+from gateway.protocols.grps.json_gmap import of_base64, read_entries, write_entries
 from gateway.protocols.grps.json_quoted import without_quotes
 from gateway.protocols.grps.json_tensors import ARRAYS, Entry, read_ndarray, read_tensors, write_ndarray, write_tensor
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
@@ -61,8 +61,11 @@ def _read_string(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
     return (requests.text(given),)
 
 
-def _refuse_bytes(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    raise DecodeError("bin_data should use application/octet-stream format.")  # the words of both servers
+def _read_bytes(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    """The Python server writes bin_data so where it is empty: the C++ one, and both otherwise, as the bytes alone."""
+    if role == "input":
+        raise DecodeError("bin_data should use application/octet-stream format.")  # the words of both servers
+    return (requests.octets(of_base64(given, "bin_data")),)
 
 
 def _read_array(given: Any, role: str, limit: int) -> tuple[Tensor, ...]:
@@ -75,7 +78,7 @@ def _read_entries(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
 
 _READERS: dict[str, Callable[[Any, str, int], tuple[Tensor, ...]]] = {
     "str_data": _read_string,
-    "bin_data": _refuse_bytes,
+    "bin_data": _read_bytes,
     "gtensors": read_tensors,
     "gmap": _read_entries,
     "ndarray": _read_array,
@@ -112,7 +115,8 @@ def _string(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
 
 
 def _gtensors(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
-    return {"tensors": [write_tensor(each, nan, role) for each in tensors]} if tensors else {}
+    written = [write_tensor(each, nan, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)]
+    return {"tensors": written} if written else {}
 
 
 def _entries(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:

@@ -43,7 +43,6 @@ class JsonCutter:
     def boundary(self) -> list[Buffer]:
         """The bytes that end with a chunk; an object may go on in the next."""
         if self._begins_object() or not self._buffer:
-            self._is_behind_object = False
             return []
         message, self._buffer = bytes(self._buffer), bytearray()
         return [message]
@@ -58,7 +57,7 @@ class JsonCutter:
         if self._depth:
             return True
         if self._is_behind_object and self._buffer:
-            # the C++ server ends each with a newline
+            # The C++ server ends each with a newline, which a proxy may have put into a chunk of its own.
             if self._buffer[:1] == b"\n":
                 del self._buffer[:1]
             self._is_behind_object = False
@@ -97,10 +96,14 @@ CONCATENATED = StreamFraming(wrap=_as_they_are, cutter=JsonCutter)
 
 
 class _Pieces:
-    """Cuts nothing: each piece of the body as it comes."""
+    """Cuts nothing: each piece of the body as it comes; one of no bytes where there is none, to tell that the reply has
+    come."""
+
+    _has_come = False
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """The piece itself."""
+        self._has_come = self._has_come or len(data) > 0
         return [data] if len(data) else []
 
     def boundary(self) -> list[Buffer]:
@@ -108,8 +111,8 @@ class _Pieces:
         return []
 
     def end(self) -> list[Buffer]:
-        """Nothing is left."""
-        return []
+        """Of a body without bytes the one piece."""
+        return [] if self._has_come else [b""]
 
 
-PIECES = StreamFraming(wrap=_as_they_are, cutter=lambda limit: _Pieces())
+PIECES = StreamFraming(wrap=_as_they_are, cutter=lambda limit: _Pieces(), keeps_coding=True)

@@ -111,11 +111,11 @@ def read_ndarray(array: Array) -> Tensor:
     return Tensor("", datatype_of(values.dtype), array.shape, values.view(np.uint8).data, untyped=True)
 
 
-def write_tensor(tensor: Tensor, nan: str, role: str) -> Entry:
+def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
     """A tensor of `gtensors`, without the members that have their default.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the tensor, a number that JSON lacks and `nan` does not write.
+        GatewayError: INVALID_ARGUMENT naming it as `what`, a number that JSON lacks and `nan` does not write.
     """
     number_and_names = DATATYPES[tensor.datatype]
     entry: Entry = {"name": tensor.name} if tensor.name else {}
@@ -123,7 +123,7 @@ def write_tensor(tensor: Tensor, nan: str, role: str) -> Entry:
     if tensor.shape:
         entry["shape"] = tensor.shape
     if len(tensor.data):
-        entry[number_and_names[2]] = _write_elements(tensor, nan, f"{role} {tensor.name!r}")
+        entry[number_and_names[2]] = _write_elements(tensor, nan, what)
     return entry
 
 
@@ -139,4 +139,4 @@ def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
 
 def write_ndarray(tensor: Tensor, nan: str) -> Fragment:
     """A message's `ndarray`. Raises as `write_tensor` does."""
-    return Fragment(json.write_numbers(tensor.array, nan, f"output {tensor.name!r}"))
+    return Fragment(json.write_numbers(tensor.array, nan, f"output {tensor.name or 0!r}"))

@@ -68,12 +68,11 @@ def _read_entry(entry: memoryview, number: int, room: Room) -> Tensor:
         elif field.number == _VALUE:
             check_wire_type(field, _WIRE_TYPES[datatype], f"gmap: a value of {member}")
             value = content
+            if number == _TEXTS:
+                read_text(value, f"gmap: {key!r} of {member}")
     what = f"gmap: {key!r} of {member}"
     room.take(len(value), what)
-    is_text = number == _TEXTS
-    if is_text:
-        read_text(value, what)
-    return Tensor(key, datatype, (1,), _read_value(value, datatype, what), TEXT if is_text else "")
+    return Tensor(key, datatype, (1,), _read_value(value, datatype, what), TEXT if number == _TEXTS else "")
 
 
 def _read_value(value: memoryview, datatype: Datatype, what: str) -> Buffer:

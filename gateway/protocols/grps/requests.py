@@ -107,7 +107,8 @@ def _data(request: Request) -> forms.Data:
     if request.translate.payload:
         kind = Kind(request.translate.payload)
         return kind, _FORMS[kind](request)
-    return forms.like(request.origin, request.inputs) or (Kind.GTENSORS, _tensors(request))
+    kept = forms.fit(forms.of_client(request.origin), request.inputs, told_apart=True)
+    return kept or (Kind.GTENSORS, _tensors(request))
 
 
 def joined(request: Request) -> str:
@@ -123,6 +124,11 @@ def text(content: str) -> Tensor:
         raise invalid_input(f"{content[:40]!r} is not UTF-8") from error
 
 
+def octets(element: bytes) -> Tensor:
+    """A message's `bin_data`."""
+    return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([element]))
+
+
 def _refuse_parameters(request: Request) -> None:
     for owner, parameters, allowed in (
         ("", request.parameters, ""),
@@ -136,7 +142,7 @@ def _refuse_parameters(request: Request) -> None:
 
 def _tensors(request: Request) -> tuple[Tensor, ...]:
     form = request.translate.bytes
-    return tuple([as_text(each, form, f"input {each.name!r}") for each in request.inputs])
+    return tuple([as_text(each, form, f"input {each.name or at!r}") for at, each in enumerate(request.inputs)])
 
 
 def _string(request: Request) -> tuple[Tensor, ...]:
@@ -164,11 +170,12 @@ def _array(request: Request) -> tuple[Tensor, ...]:
 
 
 def _entries(request: Request) -> tuple[Tensor, ...]:
-    return tuple([_entry(each) for each in request.inputs])
+    told_apart = forms.of_client(request.origin) is Kind.GMAP
+    return tuple([_entry(each, told_apart) for each in request.inputs])
 
 
-def _entry(tensor: Tensor) -> Tensor:
-    entry = gmap.fit(tensor)
+def _entry(tensor: Tensor, told_apart: bool) -> Tensor:
+    entry = gmap.fit(tensor, told_apart=told_apart)
     if entry is None:
         raise _does_not_fit(tensor, Kind.GMAP, "a name and one element")
     return entry

@@ -35,21 +35,29 @@ def _text(content: str) -> GrpsMessage:
 
 
 def _encode_infer(response: Response, request: Request, translate: Translate) -> GrpsMessage:
-    kind, tensors = _data(response.outputs, request.origin, translate)
+    kind, tensors = _data(response, request.origin, translate)
     # an echo model's reply has the name that its client used, others' have none
-    return GrpsMessage(request.model if response.model else "", OK, kind, tensors)
+    told = response.origin
+    is_named = told.names_model if isinstance(told, forms.ToldMessage) else bool(response.model)
+    return GrpsMessage(request.model if is_named else "", OK, kind, tensors)
 
 
-def _data(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> forms.Data:
-    if isinstance(origin, forms.AskedMessage) and origin.returns_ndarray:
+def _data(response: Response, asked: Message | None, translate: Translate) -> forms.Data:
+    """The outputs in the first form into which they fit. A model's own form is the client's too, unless the route chose
+    the one that the model was asked in."""
+    outputs, form = response.outputs, translate.bytes
+    if isinstance(asked, forms.AskedMessage) and asked.returns_ndarray:
         return Kind.NDARRAY, (_array(outputs),)
-    fitting = forms.like(origin, outputs)
-    if fitting:
-        return fitting
-    if translate.bytes == "text" and forms.is_one_element(outputs) and not is_text(outputs[0]):
+    told_apart = isinstance(response.origin, forms.ToldMessage) and response.origin.kind is Kind.GMAP
+    client = forms.of_client(asked)
+    for kind in (client,) if translate.payload else forms.of_reply(response.origin, client):
+        if kind is Kind.GTENSORS:
+            break
+        if fitting := forms.fit(kind, outputs, told_apart=told_apart):
+            return fitting
+    if form == "text" and forms.is_one_element(outputs) and not is_text(outputs[0]):
         return Kind.BIN_DATA, forms.element(outputs)
-    form = translate.bytes
-    return Kind.GTENSORS, tuple([as_text(each, form, f"output {each.name!r}") for each in outputs])
+    return Kind.GTENSORS, tuple([as_text(each, form, f"output {each.name or at!r}") for at, each in enumerate(outputs)])
 
 
 def _array(outputs: tuple[Tensor, ...]) -> Tensor:
@@ -61,15 +69,15 @@ def _array(outputs: tuple[Tensor, ...]) -> Tensor:
         names = ", ".join(repr(each.name) for each in outputs)
         raise invalid_input(f"NDArray only support one tensor, got {len(outputs)}: {names}")
     if outputs[0].datatype not in NUMBERS:
-        raise invalid_input(f"NDArray only support numbers, output {outputs[0].name!r} is {outputs[0].datatype}")
+        raise invalid_input(f"NDArray only support numbers, output {outputs[0].name or 0!r} is {outputs[0].datatype}")
     return outputs[0]
 
 
 # --- From backends ---
 
 
-def decode(grps: GrpsMessage, headers: Headers, request: Request, origin: Message | None = None) -> Answer:
-    """What a backend answers to `request`. `headers` are those of the reply `origin`.
+def decode(grps: GrpsMessage, headers: Headers, request: Request) -> Answer:
+    """What a backend answers to `request`. `headers` are those of its reply.
 
     Raises:
         DecodeError: the reply holds neither a status nor data, or data that no model can give.
@@ -85,7 +93,7 @@ def decode(grps: GrpsMessage, headers: Headers, request: Request, origin: Messag
         return metadata.read_model(_content(grps))
     if request.operation is Operation.MODELS:
         return metadata.read_server(_content(grps))
-    return _decode_infer(grps, origin)
+    return _decode_infer(grps)
 
 
 def _content(grps: GrpsMessage) -> str:
@@ -95,8 +103,7 @@ def _content(grps: GrpsMessage) -> str:
     return content.decode()
 
 
-def _decode_infer(grps: GrpsMessage, origin: Message | None) -> Response:
-    if grps.kind is None and grps.status is not None:
-        return Response((), grps.model, origin=origin)
-    check_data(grps, "output")
-    return Response(grps.tensors, grps.model, origin=origin)
+def _decode_infer(grps: GrpsMessage) -> Response:
+    if grps.kind is not None or grps.status is None:
+        check_data(grps, "output")
+    return Response(grps.tensors, grps.model, origin=forms.TOLD[grps.kind, bool(grps.model)])

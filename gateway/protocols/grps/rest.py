@@ -1,15 +1,16 @@
 """The protocol `grps-rest`: which question stands at which path, and who reads and writes it."""
 
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import Answer, Headers, Message, Request, Translate
+from gateway.core.types import Answer, Message, Request, Translate
 from gateway.core.values import replace
-from gateway.protocols.grps import errors, json_message, operations, pages, queries, requests, responses, rest_bodies
+from gateway.protocols.grps import json_message, operations, pages, queries, requests, responses, rest_bodies
 from gateway.protocols.grps.json_stream import CONCATENATED
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.opaque import OPAQUE
+from gateway.protocols.grps.passthrough import PASSTHROUGH
 from gateway.protocols.grps.rest_bodies import JSON, OCTETS
+from gateway.protocols.grps.rest_errors import encode_error
 from gateway.protocols.grps.words import PAYLOADS, REST, TRAITS, Kind
 
 _ROOT = "/grps/v1"
@@ -71,7 +72,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 def _decode_infer(message: Message, query: queries.Query, listener: ListenerSettings) -> Request:
     if query.streaming and query.returns_ndarray:
-        raise DecodeError("Streaming and ret ndarray are not supported at the same time.")  # as both servers say
+        # the words of both servers
+        raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
     return requests.decode(
         rest_bodies.read_request(message, listener.limits),
         Operation.STREAM if query.streaming else Operation.INFER,
@@ -104,13 +106,9 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     return Message(headers=OCTETS if streamed else JSON, parts=(text,), status=grps.status.code)
 
 
-def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that tells `error`, or a stream's last message. HTTP's status is the body's code, as the Python server
-    has it; clients of the C++ server, which has 200 for all, look at the body."""
-    grps = errors.failure(error)
-    assert grps.status is not None
-    headers = Headers((*JSON.raw, errors.reason_header(error)))
-    return Message(headers=headers, parts=(json_message.write(grps, "output", _NAN),), status=grps.status.code)
+def encode_end(request: Request) -> Message:
+    """Nothing more; of a stream without a message the head."""
+    return Message(headers=OCTETS, status=200)
 
 
 def encode_request(request: Request, target: Target) -> Message:
@@ -141,7 +139,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         GatewayError: the error that it tells.
     """
     grps = rest_bodies.read_reply(reply, target.limits, streamed=request.operation is Operation.STREAM)
-    return responses.decode(grps, reply.headers, request, reply)
+    return responses.decode(grps, reply.headers, request)
 
 
 GRPS_REST = Protocol(
@@ -158,8 +156,9 @@ GRPS_REST = Protocol(
     decode_response=decode_response,
     traits=replace(TRAITS, streams=True),
     wants_stream=wants_stream,
+    encode_end=encode_end,
     stream_framing=CONCATENATED,
-    opaque=OPAQUE,
+    passthrough=PASSTHROUGH,
     pages=pages.PATTERNS,
-    example='curl http://{address}/grps/v1/infer/predict?model={model} -H "Content-Type: application/json" -d @FILE',
+    example="""curl http://{address}/grps/v1/metadata/model -d '{{"str_data": "{model}"}}'""",
 )

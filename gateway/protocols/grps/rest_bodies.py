@@ -4,13 +4,11 @@ import re
 
 import orjson
 
-from gateway.core import bytes_elements
-from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Message, Tensor
-from gateway.protocols.grps import json_message
+from gateway.core.types import Buffer, Headers, Message
+from gateway.protocols.grps import json_message, requests
 from gateway.protocols.grps.errors import is_failure
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.words import Kind
@@ -93,8 +91,7 @@ def _is_object(body: Buffer) -> bool:
 
 def of_bytes(body: Buffer) -> GrpsMessage:
     """A message of bin_data."""
-    packed = bytes_elements.pack([body if isinstance(body, bytes) else bytes(body)])
-    return GrpsMessage(kind=Kind.BIN_DATA, tensors=(Tensor("", Datatype.BYTES, (1,), packed),))
+    return GrpsMessage(kind=Kind.BIN_DATA, tensors=(requests.octets(bytes(body)),))
 
 
 def bytes_of(grps: GrpsMessage) -> Buffer:
@@ -113,4 +110,4 @@ def _of_http(reply: Message) -> GatewayError:
     plain = bytes(memoryview(reply.body)[:_LONGEST_TEXT]).decode("utf-8", "replace")
     text = " ".join(_TAGS.sub(" ", plain).split())
     reason = REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
-    return refusal(reason, text or f"HTTP status {reply.status} with an empty body")
+    return refusal(reason, text or f"HTTP status {reply.status} without a text")

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from math import prod
 
-from gateway.core.errors import Reason, invalid_output, refusal
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import Reason, invalid_output, refusal, unsupported
 from gateway.core.json import write
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Answer, Message, Request, Response, Signature, TensorSpec, Translate
@@ -25,7 +26,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """The HTTP reply to a Request of decode_request.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, an output is BYTES; FAILED_PRECONDITION, a size is asked of a tensor with a free
+        GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a size is asked of a tensor with a free
             dimension; INTERNAL, a derivative that is not one tensor.
     """
     write_body = _BODIES[request.operation, request.part]
@@ -57,6 +58,8 @@ def _output_sizes(answer: Answer, nan: str) -> tuple[bytes, ...]:
 
 def _size(spec: TensorSpec, what: str) -> int:
     """The length of the vector that holds the tensor; the batch dimension is gone already."""
+    if spec.datatype is Datatype.BYTES:
+        raise unsupported(f"{what} {spec.name!r} is BYTES, but UM-Bridge carries numbers only")
     if min(spec.shape, default=0) < 0:
         found = f"{what} {spec.name!r} has a free dimension, {list(spec.shape)}"
         raise refusal(Reason.FAILED_PRECONDITION, f"{found}; the route's `signature` must tell its size")

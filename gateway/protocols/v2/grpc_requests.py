@@ -7,7 +7,7 @@ from gateway.core.protobuf import Protobuf, not_utf8, parse
 from gateway.core.protobuf_wire import Allowance, cut
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Message, Request, RequestedOutput
-from gateway.core.values import value
+from gateway.core.values import extended, value
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
 from gateway.protocols.v2.grpc_tensors import REQUEST, TENSORS, read_inference, read_tensors, write_inference
@@ -66,7 +66,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
         NAME,
         message.headers,
         message.peer,
-        origin=_wanting_empty_final(message) if empty_final else message,
+        origin=extended(EmptyFinalMessage, message) if empty_final else message,
     )
 
 
@@ -82,22 +82,6 @@ def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:
         parameters.pop("binary_data", None)
         outputs[each.name] = RequestedOutput(each.name, parameters)
     return tuple(outputs.values())
-
-
-def _wanting_empty_final(message: Message) -> Message:
-    return EmptyFinalMessage(
-        message.method,
-        message.path,
-        message.headers,
-        message.parts,
-        message.status,
-        message.query,
-        message.pattern,
-        message.captures,
-        message.peer,
-        message.received,
-        message.deadline,
-    )
 
 
 def read_id(body: Buffer) -> str | None:

@@ -10,7 +10,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Headers, Message, Request, RequestedOutput
-from gateway.core.values import replace, value
+from gateway.core.values import extended, replace, value
 from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN
 from gateway.protocols.v2.members import Entry, read_id, read_list, read_name
@@ -103,21 +103,7 @@ def _read_outputs(document: Entry) -> tuple[tuple[RequestedOutput, ...], dict[st
 def _with_forms(message: Message, binary: bool, exceptions: dict[str, bool]) -> Message:
     if not binary and not exceptions:
         return message
-    return InferMessage(
-        message.method,
-        message.path,
-        message.headers,
-        message.parts,
-        message.status,
-        message.query,
-        message.pattern,
-        message.captures,
-        message.peer,
-        message.received,
-        message.deadline,
-        binary,
-        exceptions,
-    )
+    return extended(InferMessage, message, binary, exceptions)
 
 
 def encode_infer(request: Request, target: Target) -> Message:

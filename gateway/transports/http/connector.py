@@ -1,9 +1,6 @@
 """Exchanges messages with one HTTP endpoint, over connections that are kept where the endpoint allows it."""
 
 import asyncio
-import os
-import re
-import socket
 import ssl as tls
 from collections.abc import AsyncGenerator
 
@@ -18,6 +15,7 @@ from gateway.transports.http.head import HeadWriter
 from gateway.transports.http.pool import Pool
 from gateway.transports.http.reply import Reply
 from gateway.transports.http.streamed_reply import StreamedReply
+from gateway.transports.sockets import not_connected, unreachable
 
 IDLE_SECONDS = 4.0
 """uvicorn (MLServer, KServe) and the C++ UM-Bridge server close idle connections after 5 s: be the first to."""
@@ -89,9 +87,8 @@ class HttpConnector:
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
         head = self._heads.write(message, size, _remaining(message))
-        cutter = self._stream_framing.cutter(self._limits.message)
         connection = self._pool.take() or await self._connect()
-        reply = StreamedReply(self._limits, cutter, to_head=message.method == "HEAD")
+        reply = StreamedReply(self._limits, self._stream_framing, to_head=message.method == "HEAD")
         end = connection.send(head, message, size, reply)
         end.add_done_callback(reply.ended)
         try:
@@ -114,18 +111,14 @@ class HttpConnector:
 
     async def _connect(self) -> Connection:
         if self._pool.is_closed:
-            raise _unreachable("the connector is closed")
+            raise unreachable("the connector is closed")
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await asyncio.get_running_loop().create_connection(
                     self._connection, self._address.host, self._address.port, ssl=self._ssl
                 )
-        except TimeoutError as error:
-            raise _unreachable(f"no connection within {self._connect_timeout:g} s") from error
-        except socket.gaierror as error:
-            raise _unreachable(f"host name {self._address.host!r} not resolved: {error.strerror}") from error
         except OSError as error:
-            raise _unreachable(_why(error)) from error
+            raise not_connected(error, self._address.host, self._connect_timeout) from error
         return connection
 
     def _connection(self) -> Connection:
@@ -165,18 +158,3 @@ def _remaining(message: Message) -> float | None:
 
 def _without_coding(headers: Headers) -> Headers:
     return Headers([field for field in headers.raw if field[0] not in (b"content-encoding", b"content-length")])
-
-
-def _unreachable(text: str) -> TransportError:
-    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
-
-
-def _why(error: OSError) -> str:
-    """The system's words, without the loop's: `connection refused`."""
-    if isinstance(error, tls.SSLCertVerificationError):
-        return f"TLS certificate not accepted: {error.verify_message}"
-    if isinstance(error, tls.SSLError):
-        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    # A name with several addresses (localhost) may fail with all their texts in one, and no number.
-    numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
-    return os.strerror(int(numbers[0])).lower() if numbers else str(error)

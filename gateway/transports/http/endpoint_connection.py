@@ -2,13 +2,13 @@
 
 import asyncio
 import select
-import socket
 from collections.abc import Iterable, Iterator
 from typing import Protocol, cast
 
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
 from gateway.transports.http.reply import Reply
+from gateway.transports.sockets import keep_probing
 
 SCRATCH_BYTES = 64 * 2**10
 
@@ -18,16 +18,6 @@ _SLICE = 256 * 2**10
 """What of a large body is handed to the transport at a time: its buffer holds no more, also where it copies."""
 _LINGER_SECONDS = 1.0
 """How long a peer that is to close has for it: who closes first keeps the port in TIME_WAIT for a minute."""
-
-# A host that vanishes without a word is noticed after 60 s + 6 x 10 s. macOS has no TCP_KEEPIDLE.
-_KEEPALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), number)
-        for name, number in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
-        if hasattr(socket, name)
-    ),
-]
 
 
 class Owner(Protocol):
@@ -98,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._loop = asyncio.get_running_loop()
-        _keep_alive(transport.get_extra_info("socket").fileno())
+        keep_probing(transport.get_extra_info("socket"))
         self._owner.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -179,14 +169,6 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
         if waiter is not None and not waiter.done():
             waiter.set_exception(error)
-
-
-def _keep_alive(descriptor: int) -> None:
-    """TCP_NODELAY is the loops' own default. uvloop's socket makes a copy of itself for each option: 3 us."""
-    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
-    for option in _KEEPALIVE:
-        borrowed.setsockopt(*option)
-    borrowed.detach()
 
 
 def _slices(parts: Iterable[Buffer]) -> Iterator[memoryview]:

@@ -1,8 +1,6 @@
 """The HTTP/1 listener: an asyncio.Protocol on httptools."""
 
 import asyncio
-import socket
-from asyncio.trsock import TransportSocket
 from collections.abc import Sequence
 
 from gateway.core.address import Address
@@ -10,15 +8,12 @@ from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.values import replace
-from gateway.transports.http.connection import Connection, Site
+from gateway.transports.http.connection import Connection
 from gateway.transports.http.known_heads import KnownHeads
-from gateway.transports.http.timeouts import DEFAULT_TIMEOUTS, Timeouts
-
-# Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn.
-_BACKLOG = 2048
-
-# A host that vanished is noticed after two minutes: 60 s of silence, then six probes 10 s apart.
-_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+from gateway.transports.http.replying import Site
+from gateway.transports.lifecycle import Lifecycle
+from gateway.transports.sockets import BACKLOG, keep_probing
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class HttpListener:
@@ -35,18 +30,17 @@ class HttpListener:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._connections: set[Connection] = set()
+        self._connections: set[Lifecycle] = set()
         table = PathTable(protocols)
-        heads = KnownHeads(table, settings.limits.headers)
         self._site = Site(
-            table,
-            heads,
             settings.limits,
             timeouts,
+            self._connections,
+            table,
+            KnownHeads(table, settings.limits.headers),
             exchanges.exchange,
             exchanges.stream,
             exchanges.refuse,
-            self._connections,
         )
         self._server: asyncio.Server | None = None
 
@@ -57,10 +51,10 @@ class HttpListener:
             OSError: the address is taken, not allowed, or none of this machine.
         """
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._site), address.host, address.port, backlog=_BACKLOG, start_serving=False
+            lambda: Connection(self._site), address.host, address.port, backlog=BACKLOG, start_serving=False
         )
         for sock in self._server.sockets:
-            _keep_probing(sock)
+            keep_probing(sock)
         self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
         await self._server.start_serving()
 
@@ -75,11 +69,3 @@ class HttpListener:
             connection.abort()
         if closed:
             await asyncio.wait(closed)
-
-
-def _keep_probing(sock: socket.socket | TransportSocket) -> None:
-    """Accepted sockets inherit these from the one that listens."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, number in _KEEPALIVE:
-        if hasattr(socket, name):  # macOS has no TCP_KEEPIDLE
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), number)

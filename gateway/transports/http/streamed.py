@@ -1,15 +1,18 @@
 """Replies of any number of messages as bytes: a head, then each message as it comes."""
 
-from collections.abc import AsyncGenerator, Callable
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from gateway.core.errors import invalid_output
 from gateway.core.protocol import Protocol
 from gateway.core.transport import ExchangeStream
 from gateway.core.types import Buffer, Headers, Message
 from gateway.core.values import replace
 from gateway.transports.http import writing
 from gateway.transports.http.requests import Head
+from gateway.transports.http.streamed_bodies import Body, Chunked, Sized, UntilClose
 
 _NOTHING = Message(status=200, headers=Headers(((b"content-length", b"0"),)))
 
@@ -17,8 +20,8 @@ _NOTHING = Message(status=200, headers=Headers(((b"content-length", b"0"),)))
 # is passed on, it has the backend's.
 _OWN = frozenset(
     (
-        b"connection", b"content-length", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding",
-        b"upgrade",
+        b"connection", b"content-length", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
     )
 )  # fmt: skip
 
@@ -39,11 +42,31 @@ class Stream:
         self._replies = exchange(messages, protocol)
         self._wrap = protocol.stream_framing.wrap
         self._head = head
+        self.begun = False
+        """Whether some of it is written."""
 
     @property
     def is_delimited(self) -> bool:
         """Whether the client can tell the end of the reply from that of the connection: HTTP/1.0 has no chunks."""
         return self._head.version == "1.1"
+
+    async def send(
+        self, transport: asyncio.Transport, connection: Callable[[], bytes], taken: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Write it as it comes, and wait for the client to have `taken` each piece. `connection` is that of `pieces`.
+
+        Raises:
+            Exception: as `pieces`.
+        """
+        if not self.is_delimited:
+            _close_with_reset(transport, True)
+        async with aclosing(self.pieces(connection)) as pieces:
+            async for piece in pieces:
+                self.begun = True
+                transport.write(piece)
+                await taken()
+        if not self.is_delimited:
+            _close_with_reset(transport, False)
 
     async def pieces(self, connection: Callable[[], bytes]) -> AsyncGenerator[Buffer, None]:
         """What to write, each when the client took the one before. `connection` gives the head's line of that name.
@@ -69,71 +92,19 @@ class Stream:
             for piece in _joined(body.end()):
                 yield piece
 
-    def _body(self, first: Message, *, is_alone: bool) -> "_Body":
+    def _body(self, first: Message, *, is_alone: bool) -> Body:
         length = next((text for name, text in first.headers.raw if name.lower() == b"content-length"), None)
         if length is not None:
-            return _Sized(first.status, int(length))
+            return Sized(first.status, int(length))
         if first.status >= 400 and is_alone:
-            return _Sized(first.status, writing.size(first.parts))
-        return _Chunked(self._wrap) if self.is_delimited else _UntilClose(self._wrap)
+            return Sized(first.status, writing.size(first.parts))
+        return Chunked(self._wrap) if self.is_delimited else UntilClose(self._wrap)
 
 
-Wrap = Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
-
-
-class _UntilClose:
-    """A body that ends with its connection."""
-
-    line = b""
-
-    def __init__(self, wrap: Wrap) -> None:
-        self._wrap = wrap
-
-    def parts(self, reply: Message) -> tuple[Buffer, ...]:
-        return self._wrap(reply.parts)
-
-    def end(self) -> tuple[Buffer, ...]:
-        return ()
-
-
-class _Chunked:
-    """RFC 9112 section 7.1. A chunk of no bytes would end the body."""
-
-    line = b"Transfer-Encoding: chunked\r\n"
-
-    def __init__(self, wrap: Wrap) -> None:
-        self._wrap = wrap
-
-    def parts(self, reply: Message) -> tuple[Buffer, ...]:
-        parts = self._wrap(reply.parts)
-        length = writing.size(parts)
-        return (b"%x\r\n" % length, *parts, b"\r\n") if length else ()
-
-    def end(self) -> tuple[Buffer, ...]:
-        return (b"0\r\n\r\n",)
-
-
-class _Sized:
-    """A body of so many bytes, whose messages are its pieces."""
-
-    def __init__(self, status: int, length: int) -> None:
-        self.line = writing.content_length(length)
-        self._status = status
-        self._left = length
-
-    def parts(self, reply: Message) -> tuple[Buffer, ...]:
-        self._left -= writing.size(reply.parts)
-        if self._left < 0 or reply.status != self._status:
-            raise invalid_output(f"a sized reply broke off, or goes on: {bytes(reply.body)[:200]!r}")
-        return reply.parts
-
-    def end(self) -> tuple[Buffer, ...]:
-        if self._left:
-            raise invalid_output(f"a sized reply has {self._left} bytes less than its head says")
-        return ()
-
-
-_Body = _UntilClose | _Chunked | _Sized
+def _close_with_reset(transport: asyncio.Transport, on: bool) -> None:
+    """Where the end of the connection is the end of the reply, one that breaks off must end otherwise."""
+    option = struct.pack("ii", on, 0)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
 
 
 def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gateway.core.errors import DecodeError, GatewayError
-from gateway.core.protocol import Cutter, Limits
+from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.reply import Reply, malformed
 
@@ -16,7 +16,7 @@ _LEAST = 64
 
 
 class StreamedReply(Reply):
-    """Reads one reply. The body of a 200 goes through `cutter` as it comes, and `pop` gives its messages; any other
+    """Reads one reply. The body of a 200 is cut by `framing` as it comes, and `pop` gives its messages; any other
     reply, and one to HEAD, is read whole: `message` has its body, as a Reply's has.
 
     `news` is set when a message arrives. `is_full` while so many wait that no more is to be read.
@@ -25,10 +25,11 @@ class StreamedReply(Reply):
     is_cut = False
     """Whether this is a 200, whose messages are popped."""
 
-    def __init__(self, limits: Limits, cutter: Cutter, *, to_head: bool) -> None:
+    def __init__(self, limits: Limits, framing: StreamFraming, *, to_head: bool) -> None:
         super().__init__(limits, to_head=to_head)
         self.news = asyncio.Event()
-        self._cutter = cutter
+        self._cutter = framing.cutter(limits.message)
+        self._keeps_coding = framing.keeps_coding
         self._arrived: deque[Buffer] = deque()
         self._waiting = 0
 
@@ -64,7 +65,7 @@ class StreamedReply(Reply):
             super()._plan_body(fields)
             return
         coding = fields.get(b"content-encoding", b"identity").decode("latin-1")
-        if coding.strip().lower() != "identity":
+        if coding.strip().lower() != "identity" and not self._keeps_coding:
             # Nobody asked for it, and no known server does it.
             raise malformed(f"streamed reply has Content-Encoding {coding!r}, expected none")
         self.is_cut = True

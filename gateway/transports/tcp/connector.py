@@ -1,13 +1,11 @@
 """Exchanges messages with one endpoint of a byte stream."""
 
 import asyncio
-import os
-import re
-import socket
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
+from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
+from gateway.transports.sockets import not_connected, unreachable
 from gateway.transports.tcp.address import parse_address
 from gateway.transports.tcp.endpoint_connection import Connection, no_good_reply
 from gateway.transports.tcp.inflating import inflate, is_compressed
@@ -22,7 +20,8 @@ class TcpConnector:
     """`address` as `parse_address` takes it.
 
     A connection carries one call (`connection_per_call`), one call at a time, or, where replies carry a tag, any number
-    at once: then there is one connection. Nothing is ever sent twice.
+    at once: then there is one connection, and a new one once a call waited in vain while nothing at all came. Nothing
+    is ever sent twice.
 
     Raises:
         ValueError: the address is none.
@@ -121,7 +120,7 @@ class TcpConnector:
             return shared
         async with self._connecting:
             if self._shared is not None and not self._shared.is_usable():
-                self._shared.abort()
+                self._shared.retire()
                 self._shared = None
             if self._shared is None:
                 self._shared = await self._connect()
@@ -129,16 +128,12 @@ class TcpConnector:
 
     async def _connect(self) -> Connection:
         if self._is_closed:
-            raise _unreachable("the connector is closed")
+            raise unreachable("the connector is closed")
         try:
             async with asyncio.timeout(self._connect_timeout):
                 return await self._connected()
-        except TimeoutError as error:
-            raise _unreachable(f"no connection within {self._connect_timeout:g} s") from error
-        except socket.gaierror as error:
-            raise _unreachable(f"host name {self._address.host!r} not resolved: {error.strerror}") from error
         except OSError as error:
-            raise _unreachable(_why(error)) from error
+            raise not_connected(error, self._address.host, self._connect_timeout) from error
 
     async def _connected(self) -> Connection:
         loop, address = asyncio.get_running_loop(), self._address
@@ -150,14 +145,3 @@ class TcpConnector:
 
     def _connection(self) -> Connection:
         return Connection(self._framing, self._limits, self._scratch, self)
-
-
-def _unreachable(text: str) -> TransportError:
-    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
-
-
-def _why(error: OSError) -> str:
-    """The system's words, without the loop's: `connection refused`."""
-    # A name with several addresses (localhost) may fail with all their texts in one, and no number.
-    numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
-    return os.strerror(int(numbers[0])).lower() if numbers else str(error)

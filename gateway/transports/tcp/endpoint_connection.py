@@ -3,12 +3,12 @@
 import asyncio
 import os
 import select
-import socket
 from typing import Protocol, cast
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
+from gateway.transports.sockets import keep_probing
 from gateway.transports.tcp.reader import Reader
 from gateway.transports.tcp.writing import write
 
@@ -17,16 +17,6 @@ _ONLY = 0
 
 MOST_STRAYS = 1000
 """Replies with tags that no call ever had, or had twice, before the endpoint is taken to be out of its mind."""
-
-# A host that vanishes without a word is noticed after 60 s + 6 x 10 s. macOS has no TCP_KEEPIDLE.
-_KEEPALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    *(
-        (socket.IPPROTO_TCP, getattr(socket, name), number)
-        for name, number in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
-        if hasattr(socket, name)
-    ),
-]
 
 
 class Owner(Protocol):
@@ -50,11 +40,16 @@ class Connection(asyncio.BufferedProtocol):
         self._last_tag = 0
         self._owed = 0
         """Replies to calls that were given up, less the replies that nobody waited for."""
+        self._replies = 0
+        """That came whole, whoever they were for."""
+        self._is_retired = False
         self._writable: asyncio.Future[None] | None = None
 
     async def exchange(self, message: Message) -> Message:
         """Write `message`, with a tag of this connection's own, and wait for the reply that carries it. A cancelled
-        call without a tag closes the connection; one with a tag leaves it to the others.
+        call without a tag closes the connection. One with a tag leaves it to the others; but if no reply to anybody
+        came while it waited, the endpoint may be gone without a word, or stuck in a reply: then no further call is to
+        wait here.
 
         Raises:
             TransportError: UNAVAILABLE, the endpoint broke off; INTERNAL, what came is no reply, or beyond the limit;
@@ -64,26 +59,34 @@ class Connection(asyncio.BufferedProtocol):
         tag, message = self._tagged(message)
         waiter: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[tag] = waiter
+        replies = self._replies
         write(self._transport, message)
         try:
             return await waiter
         except asyncio.CancelledError:
             if self._waiting.pop(tag, None) is not None:
                 self._owed += 1
-            if self._framing.tag is None:
-                self.abort()
+            if self._framing.tag is None or replies == self._replies:
+                self.retire()
             raise
 
     def is_usable(self) -> bool:
         """Whether a further call can be written: the endpoint has not closed nor, where there are no tags, sent what
         nobody asked for; also nothing of it that the loop has not seen yet. Where there are tags, a part of a message
         that nobody waits for would be taken for the beginning of the next reply."""
-        if self._transport.is_closing() or (self._reader.header and not self._waiting):
+        is_out = self._is_retired or self._transport.is_closing()
+        if is_out or (self._reader.header and not self._waiting):
             return False
         poll = select.poll()
         events = select.POLLIN if self._framing.tag is None else getattr(select, "POLLRDHUP", 0)
         poll.register(self._transport.get_extra_info("socket").fileno(), events)
         return not poll.poll(0)
+
+    def retire(self) -> None:
+        """Take no further call, and close once nobody waits."""
+        self._is_retired = True
+        if not self._waiting:
+            self.abort()
 
     def close(self) -> None:
         """Close once what was written has been sent."""
@@ -99,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         """Connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._loop = asyncio.get_running_loop()
-        _keep_alive(transport.get_extra_info("socket"))
+        keep_probing(transport.get_extra_info("socket"))
         self._owner.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -166,10 +169,13 @@ class Connection(asyncio.BufferedProtocol):
         connection, or it would be taken for the reply to the next call."""
         tag = _ONLY if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
+        self._replies += 1
         if waiter is None:
             self._drop_stray()
         elif not waiter.done():
             waiter.set_result(reply)
+        if self._is_retired:
+            self.retire()
 
     def _drop_stray(self) -> None:
         if self._framing.tag is None:
@@ -208,13 +214,3 @@ class Connection(asyncio.BufferedProtocol):
 def no_good_reply(error: DecodeError | GatewayError) -> TransportError:
     """What became of a call whose reply is not what the protocol says, or beyond a limit."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True)
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    """TCP_NODELAY is the loops' own default."""
-    if sock.family == socket.AF_UNIX:
-        return
-    borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
-    for option in _KEEPALIVE:
-        borrowed.setsockopt(*option)
-    borrowed.detach()

@@ -1,24 +1,18 @@
 """The listener of byte streams, over TCP or at a unix socket."""
 
 import asyncio
-import socket
-from asyncio.trsock import TransportSocket
 from collections.abc import Sequence
 
 from gateway.core.address import Address
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.values import replace
+from gateway.transports.lifecycle import Lifecycle
+from gateway.transports.sockets import BACKLOG, keep_probing
 from gateway.transports.tcp.connection import Connection, Site
 from gateway.transports.tcp.reader import SCRATCH_BYTES
-from gateway.transports.tcp.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from gateway.transports.tcp.unix_socket import UnixSocket
-
-# Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn.
-_BACKLOG = 2048
-
-# A host that vanished is noticed after two minutes: 60 s of silence, then six probes 10 s apart.
-_KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 AT_ONCE = 256
 """Requests of one multiplexed connection in flight; more stay in the kernel, which holds the client back."""
@@ -45,16 +39,16 @@ class TcpListener:
         [(protocol, _)] = protocols
         if protocol.framing is None:
             raise ValueError(f"{protocol.name} has no framing, so it is no protocol for a byte stream")
-        self._connections: set[Connection] = set()
+        self._connections: set[Lifecycle] = set()
         self._site = Site(
-            protocol,
             settings.limits,
             timeouts,
+            self._connections,
+            protocol,
             exchanges.exchange,
             exchanges.refuse,
             memoryview(bytearray(SCRATCH_BYTES)),
             1 if protocol.framing.tag is None else AT_ONCE,
-            self._connections,
         )
         self._server: asyncio.Server | None = None
         self._unix: UnixSocket | None = None
@@ -86,25 +80,17 @@ class TcpListener:
 
     async def _bind(self, address: Address) -> asyncio.Server:
         server = await asyncio.get_running_loop().create_server(
-            self._connection, address.host, address.port, backlog=_BACKLOG, start_serving=False
+            self._connection, address.host, address.port, backlog=BACKLOG, start_serving=False
         )
         for sock in server.sockets:
-            _keep_probing(sock)
+            keep_probing(sock)
         return server
 
     async def _bind_unix(self, path: str) -> asyncio.Server:
         self._unix = UnixSocket(path)
         return await asyncio.get_running_loop().create_unix_server(
-            self._connection, sock=self._unix.socket, backlog=_BACKLOG, start_serving=False
+            self._connection, sock=self._unix.socket, backlog=BACKLOG, start_serving=False
         )
 
     def _connection(self) -> Connection:
         return Connection(self._site)
-
-
-def _keep_probing(sock: socket.socket | TransportSocket) -> None:
-    """Accepted sockets inherit these from the one that listens."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, number in _KEEPALIVE:
-        if hasattr(socket, name):  # macOS has no TCP_KEEPIDLE
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), number)

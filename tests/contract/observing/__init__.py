@@ -24,7 +24,7 @@ ROWS: Mapping[str, Observe] = {
     "errors": beside.errors,
     "metadata": models.metadata,
     "readiness": models.readiness,
-    "in the list of models": models.listing,
+    "list of models": models.listing,
 }
 """Everything but the datatypes, in the order of the document."""
 

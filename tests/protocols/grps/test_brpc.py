@@ -15,7 +15,18 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import DEFAULT_TRANSLATE, Message, ModelEntry, Request, Response, Signature, Tensor, tensor
+from gateway.core.types import (
+    DEFAULT_TRANSLATE,
+    Message,
+    ModelEntry,
+    Request,
+    Response,
+    Signature,
+    Tensor,
+    Translate,
+    tensor,
+)
+from gateway.core.values import replace
 from gateway.protocols.grps.brpc import GRPS_BRPC
 from gateway.protocols.grps.brpc_frames import SERVICE, RpcMeta, correlation_id, meta_of, read, retag
 from tests.protocols.grps.brpc_wire import (
@@ -349,6 +360,17 @@ def told(reply: bytes) -> tuple[Reason, str]:
 def test_a_request_is_what_brpc_1_6_writes() -> None:
     message = retag(GRPS_BRPC.encode_request(inference(), TARGET), NUMBER, None)
     assert written(message) == joined(META_1_6, PAYLOAD)
+
+
+def test_a_route_can_choose_the_form_of_the_data() -> None:
+    """As for the other wire forms; ndarray exists in JSON only."""
+    beginnings = {"gtensors": "2a", "str_data": "22", "bin_data": "1a", "gmap": "3a"}
+    assert GRPS_BRPC.payloads == tuple(beginnings)
+    text = Tensor("k", Datatype.BYTES, (1,), b"\1\0\0\0a")
+    for payload, beginning in beginnings.items():
+        request = replace(inference(text), model="", version="", translate=Translate(payload=payload))
+        message = retag(GRPS_BRPC.encode_request(request, TARGET), NUMBER, None)
+        assert bytes(read(arrived(written(message))).payload).hex().startswith(beginning)
 
 
 def test_large_data_are_not_copied() -> None:

@@ -265,6 +265,7 @@ def test_tensors_that_are_none(members: str, expected: str) -> None:
         ('{"str_data": 1}', "str_data must be a string"),
         ('{"str_data": "a", "gtensors": {}}', "data in str_data and gtensors, expected one of them"),
         ('{"bin_data": "AA=="}', "bin_data should use application/octet-stream format."),
+        ('{"bin_data": ""}', "bin_data should use application/octet-stream format."),
         ('{"model": 1, "str_data": ""}', "model must be a string"),
         ('{"status": 1}', "status must be an object"),
         ('{"status": {"status": "FAILED"}}', "UNKNOWN, SUCCESS, FAILURE"),

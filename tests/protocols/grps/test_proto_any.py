@@ -1,5 +1,6 @@
 """Any message, against protobuf's own library: it reads what is written here, and what it writes is read here."""
 
+from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -8,7 +9,7 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protobuf_wire import fields
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.proto_message import read_message, write_message
-from gateway.protocols.grps.words import Kind
+from gateway.protocols.grps.words import MAPS, Kind
 from tests.protocols.grps.test_proto_message import comparable
 from tests.protocols.grps.upb import DATA, GRPS, TEXTS, written
 
@@ -53,9 +54,17 @@ def test_corrupt_bytes_are_refused_or_read_as_the_library_reads_them(message: Gr
         return
     if sum(field.number > 2 for field in fields(octets)) > 1:
         return  # of the members of the oneof only the last is looked at, of a tensor in pieces the whole
+    if found.kind is Kind.GMAP and has_entries_set_aside(bytes(octets)):
+        return
     # the library quiets signalling NaNs, and has no FP16
     if found.kind is not Kind.NDARRAY and all(each.datatype.kind is not datatypes.Kind.FLOAT for each in found.tensors):
         assert written(found).SerializeToString(deterministic=True) == without_unknown(bytes(octets))
+
+
+def has_entries_set_aside(octets: bytes) -> bool:
+    """Of an entry of a map with a field that it does not know upb keeps the whole as unknown. C++ ignores the field
+    alone, as it is done here: an entry is a message like any other."""
+    return any(field.field_number <= len(MAPS) for field in UnknownFieldSet(GRPS.FromString(octets).gmap))
 
 
 def without_unknown(octets: bytes) -> bytes:

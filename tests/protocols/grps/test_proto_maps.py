@@ -67,6 +67,7 @@ def test_maps_as_other_writers_have_them(octets: str, expected: list[object]) ->
         ("3a04 1a02 0801", "a key of s_i32 has wire type 0, expected 2"),
         ("3a05 1a03 0a01ff", "a key of s_i32 is not UTF-8"),
         ("3a05 0a03 1201ff", "'' of s_s is not UTF-8"),
+        ("3a08 0a06 1201ff 120161", "'' of s_s is not UTF-8"),
         ("3a08 1a06 108080808008", "'' of s_i32: element 0, 2147483648, is out of the range of INT32"),
     ],
 )

@@ -6,7 +6,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Request, RequestedOutput, Tensor
+from gateway.core.types import Message, Request, RequestedOutput, Tensor, Translate
 from gateway.core.values import replace
 from gateway.protocols.grps import gmap, requests
 from gateway.protocols.grps.message import GrpsMessage
@@ -189,3 +189,10 @@ def test_the_listener_is_named_in_the_request() -> None:
     found = requests.decode(grps, Operation.INFER, message, LISTENER, "grps-grpc")
     assert (found.listener, found.protocol, found.peer, found.deadline) == ("any", "grps-grpc", "192.0.2.1:4242", 3.0)
     assert found.origin is message
+
+
+@pytest.mark.parametrize("payload", ["", "gmap"])
+def test_the_maps_of_a_gmap_stay(payload: str) -> None:
+    entries = (gmap.entry("s_b", "b", b"abc"), gmap.entry("s_s", "s", "abc"), gmap.entry("s_i32", "n", 1))
+    request = replace(asked(Kind.GMAP, *entries), translate=Translate(payload=payload))
+    assert requests.encode(request).tensors == entries

@@ -18,7 +18,7 @@ from gateway.core.types import (
     Translate,
 )
 from gateway.core.values import replace
-from gateway.protocols.grps import errors, gmap, requests, responses
+from gateway.protocols.grps import errors, forms, gmap, requests, responses
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.words import FAILURE, SUCCESS, UNKNOWN, Kind
 from tests.protocols.grps.values import asked, numbers, texts
@@ -29,6 +29,14 @@ BINARY = texts("image", b"\xff\xd8")
 SCALAR = numbers("n", Datatype.INT64, 7)
 QUESTION = asked(Kind.GTENSORS, numbers("x", Datatype.FP32, 1))
 OF = {kind: asked(kind, texts("x", "a")) for kind in (Kind.GTENSORS, Kind.STR_DATA, Kind.BIN_DATA, Kind.GMAP)}
+
+CPP_UNKNOWN = "[ExecutorException] Not found model: nobody-1.0.0"
+PYTHON_UNKNOWN = (
+    "Traceback (most recent call last):\n"
+    '  File "/usr/lib/python3/grps_framework/handler/grps_handler.py", line 53, in Predict\n'
+    "    grpc_response = self.__tp.submit(...).result()\n"
+    "RuntimeError: Model nobody-1.0.0 not found.\n"
+)
 
 
 def answered(*outputs: Tensor, request: Request = QUESTION, form: str = "text", model: str = "") -> GrpsMessage:
@@ -66,6 +74,64 @@ def test_the_reply_has_the_form_of_the_request_if_it_fits(sent: Kind, outputs: t
     grps = answered(*outputs, request=OF[sent])
     assert (grps.kind, grps.status) == (kind, GrpsStatus(200, "OK", SUCCESS))
     assert [bytes(each.data) for each in grps.tensors] == [bytes(each.data) for each in outputs]
+
+
+OCTETS, TEXT = gmap.entry("s_b", "b", b"abc"), gmap.entry("s_s", "s", "abc")
+
+
+@pytest.mark.parametrize("sent", list(OF))
+@pytest.mark.parametrize(
+    "told",
+    [
+        GrpsMessage(status=errors.OK, kind=Kind.STR_DATA, tensors=(requests.text("abc"),)),
+        GrpsMessage(status=errors.OK, kind=Kind.BIN_DATA, tensors=(requests.octets(b"abc"),)),
+        GrpsMessage(status=errors.OK, kind=Kind.BIN_DATA, tensors=(requests.octets(b"\xff\0"),)),
+        GrpsMessage(status=errors.OK, kind=Kind.GMAP, tensors=(OCTETS, TEXT, gmap.entry("s_b", "c", b"\0\xff"))),
+        GrpsMessage(status=errors.OK, kind=Kind.GMAP),
+        GrpsMessage(status=errors.OK, kind=Kind.GTENSORS, tensors=(texts("s", "abc"),)),
+        GrpsMessage(status=errors.OK, kind=Kind.GTENSORS, tensors=(texts("", "abc"),)),
+        GrpsMessage(status=errors.OK, kind=Kind.GTENSORS),
+        GrpsMessage(status=errors.OK),
+    ],
+    ids=["text", "text as bytes", "bytes", "gmap", "empty gmap", "named", "unnamed", "no tensors", "no data"],
+)
+def test_a_model_behind_grps_has_the_word_over_the_form(sent: Kind, told: GrpsMessage) -> None:
+    answer = read(told)
+    assert isinstance(answer, Response)
+    assert responses.encode(answer, OF[sent], DEFAULT_TRANSLATE) == told
+
+
+@pytest.mark.parametrize(
+    ("told", "sent", "left", "kind"),
+    [
+        (Kind.STR_DATA, Kind.BIN_DATA, (FP32,), Kind.GTENSORS),
+        (Kind.GMAP, Kind.STR_DATA, (HELLO,), Kind.GMAP),
+        (Kind.GMAP, Kind.STR_DATA, (replace(HELLO, name=""),), Kind.STR_DATA),
+        (Kind.GMAP, Kind.GTENSORS, (FP32,), Kind.GTENSORS),
+        (Kind.STR_DATA, Kind.GTENSORS, (BINARY,), Kind.BIN_DATA),
+        (Kind.GTENSORS, Kind.STR_DATA, (BINARY,), Kind.BIN_DATA),
+        (None, Kind.STR_DATA, (HELLO,), Kind.STR_DATA),
+        (Kind.NDARRAY, Kind.NDARRAY, (FP32,), Kind.GTENSORS),
+    ],
+)
+def test_what_the_route_made_of_it_may_fit_another_form(
+    told: Kind | None, sent: Kind, left: tuple[Tensor, ...], kind: Kind
+) -> None:
+    request = asked(sent, FP32 if sent is Kind.NDARRAY else texts("x", "a"))
+    response = Response(left, origin=forms.TOLD[told, False])
+    assert responses.encode(response, request, DEFAULT_TRANSLATE).kind is kind
+
+
+@pytest.mark.parametrize("sent", [kind for kind in OF if kind is not Kind.NDARRAY])
+def test_where_the_route_chose_the_payload_the_form_is_the_clients(sent: Kind) -> None:
+    response = Response((replace(HELLO, shape=(1,)),), origin=forms.TOLD[Kind.BIN_DATA, False])
+    assert responses.encode(response, OF[sent], Translate(payload="bin_data")).kind is sent
+
+
+def test_an_array_that_is_asked_for_goes_before_the_form_of_the_model() -> None:
+    answer = read(GrpsMessage(status=errors.OK, kind=Kind.GTENSORS, tensors=(FP32,)))
+    request = asked(Kind.GTENSORS, FP32, returns_ndarray=True)
+    assert responses.encode(answer, request, DEFAULT_TRANSLATE).kind is Kind.NDARRAY
 
 
 def test_a_gmap_is_widened_exactly() -> None:
@@ -109,6 +175,11 @@ def test_bytes_in_strings_are_refused_by_name_or_base64() -> None:
 def test_the_model_is_named_as_the_client_did_where_the_model_names_itself() -> None:
     assert answered(FP32, model="identity").model == "m"
     assert answered(FP32).model == ""
+    for told, named in (("", ""), ("own-1.0.0", "m")):
+        answer = read(GrpsMessage(told, errors.OK, Kind.GTENSORS, (FP32,)))
+        assert isinstance(answer, Response)
+        # as it comes from the bridge, under the client's name
+        assert responses.encode(replace(answer, model="m"), QUESTION, DEFAULT_TRANSLATE).model == named
 
 
 @pytest.mark.parametrize("operation", [Operation.LIVE, Operation.READY, Operation.ONLINE, Operation.OFFLINE])
@@ -158,6 +229,11 @@ def test_the_flag_decides_and_without_it_the_code(status: GrpsStatus | None, fai
         (GrpsStatus(404, "Not Found", FAILURE), Reason.MODEL_NOT_FOUND, "Not Found"),
         (GrpsStatus(400, "No model name.", FAILURE), Reason.INVALID_INPUT, "No model name."),
         (GrpsStatus(500, "[ExecutorException] x", FAILURE), Reason.MODEL_ERROR, "[ExecutorException] x"),
+        (GrpsStatus(500, CPP_UNKNOWN, FAILURE), Reason.MODEL_NOT_FOUND, CPP_UNKNOWN),
+        (GrpsStatus(500, PYTHON_UNKNOWN, FAILURE), Reason.MODEL_NOT_FOUND, PYTHON_UNKNOWN),
+        (GrpsStatus(500, PYTHON_UNKNOWN + "x", FAILURE), Reason.MODEL_ERROR, PYTHON_UNKNOWN + "x"),
+        (GrpsStatus(500, "Model a not found.", FAILURE), Reason.MODEL_ERROR, "Model a not found."),
+        (GrpsStatus(400, CPP_UNKNOWN, FAILURE), Reason.INVALID_INPUT, CPP_UNKNOWN),
         (GrpsStatus(503, "Service Unavailable", FAILURE), Reason.UNREACHABLE, "Service Unavailable"),
         (GrpsStatus(0, "", FAILURE), Reason.MODEL_ERROR, "status 0 without a message"),
     ],

@@ -123,7 +123,9 @@ def test_streaming_is_of_inferences_alone() -> None:
 
 
 def test_a_stream_of_ndarrays_is_refused_in_the_words_of_the_servers() -> None:
-    with pytest.raises(DecodeError, match="Streaming and ret ndarray are not supported at the same time"):
+    with pytest.raises(
+        DecodeError, match=r"^Bad Request, err: Streaming and ret ndarray are not supported at the same time\.$"
+    ):
         decode(call(STR, query="streaming=true&return-ndarray=True"))
 
 
@@ -198,6 +200,13 @@ def test_messages_of_a_stream() -> None:
     ]
     # "default `application/octet-stream`", and one type for all
     assert {each.headers.get("content-type") for each in messages} == {OCTETS}
+
+
+def test_a_stream_of_no_messages_has_their_head() -> None:
+    assert GRPS_REST.encode_end is not None
+    head = GRPS_REST.encode_end(decode(call(STR, query="streaming=true")))
+    assert head is not None
+    assert (head.status, head.headers.get("content-type"), head.parts) == (200, OCTETS, ())
 
 
 def test_an_empty_message_of_bytes_does_not_end_a_stream() -> None:
@@ -325,6 +334,17 @@ def test_bytes_have_no_status() -> None:
         assert found.outputs == (texts("", raw),)
 
 
+@pytest.mark.parametrize(("text", "raw"), [(b"", b""), (b"AP8=", b"\x00\xff")])
+def test_bytes_in_json_are_base64(text: bytes, raw: bytes) -> None:
+    """The Python server writes them so where there are none."""
+    body = b'{\n "status": {\n  "code": 200,\n  "msg": "OK",\n  "status": "SUCCESS"\n },\n "bin_data": "%b"\n}' % text
+    found = answer(reply(body, "application/json;charset=utf-8"))
+    assert isinstance(found, Response)
+    assert found.outputs == (texts("", raw),)
+    with pytest.raises(DecodeError, match="bin_data is not base64"):
+        answer(reply(b'{"status":%b,"bin_data":"A"}' % OK_STATUS))
+
+
 FAILED = b'{\n "status": {\n  "code": %d,\n  "msg": "%b",\n  "status": "FAILURE"\n }\n}\n'
 
 
@@ -332,7 +352,8 @@ FAILED = b'{\n "status": {\n  "code": %d,\n  "msg": "%b",\n  "status": "FAILURE"
     ("message", "reason", "text"),
     [
         # C++: HTTP says 200 to everything, in the type of the request
-        (reply(FAILED % (500, b"[ExecutorException] Not found model: x")), Reason.MODEL_ERROR, "[ExecutorException]"),
+        (reply(FAILED % (500, b"[ExecutorException] x")), Reason.MODEL_ERROR, "[ExecutorException] x"),
+        (reply(FAILED % (500, b"[ExecutorException] Not found model: x")), Reason.MODEL_NOT_FOUND, "[Executor"),
         (reply(FAILED % (400, b"Bad Request, err: x"), OCTETS), Reason.INVALID_INPUT, "Bad Request, err: x"),
         (reply(FAILED % (400, b"Bad Request, err: x"), ""), Reason.INVALID_INPUT, "Bad Request, err: x"),
         # Python: HTTP says it, too
@@ -350,7 +371,7 @@ FAILED = b'{\n "status": {\n  "code": %d,\n  "msg": "%b",\n  "status": "FAILURE"
             "Fail to find method on `/x'",
         ),
         (reply(b'{"error": "busy"}', JSON, 429), Reason.OVERLOADED, '{"error": "busy"}'),
-        (reply(b"", "", 503), Reason.UNREACHABLE, "HTTP status 503 with an empty body"),
+        (reply(b"", "", 503), Reason.UNREACHABLE, "HTTP status 503 without a text"),
         (reply(b"\xff", OCTETS, 500), Reason.MODEL_ERROR, "\ufffd"),
     ],
 )

@@ -125,3 +125,17 @@ def test_a_free_dimension_has_no_size(part: str, signature: Signature, says: str
         written(signature, metadata(part))
     assert caught.value.reason is Reason.FAILED_PRECONDITION
     assert caught.value.message == f"{says}; the route's `signature` must tell its size"
+
+
+@pytest.mark.parametrize(
+    ("part", "signature", "says"),
+    [
+        ("InputSizes", Signature(inputs=(spec("x", 2), TensorSpec("text", Datatype.BYTES, (-1,)))), "input 'text'"),
+        ("OutputSizes", Signature(outputs=(TensorSpec("label", Datatype.BYTES, (1,)),)), "output 'label'"),
+    ],
+)
+def test_what_is_no_numbers_has_no_size(part: str, signature: Signature, says: str) -> None:
+    with pytest.raises(GatewayError) as caught:
+        written(signature, metadata(part))
+    assert caught.value.reason is Reason.UNSUPPORTED
+    assert caught.value.message == f"{says} is BYTES, but UM-Bridge carries numbers only"

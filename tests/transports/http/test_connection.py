@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import Reason, refusal
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.types import Headers, Message
-from gateway.transports.http.timeouts import Timeouts
+from gateway.transports.timeouts import Timeouts
 from tests.transports.http.toy import (
     GENEROUS,
     connected,

@@ -11,7 +11,7 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import ExchangeStream
 from gateway.core.types import Headers, Message
-from gateway.transports.http.timeouts import Timeouts
+from gateway.transports.timeouts import Timeouts
 from tests.transports.http.toy import (
     GENEROUS,
     connected,
@@ -262,7 +262,8 @@ async def test_a_line_break_in_a_header_is_never_written(text: bytes) -> None:
 async def test_headers_of_the_backends_connection_stay_behind() -> None:
     fields = [
         (b"content-type", b"text/plain"), (b"connection", b"close, X-Hop"), (b"x-hop", b"1"),
-        (b"transfer-encoding", b"chunked"), (b"keep-alive", b"1"), (b"x-kept", b"2"),
+        (b"transfer-encoding", b"chunked"), (b"keep-alive", b"1"), (b"proxy-authenticate", b"Basic"),
+        (b"x-kept", b"2"),
     ]  # fmt: skip
     said = await replies_to(giving(Message(status=200, headers=Headers(fields), parts=(b"a",))), LAST)
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nx-kept: 2\r\nTransfer-Encoding: chunked\r\n"

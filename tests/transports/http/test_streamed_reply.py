@@ -10,6 +10,7 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
+from gateway.core.values import replace
 from gateway.transports.http.connector import HttpConnector
 from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.endpoint import LOOPS as LOOPS
@@ -116,6 +117,15 @@ async def test_each_message_has_the_replys_status_and_headers() -> None:
     async with serving(Endpoint([STREAM]).handle) as port, connecting(port, stream_framing=LINES) as connector:
         found = [(each.status, each.headers.get("x-a"), each.body) async for each in connector.stream(GET)]
     assert found == [(200, "b", b"a"), (200, "b", b"b")]
+
+
+async def test_bodies_that_nobody_looks_into_stay_in_their_coding() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\n"
+    endpoint = Endpoint([reply])
+    framing = replace(LINES, keeps_coding=True)
+    async with serving(endpoint.handle) as port, connecting(port, stream_framing=framing) as connector:
+        [message] = [each async for each in connector.stream(post(b"q"))]
+    assert (message.headers.get("content-encoding"), bytes(message.body)) == ("gzip", b"\x1f")
 
 
 async def test_the_answer_to_head_is_one_message_without_a_body() -> None:

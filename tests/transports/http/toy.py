@@ -14,7 +14,7 @@ from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
 from gateway.core.values import replace
 from gateway.transports.http.listener import HttpListener
-from gateway.transports.http.timeouts import Timeouts
+from gateway.transports.timeouts import Timeouts
 from tests.transports.http.lines import LINES
 
 NUMBERS = {

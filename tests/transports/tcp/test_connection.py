@@ -1,17 +1,19 @@
 """What one client sees of the listener."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.protocol import Limits, Protocol
+from gateway.core.transport import Exchange
 from gateway.core.types import Message
 from gateway.core.values import replace
 from gateway.transports.tcp.inflating import IN_THREAD
-from gateway.transports.tcp.listener import AT_ONCE
-from gateway.transports.tcp.timeouts import Timeouts
+from gateway.transports.tcp.listener import AT_ONCE, TcpListener
+from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.toy import (
     GENEROUS,
     HEADED,
@@ -25,6 +27,7 @@ from tests.transports.tcp.toy import (
     read_all,
     read_packet,
     reply,
+    say_back,
     squeezed,
     tag_of,
     within_bound,
@@ -106,6 +109,51 @@ async def test_hundreds_of_tagged_requests_are_answered_in_any_order() -> None:
             for text in reversed(asked):
                 held.go[text].set()
                 assert await read_packet(reader) == (int(text[1:]), text.upper())
+
+
+def held_but_pings(held: Held) -> Exchange:
+    return lambda message, protocol: (
+        say_back(message, protocol) if body_of(message) == "ping" else held(message, protocol)
+    )
+
+
+async def had_its_turn(listener: TcpListener) -> None:
+    """Whatever the listener does of itself is done: another client has asked often enough."""
+    async with connected(listener) as (reader, writer):
+        for _ in range(50):
+            writer.write(packet("ping"))
+            await read_packet(reader)
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "written", "at_once"),
+    [
+        (60_000, 100_000, packet, 4),
+        (100_000, 100_000, packet, 2),
+        (90_000, 100_000, squeezed, 3),
+        (IN_THREAD + 2, IN_THREAD + 2, squeezed, 2),
+    ],
+    ids=["large", "largest", "inflated", "inflated in a thread"],
+)
+async def test_the_bytes_of_the_requests_in_flight_are_bounded(
+    size: int, limit: int, written: Callable[[str, int], bytes], at_once: int
+) -> None:
+    held, count = Held(), 3 * at_once
+    texts = [f"{at:02}" * (size // 2) for at in range(count)]
+    async with (
+        listening(held_but_pings(held), framing=SQUEEZING, limits=Limits(message=limit)) as listener,
+        connected(listener) as (reader, writer),
+    ):
+        writer.write(b"".join(written(text, at) for at, text in enumerate(texts)))
+        asked = [await within_bound(held.asked.get()) for _ in range(at_once)]
+        await had_its_turn(listener)
+        assert held.asked.empty()
+        for at in range(count):
+            held.go[asked[at]].set()
+            assert (await read_packet(reader))[1] == asked[at]
+            if len(asked) < count:
+                asked.append(await within_bound(held.asked.get()))
+        assert sorted(asked) == texts
 
 
 async def test_draining_answers_all_that_is_in_flight() -> None:
@@ -330,7 +378,7 @@ async def test_an_exchange_that_fails_is_answered() -> None:
     ("sent", "timeouts", "answer"),
     [
         (b"", Timeouts(idle=0.01), b""),
-        (packet("x")[:3], Timeouts(header=0.01), b"did not arrive within 0.01 s"),
+        (packet("x")[:3], Timeouts(head=0.01), b"did not arrive within 0.01 s"),
         (packet("xyz")[:10], Timeouts(body=0.01), b"nothing of the message came for 0.01 s"),
     ],
     ids=["idle", "header", "body"],
@@ -342,7 +390,7 @@ async def test_a_slow_client_is_told_and_let_go(sent: bytes, timeouts: Timeouts,
 
 
 async def test_the_header_has_one_time_however_it_trickles() -> None:
-    async with listening(timeouts=Timeouts(header=0.2)) as listener, connected(listener) as (reader, writer):
+    async with listening(timeouts=Timeouts(head=0.2)) as listener, connected(listener) as (reader, writer):
         end = asyncio.ensure_future(read_all(reader))
         with suppress(ConnectionError):
             for byte in packet("x" * 100)[:8] * 100:

@@ -18,7 +18,7 @@ from gateway.core.types import Buffer, Message, Request
 from gateway.core.values import replace
 from gateway.transports.tcp.connector import TcpConnector
 from gateway.transports.tcp.listener import TcpListener
-from gateway.transports.tcp.timeouts import Timeouts
+from gateway.transports.timeouts import Timeouts
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 SMALL = Limits(message=100_000)

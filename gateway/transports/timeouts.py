@@ -7,8 +7,8 @@ from gateway.core.values import value
 class Timeouts:
     """Seconds. None of them bounds the wait for an answer: that is the business of deadlines and policies."""
 
-    header: float = 20.0
-    """From the first byte of a message to the end of its header."""
+    head: float = 20.0
+    """From the first byte of a message to the end of its head."""
     body: float = 30.0
     """Between two pieces of the rest."""
     idle: float = 75.0

@@ -45,18 +45,18 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     return Message(status=500, parts=(f"{error.reason.value}: {error.message}".encode(),))
 
 
-OPAQUE = Protocol(
+PASSTHROUGH = Protocol(
     "messages", "http", (), decode_request, encode_response, encode_error, encode_request, decode_response,
     any_path=("POST",),
 )  # fmt: skip
-TOYS = {each.name: replace(each, opaque=OPAQUE) if each.opaque else each for each in PROTOCOLS}
+TOYS = {each.name: replace(each, passthrough=PASSTHROUGH) if each.passthrough else each for each in PROTOCOLS}
 
 
 class Wire:
     """A Connector that echoes the path and the body of a message, each as a message; or cannot connect."""
 
     def __init__(self, sent: list[str], address: str, protocol: Protocol, limits: Limits) -> None:
-        self.form = "opaque" if protocol.encode_request is encode_request else "plain"
+        self.form = "passthrough" if protocol.encode_request is encode_request else "plain"
         self.sent, self.address, self.limits = sent, address, limits
         self.closed = False
 
@@ -132,7 +132,7 @@ class Assembled:
 
     async def ask(self, path: str, team: bytes = b"") -> list[tuple[int, bytes]]:
         """The replies to a POST."""
-        [protocol] = [each for each, _ in self.rows if each.untouched]
+        [protocol] = [each for each, _ in self.rows if each.is_passthrough]
 
         async def one() -> AsyncGenerator[Message, None]:
             yield Message("POST", path, Headers([(b"x-team", team)]), (b"body",))
@@ -141,15 +141,17 @@ class Assembled:
         return [(each.status, bytes(each.body)) async for each in replies]
 
     def _select(self, request: Request) -> Destination:
-        return self.assembly.untouched.select(request)
+        return self.assembly.passthrough.select(request)
 
 
 async def test_a_message_goes_to_the_backend_as_it_came_and_its_replies_back() -> None:
     here = Assembled()
     assert await here.ask("/v1/chat") == [(200, b"/v1/chat"), (200, b"body")]
-    assert here.sent == ["opaque lab:1 POST /v1/chat"]
+    assert here.sent == ["passthrough lab:1 POST /v1/chat"]
     assert here.passed == ["route", "backend"]
-    assert [each.limits.message for each in here.wires if each.form == "opaque" and each.address == "lab:1"] == [1000]
+    assert [each.limits.message for each in here.wires if each.form == "passthrough" and each.address == "lab:1"] == [
+        1000
+    ]
 
 
 async def test_a_protocols_own_path_may_be_one() -> None:
@@ -160,14 +162,17 @@ async def test_a_protocols_own_path_may_be_one() -> None:
 async def test_a_routes_further_conditions_hold() -> None:
     here = Assembled()
     [(status, text)] = await here.ask("/v1/files/x")
-    assert (status, text) == (500, b"model-not-found: no route for a request without a model")
+    assert (status, text.partition(b": name one")[0]) == (
+        500,
+        b"model-not-found: no route for a request without a model",
+    )
     assert here.sent == []
 
 
 async def test_the_next_endpoint_is_asked_if_nothing_could_be_sent() -> None:
     here = Assembled()
     assert await here.ask("/v1/files/x", team=b"a") == [(200, b"/v1/files/x"), (200, b"body")]
-    assert here.sent == ["opaque down:1 POST /v1/files/x", "opaque lab:1 POST /v1/files/x"]
+    assert here.sent == ["passthrough down:1 POST /v1/files/x", "passthrough lab:1 POST /v1/files/x"]
 
 
 async def test_the_slot_is_the_endpoints_and_the_wait_the_backends() -> None:
@@ -186,9 +191,9 @@ async def test_the_slot_is_the_endpoints_and_the_wait_the_backends() -> None:
 async def test_what_the_second_connector_finds_out_the_endpoint_knows() -> None:
     here = Assembled()
     down, _ = here.assembly.backends["spare"].endpoints
-    assert down.untouched is not None
+    assert down.passthrough is not None
     with pytest.raises(TransportError):
-        await anext(down.untouched.stream(Message("POST", "/v1/files/x")))
+        await anext(down.passthrough.stream(Message("POST", "/v1/files/x")))
     assert not down.reachable
     await down.close()
     assert [each.closed for each in here.wires if each.address == "down:1"] == [True, True]
@@ -200,4 +205,4 @@ async def test_no_other_request_takes_such_a_route() -> None:
     destination = here.assembly.router.select(plain)
     assert destination.handler is not None  # that of the first route, which fits tensors
     with pytest.raises(GatewayError, match="no route for a request without a model"):
-        here.assembly.untouched.select(replace(plain, origin=Message("POST", "/v1/other")))
+        here.assembly.passthrough.select(replace(plain, origin=Message("POST", "/v1/other")))

@@ -1,20 +1,15 @@
 """Customized HTTP paths of grps models, passed through: requests and replies are whatever the model makes of them."""
 
-from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
-from gateway.protocols.grps import errors, json_message, queries
+from gateway.protocols.grps import queries
 from gateway.protocols.grps.json_stream import PIECES
+from gateway.protocols.grps.rest_errors import encode_error
 from gateway.protocols.grps.words import REST, TRAITS
 
 _FORWARDED = frozenset((b"content-type", b"accept"))
 """What a client says of its body. Everything else, its credentials above all, is the gateway's."""
-
-# RFC 9110 section 7.6.1: what is of one connection alone
-_OF_THE_CONNECTION = frozenset(
-    (b"connection", b"keep-alive", b"proxy-authenticate", b"te", b"trailer", b"transfer-encoding", b"upgrade")
-)
 
 
 def _decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -44,25 +39,16 @@ def _decode_response(reply: Message, request: Request, target: Target) -> Answer
 
 def _encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     assert isinstance(answer, Response)
-    reply = answer.origin
-    assert reply is not None
-    headers = Headers([each for each in reply.headers.raw if each[0] not in _OF_THE_CONNECTION])
-    return Message(headers=headers, parts=reply.parts, status=reply.status)
-
-
-def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that tells an error of the gateway: as on grps' own paths."""
-    grps = errors.failure(error)
-    assert grps.status is not None
-    headers = Headers(((b"content-type", b"application/json"), errors.reason_header(error)))
-    return Message(headers=headers, parts=(json_message.write(grps, "output", ""),), status=grps.status.code)
+    assert answer.origin is not None
+    # The transport leaves out what is of the connection alone; it needs `connection` for the names that stand in it.
+    return answer.origin
 
 
 def _always(message: Message) -> bool:
     return True
 
 
-OPAQUE = Protocol(
+PASSTHROUGH = Protocol(
     name=REST,
     transport="http",
     patterns=(),

@@ -1,0 +1,50 @@
+"""Which endpoint holds the state of a client's sequence (Triton's stateful models)."""
+
+from collections import OrderedDict
+from typing import TypeAlias
+
+from gateway.core.errors import invalid_input
+from gateway.core.types import ParameterValue, Request
+from gateway.routing.endpoint import Endpoint
+
+MOST_SEQUENCES = 4096
+"""Clients choose their numbers, and may never end them."""
+LONGEST_SEQUENCE = 128
+"""Characters of a `sequence_id` that is text: Triton takes no more."""
+
+Key: TypeAlias = tuple[str, ParameterValue]
+"""The model's name, and the sequence's number or name."""
+
+
+def sequence_of(request: Request) -> Key | None:
+    """The sequence that `request` belongs to, if any.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, its name is too long.
+    """
+    number = request.parameters.get("sequence_id")
+    if not number:
+        return None
+    if isinstance(number, str) and len(number) > LONGEST_SEQUENCE:
+        raise invalid_input(f"sequence_id has {len(number)} characters, at most {LONGEST_SEQUENCE} are allowed")
+    return request.model, number
+
+
+class Sequences:
+    """The endpoints of those that were asked last."""
+
+    def __init__(self) -> None:
+        self._endpoints: OrderedDict[Key, Endpoint] = OrderedDict()
+
+    def endpoint(self, key: Key) -> Endpoint | None:
+        """The one that has the sequence's state; None for a new one."""
+        return self._endpoints.get(key)
+
+    def note(self, request: Request, key: Key, endpoint: Endpoint) -> None:
+        """`endpoint` has the state from now on, unless `request` is the sequence's last."""
+        self._endpoints.pop(key, None)
+        if request.parameters.get("sequence_end"):
+            return
+        self._endpoints[key] = endpoint
+        if len(self._endpoints) > MOST_SEQUENCES:
+            self._endpoints.popitem(last=False)

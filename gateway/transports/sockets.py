@@ -1,0 +1,60 @@
+"""What the transports that open sockets themselves have in common."""
+
+import os
+import re
+import socket
+import ssl
+from asyncio.trsock import TransportSocket
+
+from gateway.core.errors import Reason, Status, TransportError
+
+BACKLOG = 2048
+"""Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn."""
+
+# A host that vanishes without a word is noticed after two minutes: 60 s of silence, then six probes 10 s apart. macOS
+# has no TCP_KEEPIDLE.
+_KEEPALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *(
+        (socket.IPPROTO_TCP, getattr(socket, name), number)
+        for name, number in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+        if hasattr(socket, name)
+    ),
+]
+
+
+def keep_probing(sock: socket.socket | TransportSocket) -> None:
+    """Have the kernel notice that the peer has vanished; accepted sockets inherit it from the one that listens.
+    TCP_NODELAY is the loops' own default."""
+    if sock.family == socket.AF_UNIX:
+        return
+    # uvloop's socket makes a copy of itself for each option: 3 us
+    borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
+    for option in _KEEPALIVE:
+        borrowed.setsockopt(*option)
+    borrowed.detach()
+
+
+def unreachable(text: str) -> TransportError:
+    """What to raise where no connection can be made."""
+    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
+
+
+def not_connected(error: OSError, host: str, seconds: float) -> TransportError:
+    """What to raise for `error`, which came of connecting to `host` within `seconds`."""
+    if isinstance(error, TimeoutError):
+        return unreachable(f"no connection within {seconds:g} s")
+    if isinstance(error, socket.gaierror):
+        return unreachable(f"host name {host!r} not resolved: {error.strerror}")
+    return unreachable(_why(error))
+
+
+def _why(error: OSError) -> str:
+    """The system's words, without the loop's: `connection refused`."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"TLS certificate not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    # A name with several addresses (localhost) may fail with all their texts in one, and no number.
+    numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
+    return os.strerror(int(numbers[0])).lower() if numbers else str(error)
