@@ -12,7 +12,9 @@ from fastapi import FastAPI
 from gateway import registry
 from gateway.admin import health, status
 from gateway.admin.server import AdminServer
-from gateway.assembly import REFERENCE, Assembly, any_model, reference_router
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.reference import REFERENCE, reference_router
+from gateway.assembly.routes import any_model
 from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures

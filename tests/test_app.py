@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gateway.app import INFO, BindError, Gateway, connect, one_backend, serve_reference
-from gateway.assembly import Assembly
+from gateway.assembly.assembly import Assembly
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.errors import Status, TransportError

@@ -11,6 +11,9 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Request, Response, Signature
 from gateway.core.values import replace, value
 
+ROWS_AT_ONCE = 16
+"""Rows of one batch on their way at once, towards a backend that says no limit."""
+
 
 @value
 class Upstream:

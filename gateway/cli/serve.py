@@ -4,7 +4,7 @@ import asyncio
 
 from gateway import registry
 from gateway.app import BindError, Gateway
-from gateway.assembly import conditions
+from gateway.assembly.settings import conditions
 from gateway.cli.options import ConfigFile, fail, on_signals, read, run
 from gateway.config.models import Config
 from gateway.core.tasks import spawn

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from gateway.assembly import Assembly, route_settings
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.settings import route_settings
 from gateway.bridge.images import ImageInput, ImageOutput
 from gateway.config import Catalog, loads
 from gateway.core.errors import GatewayError, Status

@@ -1,41 +1,29 @@
 """From a Config to the values that answer requests: backends, bridges, routes. Nothing here opens a socket."""
 
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
 from gateway.admin.statistics import Statistics
-from gateway.bridge.bridge import Bridge, Upstream
-from gateway.bridge.settings import Renames, RouteSettings
+from gateway.assembly.own_answers import own_answers
+from gateway.assembly.policies import wrapped, wrapped_stream
+from gateway.assembly.routes import joined_versions, route
+from gateway.assembly.settings import conditions, route_settings
+from gateway.bridge.bridge import Bridge
 from gateway.bridge.signatures import Signatures
-from gateway.config.images import ImagesConfig
+from gateway.bridge.upstream import ROWS_AT_ONCE, Upstream
 from gateway.config.models import BackendConfig, Config
-from gateway.config.policies import PolicyConfig
-from gateway.config.routes import MatchConfig, RouteConfig
-from gateway.core.errors import unsupported
-from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import Limits, Protocol, Target, Traits, by_batch
+from gateway.config.routes import RouteConfig
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, Protocol, Target, by_batch
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response, ServerInfo
+from gateway.core.types import ServerInfo
 from gateway.core.values import replace
-from gateway.reference.handler import handler as reference_handler
-from gateway.reference.model import Model
-from gateway.reference.streams import stream_handler as reference_stream_handler
 from gateway.registry import Policy
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Beside, Endpoint
 from gateway.routing.listing import BackendModels, Listed, Listing
 from gateway.routing.readiness import Readiness
-from gateway.routing.router import Conditions, Route, Router
-
-REFERENCE = "reference"
-"""What the listener and the backend of a reference server are called."""
-
-ROWS_AT_ONCE = 16
-"""Of one batch, towards a backend that says no limit."""
-
-IN_PROCESS = Traits(derivatives=True, streams=True, versions=bool)
-"""The reference models: named, typed and batched tensors, and derivatives as operations. They say which versions they
-have."""
+from gateway.routing.router import Route, Router
 
 Locate = Callable[[str, Protocol], Hashable]
 """Where an endpoint's text points: two that are written differently may be one place."""
@@ -161,162 +149,9 @@ class Assembly:
         )
 
 
-def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[[], float], info: ServerInfo) -> Router:
-    """The Router of a reference server: one route for each model, over one protocol, and one for models that it does
-    not have, whose refusal names those that it has."""
-    handler = reference_handler(models, points=client.traits.points)
-    stream = reference_stream_handler(models, points=client.traits.points)
-    signatures = Signatures(handler, IN_PROCESS, clock)
-    upstream = Upstream(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
-    bridge = Bridge(RouteSettings(), client, upstream)
-    routes = [route(Conditions(model=model.name), {client.name: bridge}, _unpoliced) for model in models]
-    routes.append(any_model(bridge, client))
-
-    async def listed(request: Request) -> Answer:
-        return await handler(request)
-
-    # A model server of its own: nobody else could take it offline.
-    own = own_answers(info, Readiness(lambda: True, {REFERENCE}), {})
-    return Router(routes, {**own, Operation.MODELS: Destination(listed)}, joined_versions([client]))
-
-
-def any_model(bridge: Bridge, client: Protocol) -> Route:
-    """A Route that takes every model's requests, and companions as their operations."""
-    return route(Conditions(), {client.name: bridge}, _unpoliced)
-
-
-def _unpoliced(handler: Handler, stream: StreamHandler) -> Destination:
-    return Destination(handler, stream=stream)
-
-
-def route(
-    when: Conditions,
-    bridges: Mapping[str, Bridge],
-    policed: Callable[[Handler, StreamHandler], Destination],
-    *,
-    joins_versions: bool = False,
-) -> Route:
-    """A Route to `bridges`, one for each client protocol, and to the companions of their models."""
-    whole = {name: policed(bridge, bridge.stream) for name, bridge in bridges.items()}
-    companions = {
-        (name, operation): policed(companion, one_response(companion))
-        for name, bridge in bridges.items()
-        for operation in DERIVATIVES
-        for companion in [bridge.companion(operation)]
-    }
-    return Route(when, whole, companions, joins_versions)
-
-
-def own_answers(
-    info: ServerInfo, readiness: Readiness, statistics: Mapping[str, Statistics]
-) -> dict[Operation, Destination]:
-    """What is asked of the gateway itself, and answered without waiting. `statistics` are by listener."""
-
-    def told(request: Request) -> Answer:
-        if request.listener not in statistics:
-            text = f"listener {request.listener!r} keeps no statistics"
-            raise unsupported(f"{text}; `metrics_page: true` on the listener would")
-        return statistics[request.listener].series()
-
-    answers: dict[Operation, Callable[[Request], Answer]] = {
-        Operation.LIVE: lambda request: True,
-        Operation.READY: readiness.of,
-        Operation.ONLINE: readiness.online,
-        Operation.OFFLINE: readiness.offline,
-        Operation.SERVER_METADATA: lambda request: info,
-        Operation.STATISTICS: told,
-    }
-    return {operation: Destination(local=answer) for operation, answer in answers.items()}
-
-
-def joined_versions(protocols: Iterable[Protocol]) -> frozenset[str]:
-    """The protocols whose clients write a model and its version as one name."""
-    return frozenset(protocol.name for protocol in protocols if protocol.traits.joined_versions)
-
-
 def one_point(protocols: Iterable[Protocol]) -> frozenset[str]:
     """The protocols whose clients know derivatives as operations, and need no companions in a list."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.derivatives)
-
-
-def conditions(match: MatchConfig) -> Conditions:
-    """`match` as the Router takes it."""
-    return Conditions(
-        match.listener or "",
-        match.protocol or "",
-        match.path or "",
-        match.model or "",
-        match.version or "",
-        match.operation,
-        tuple((name.lower(), text) for name, text in match.header.items()),
-    )
-
-
-def route_settings(config: RouteConfig) -> RouteSettings:
-    """What the Bridge needs of a route."""
-    translate = config.translate
-    settings = RouteSettings(
-        model=config.rewrite.model,
-        version=config.rewrite.version,
-        signature=config.signature,
-        cast=translate.cast,
-        max_rows=translate.max_rows,
-        stream=translate.stream,
-        carry_config=translate.carry_config,
-        operations=translate.companions,
-        rename=Renames(
-            tuple((pair.client, pair.backend) for pair in translate.rename.inputs),
-            tuple((pair.client, pair.backend) for pair in translate.rename.outputs),
-        ),
-        constants=translate.constants,
-        select=translate.select,
-        order=translate.order,
-        drop=frozenset(translate.drop),
-        translate=translate.for_codecs,
-    )
-    return settings if translate.images is None else _with_images(settings, translate.images)
-
-
-def _with_images(settings: RouteSettings, images: ImagesConfig) -> RouteSettings:
-    from gateway.bridge.images import ImageInput, ImageOutput  # needs Pillow, which other routes do without
-
-    return replace(
-        settings,
-        image_inputs={
-            each.name: ImageInput(each.layout, each.channels, each.resize, each.scale, each.max_pixels)
-            for each in images.inputs
-        },
-        image_outputs={
-            each.name: ImageOutput(each.format, each.lossy, each.layout, each.channels) for each in images.outputs
-        },
-    )
-
-
-def wrapped(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping[str, Policy]) -> Handler:
-    """`handler` within its policies, the first one outermost."""
-    for config in reversed(configs):
-        handler = policies[config.name].wrap(handler, config.settings)
-    return handler
-
-
-def wrapped_stream(
-    handler: StreamHandler, configs: Sequence[PolicyConfig], policies: Mapping[str, Policy]
-) -> StreamHandler:
-    """`handler` within its policies, the first one outermost."""
-    for config in reversed(configs):
-        handler = policies[config.name].wrap_stream(handler, config.settings)
-    return handler
-
-
-def one_response(handler: Handler) -> StreamHandler:
-    """A StreamHandler that answers each request with the one response of `handler`."""
-
-    async def stream(request: Request) -> AsyncGenerator[Response, None]:
-        answer = await handler(replace(request, operation=Operation.INFER))
-        assert isinstance(answer, Response)
-        yield answer
-
-    return stream
 
 
 def _matched(config: RouteConfig, clients: Iterable[Protocol]) -> list[Protocol]:
