@@ -44,7 +44,9 @@ def read_field(message: Buffer, start: int) -> Field:
     key, at = (octet, start + 1) if (octet := message[start]) < 0x80 else read_varint(message, start)
     wire_type = key & 7
     if wire_type == LENGTH:
-        size, value = read_varint(message, at)
+        # and nearly all lengths
+        short = at < len(message) and (octet := message[at]) < 0x80
+        size, value = (octet, at + 1) if short else read_varint(message, at)
         end = value + size
     else:
         value, end = at, _end(message, wire_type, at)
@@ -79,12 +81,18 @@ def read_varint(message: Buffer, at: int) -> tuple[int, int]:
 
 def varint(number: int) -> bytes:
     """`number`, at least 0, as a varint."""
+    # nearly all are one byte
+    if number <= 0x7F:
+        return _SHORT[number]
     octets = bytearray()
     while number > 0x7F:
         octets.append(number & 0x7F | 0x80)
         number >>= 7
     octets.append(number)
     return bytes(octets)
+
+
+_SHORT = [bytes((number,)) for number in range(0x80)]
 
 
 def key(number: int) -> bytes:

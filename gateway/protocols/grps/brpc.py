@@ -88,8 +88,7 @@ def encode_request(request: Request, target: Target) -> Message:
     name = operations.method(request.operation)
     if name not in METHODS:
         raise unsupported(f"grps over brpc has no method for {request.operation.value!r}")
-    frame = brpc_frames.frame(_ASKING[name], write_message(requests.encode(request)))
-    return Message(parts=frame.parts, deadline=request.deadline)
+    return brpc_frames.frame(_ASKING[name], write_message(requests.encode(request)), request.deadline)
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:

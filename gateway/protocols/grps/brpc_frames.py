@@ -81,7 +81,7 @@ def read(message: Message) -> Frame:
     return Frame(meta, rest[:end], rest[end:])
 
 
-def frame(meta: bytes, payload: tuple[Buffer, ...] = ()) -> Message:
+def frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:
     """The frame of a serialized RpcMeta and a payload.
 
     Raises:
@@ -90,7 +90,7 @@ def frame(meta: bytes, payload: tuple[Buffer, ...] = ()) -> Message:
     body = len(meta) + sum(map(len, payload))
     if body > _MOST_BYTES:
         raise refusal(Reason.TOO_LARGE, f"{body} bytes are more than a baidu_std frame holds, {_MOST_BYTES}")
-    return Message(parts=(HEADER.pack(MAGIC, body, len(meta)) + meta, *payload))
+    return Message(parts=(HEADER.pack(MAGIC, body, len(meta)) + meta, *payload), deadline=deadline)
 
 
 def correlation_id(number: int) -> bytes:
@@ -111,8 +111,7 @@ def retag(message: Message, number: int, seconds: float | None) -> Message:
     meta = bytes(prefix[HEADER.size :])
     if seconds is not None:
         meta = _with_timeout(meta, min(max(1, int(seconds * 1000)), _MOST_MS))
-    retagged = frame(meta + correlation_id(number), tuple(payload))
-    return Message(parts=retagged.parts, deadline=message.deadline)
+    return frame(meta + correlation_id(number), tuple(payload), message.deadline)
 
 
 def _with_timeout(meta: bytes, milliseconds: int) -> bytes:

@@ -9,6 +9,7 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps import requests
+from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.json_gmap import of_base64, read_entries, write_entries
 from gateway.protocols.grps.json_quoted import without_quotes
 from gateway.protocols.grps.json_tensors import ARRAYS, Entry, read_ndarray, read_tensors, write_ndarray, write_tensor
@@ -39,7 +40,7 @@ def read(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
     if not members:
         return GrpsMessage(model, status)
     [member] = members
-    return GrpsMessage(model, status, Kind(member), _READERS[member](document[member], role, limits.message))
+    return GrpsMessage(model, status, _KINDS[member], _READERS[member](document[member], role, limits.message))
 
 
 def _read_status(given: object) -> GrpsStatus | None:
@@ -83,6 +84,7 @@ _READERS: dict[str, Callable[[Any, str, int], tuple[Tensor, ...]]] = {
     "gmap": _read_entries,
     "ndarray": _read_array,
 }
+_KINDS = {kind.value: kind for kind in Kind}
 
 
 def write(grps: GrpsMessage, role: str, nan: str) -> bytes:
@@ -93,7 +95,7 @@ def write(grps: GrpsMessage, role: str, nan: str) -> bytes:
     """
     document: Entry = {}
     if grps.status is not None:
-        document["status"] = _write_status(grps.status)
+        document["status"] = _OK if grps.status is OK else _write_status(grps.status)
     if grps.model:
         document["model"] = grps.model
     if grps.kind is not None:
@@ -107,6 +109,10 @@ def write(grps: GrpsMessage, role: str, nan: str) -> bytes:
 def _write_status(status: GrpsStatus) -> Entry:
     written: Entry = {"code": status.code, "msg": status.text, "status": _FLAG_NAMES[status.flag]}
     return {key: each for key, each in written.items() if each not in (0, "", "UNKNOWN")}
+
+
+_OK = _write_status(OK)
+"""Nearly every reply's."""
 
 
 def _string(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:

@@ -17,11 +17,13 @@ def without_quotes(body: bytes) -> bytes:
 
     The text may be anything still. What stands in quotes and is no number stays as it is.
     """
-    pieces, kept, at = [], 0, 0
-    while (at := body.find(b'"flat_', at)) >= 0:
+    pieces, kept, at, is_ndarray = [], 0, 0, False
+    while (key := body.find(b'"flat_', at)) >= 0:
+        # not in the lists: in a million numbers it would take a quarter as long as reading them
+        is_ndarray = is_ndarray or body.find(b'"ndarray"', at, key) >= 0
         # within a string the second quote would have a backslash
-        match = _LIST.match(body, at)
-        start = match.end() if match else at + 1
+        match = _LIST.match(body, key)
+        start = match.end() if match else key + 1
         end = body.find(b"]", start) if match else start
         if match and body.find(b'"', start, end) >= 0:
             pieces += [body[kept:start], _bare(body[start:end])]
@@ -29,8 +31,9 @@ def without_quotes(body: bytes) -> bytes:
         if end < 0:
             break
         at = end
+    is_ndarray = is_ndarray or body.find(b'"ndarray"', at) >= 0
     body = b"".join([*pieces, body[kept:]]) if pieces else body
-    if b'"ndarray"' in body and _has_words(body):
+    if is_ndarray and _has_words(body):
         body = _NDARRAY.sub(lambda found: found[1] + _bare_words(found[2]), body)
     return body
 

@@ -7,10 +7,10 @@ from gateway.core.datatypes import GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatyp
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Request, Tensor
+from gateway.core.types import Message, Parameters, Request, Tensor
 from gateway.protocols.grps import forms, gmap
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.texts import as_text
+from gateway.protocols.grps.texts import as_text, as_texts
 from gateway.protocols.grps.words import Kind
 
 _INFERENCES = (Operation.INFER, Operation.STREAM)
@@ -130,19 +130,22 @@ def octets(element: bytes) -> Tensor:
 
 
 def _refuse_parameters(request: Request) -> None:
-    for owner, parameters, allowed in (
-        ("", request.parameters, ""),
-        *((f" of input {tensor.name!r}", tensor.parameters, GATEWAY_DATATYPE) for tensor in request.inputs),
-        *((f" of output {output.name!r}", output.parameters, "") for output in request.outputs),
-    ):
-        for name in parameters:
-            if name != allowed:
-                raise invalid_input(f"parameter {name!r}{owner} has no place in grps, which has no parameters")
+    _refuse(request.parameters, "")
+    for tensor in request.inputs:
+        if tensor.parameters:
+            _refuse(tensor.parameters, f" of input {tensor.name!r}", allowed=GATEWAY_DATATYPE)
+    for output in request.outputs:
+        _refuse(output.parameters, f" of output {output.name!r}")
+
+
+def _refuse(parameters: Parameters, owner: str, *, allowed: str = "") -> None:
+    for name in parameters:
+        if name != allowed:
+            raise invalid_input(f"parameter {name!r}{owner} has no place in grps, which has no parameters")
 
 
 def _tensors(request: Request) -> tuple[Tensor, ...]:
-    form = request.translate.bytes
-    return tuple([as_text(each, form, f"input {each.name or at!r}") for at, each in enumerate(request.inputs)])
+    return as_texts(request.inputs, request.translate.bytes, "input")
 
 
 def _string(request: Request) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from gateway.protocols.grps.errors import NOT_READY, OK, is_failure, told
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.operations import HEALTH
 from gateway.protocols.grps.requests import check_data, text
-from gateway.protocols.grps.texts import as_text, is_text
+from gateway.protocols.grps.texts import as_texts, is_text
 from gateway.protocols.grps.words import Kind
 
 
@@ -57,7 +57,7 @@ def _data(response: Response, asked: Message | None, translate: Translate) -> fo
             return fitting
     if form == "text" and forms.is_one_element(outputs) and not is_text(outputs[0]):
         return Kind.BIN_DATA, forms.element(outputs)
-    return Kind.GTENSORS, tuple([as_text(each, form, f"output {each.name or at!r}") for at, each in enumerate(outputs)])
+    return Kind.GTENSORS, as_texts(outputs, form, "output")
 
 
 def _array(outputs: tuple[Tensor, ...]) -> Tensor:

@@ -28,6 +28,13 @@ def _is_utf8(element: bytes) -> bool:
     return True
 
 
+def as_texts(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tensor, ...]:
+    """`as_text` of each, which an error calls by its name, or else by its position, after `role` (input, output)."""
+    if Datatype.BYTES not in [each.datatype for each in tensors]:
+        return tensors
+    return tuple([as_text(each, form, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)])
+
+
 def as_text(tensor: Tensor, form: str, what: str) -> Tensor:
     """`tensor` with elements that are text. `form` is `translate.bytes`: with `base64` every element is.
 

@@ -169,6 +169,19 @@ def test_an_ndarray_has_no_datatype(text: str, datatype: Datatype, expected: obj
     assert found.array.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"ndarray": [1, "NaN"], "more": {"flat_int8": [2]}}',
+        '{"more": {"flat_int8": [2]}, "ndarray": [1, "NaN"]}',
+        '{"more": {"flat_int8": 2}, "ndarray": [1, "NaN"]}',
+    ],
+)
+def test_an_ndarray_may_have_words_beside_a_list_that_nobody_reads(text: str) -> None:
+    [tensor] = read(text.encode(), "input", LIMITS).tensors
+    assert str(tensor.array.tolist()) == "[1.0, nan]"
+
+
 def test_an_ndarray_is_written_nested() -> None:
     nested = tensor("y", np.array([[1, 6.1], [np.nan, 4]], np.float32))
     grps = GrpsMessage(kind=Kind.NDARRAY, tensors=(nested,))
