@@ -138,7 +138,7 @@ def _refuse_parameters(request: Request) -> None:
         _refuse(output.parameters, f" of output {output.name!r}")
 
 
-def _refuse(parameters: Parameters, owner: str, *, allowed: str = "") -> None:
+def _refuse(parameters: Parameters, owner: str, *, allowed: str | None = None) -> None:
     for name in parameters:
         if name != allowed:
             raise invalid_input(f"parameter {name!r}{owner} has no place in grps, which has no parameters")

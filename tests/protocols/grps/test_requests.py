@@ -128,6 +128,7 @@ def test_gmap_takes_named_scalars_of_the_datatypes_that_it_has() -> None:
         (inference(numbers("n", Datatype.INT64, 1), payload="ndarray"), "numbers that FP32 holds exactly"),
         (inference(FP32, FP32, payload="ndarray"), "payload: ndarray takes one input, got 2"),
         (replace(inference(FP32), parameters={"config": "{}"}), "parameter 'config' has no place in grps"),
+        (replace(inference(FP32), parameters={"": 1}), "parameter '' has no place in grps"),
         (inference(replace(FP32, parameters={"k": 1})), "parameter 'k' of input 'x' has no place"),
         (replace(inference(FP32), outputs=(RequestedOutput("y", {"k": 1}),)), "parameter 'k' of output 'y'"),
         (inference(HELLO, model="\ud800"), None),
