@@ -11,7 +11,7 @@ from types import ModuleType
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.protobuf_wire import read_varint
-from gateway.core.types import Buffer, Message
+from gateway.core.types import Message
 from gateway.protocols.grps.brpc_frames import HEADER, MAGIC, Frame, is_whole, meta_of, read
 
 
@@ -54,12 +54,13 @@ def inflate(message: Message, limit: int) -> Message:
     """
     found = read(message)
     verify(found)
-    payload = _INFLATERS[found.meta.compress_type](found.payload, limit)
+    inflated = _INFLATERS[found.meta.compress_type](found.payload, limit)
     for field in ("compress_type", "attachment_size", "checksum_type", "checksum_value", "checksum_with_attachment"):
         found.meta.ClearField(field)
     meta = found.meta.SerializePartialToString()
-    header = HEADER.pack(MAGIC, len(meta) + len(payload), len(meta))
-    return Message(parts=(header, b"".join((meta, payload))), peer=message.peer, received=message.received)
+    inflated[:0] = meta  # in place: joined, there would be two of it
+    header = HEADER.pack(MAGIC, len(inflated), len(meta))
+    return Message(parts=(header, inflated), peer=message.peer, received=message.received)
 
 
 def verify(frame: Frame) -> None:
@@ -97,7 +98,7 @@ def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
             yield bytes(buffer[at : at + _PIECE])
 
 
-def _zlib(window: int, coding: str, payload: memoryview, limit: int) -> Buffer:
+def _zlib(window: int, coding: str, payload: memoryview, limit: int) -> bytearray:
     stream = zlib.decompressobj(window)
     inflated = bytearray()
     for at in range(0, len(payload), _BITE):
@@ -119,7 +120,7 @@ def _inflate(stream: "zlib._Decompress", bite: memoryview, most: int, coding: st
         raise DecodeError(f"the payload is not {coding} data: {error}") from error
 
 
-def _snappy(payload: memoryview, limit: int) -> Buffer:
+def _snappy(payload: memoryview, limit: int) -> bytearray:
     library = _needed(_CRAMJAM, "compress_type 1 (snappy)")
     size = _snappy_size(payload)
     if size > limit:
@@ -155,7 +156,7 @@ def _too_large(limit: int) -> GatewayError:
     return refusal(Reason.TOO_LARGE, f"the payload inflates beyond limits.message, {limit} bytes")
 
 
-_INFLATERS: dict[int, Callable[[memoryview, int], Buffer]] = {
+_INFLATERS: dict[int, Callable[[memoryview, int], bytearray]] = {
     1: _snappy,
     # zlib's `wbits`: 15 is its own format with the largest window, 16 + 15 gzip's
     2: partial(_zlib, 31, "gzip"),

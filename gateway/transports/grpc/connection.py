@@ -23,9 +23,9 @@ from gateway.transports.grpc.frames import (
     FrameReader,
     Setting,
 )
-from gateway.transports.grpc.keepalive import keep_alive
 from gateway.transports.grpc.sending import Sender
 from gateway.transports.grpc.timeouts import Timeouts
+from gateway.transports.sockets import keep_probing
 
 _CONNECTION_WINDOW = frames.MAX_WINDOW
 """Each stream has a window of its own; one that is not pulled from must not hold up the others."""
@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        keep_alive(transport.get_extra_info("socket"))
+        keep_probing(transport.get_extra_info("socket"))
         self._sender = Sender(self._transport)
         self._transport.write(_OPENING + _WIDENING)
         self._owner.opened(self)

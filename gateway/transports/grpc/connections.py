@@ -1,8 +1,6 @@
 """The connections to all the addresses that an endpoint's name stands for."""
 
 import asyncio
-import os
-import re
 from collections.abc import Awaitable, Callable, Container, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -15,6 +13,7 @@ from gateway.core.tasks import spawn
 from gateway.transports.grpc import failures
 from gateway.transports.grpc.connection import Connection
 from gateway.transports.grpc.timeouts import Timeouts
+from gateway.transports.sockets import not_connected
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
 """The addresses at this moment. Raises TransportError where there are none."""
@@ -185,13 +184,11 @@ class Connections:
             async with asyncio.timeout(self._timeouts.connect):
                 await self._open_socket(connection)
                 await connection.ready
-        except TimeoutError:
-            why = f"no connection within {self._timeouts.connect:g} s"
-            if connection in self._open:
-                connection.abort(failures.unreachable(why, sent=False))
-            return why
         except OSError as error:
-            return _why(error)
+            why = not_connected(error, place.host, self._timeouts.connect)
+            if connection in self._open:
+                connection.abort(why)
+            return why.message
         except TransportError as error:
             return error.message
         if connection.is_retired:
@@ -206,9 +203,3 @@ class Connections:
             await loop.create_unix_connection(lambda: connection, place.path)
         else:
             await loop.create_connection(lambda: connection, place.host, place.port)
-
-
-def _why(error: OSError) -> str:
-    """The system's words, without the loop's: `connection refused`."""
-    numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
-    return os.strerror(int(numbers[0])).lower() if numbers else str(error)
