@@ -69,7 +69,8 @@ def _of_octets(body: Buffer, limits: Limits, streamed: bool) -> GrpsMessage:
     try:
         grps = json_message.read(body, "output", limits)
     except (DecodeError, GatewayError):
-        if streamed and _has_members(body):
+        # a longer one is not read twice: what the first reader refused may be made to fill the memory
+        if streamed and (len(body) > _LONGEST_FAILURE or _has_members(body)):
             raise
         return of_bytes(body)
     is_message = (grps.status or grps.kind) if streamed else is_failure(grps.status)

@@ -32,7 +32,7 @@ class EventCutter:
         self._data: list[bytes] = []
         """The lines of the event that is not complete."""
         self._size = 0
-        """Of those lines."""
+        """Of those lines, and a byte for each: without it, there could be any number of empty ones."""
         self._after_return = False
         self._begun = False
 
@@ -84,7 +84,7 @@ class EventCutter:
         field, _, text = line.partition(b":")
         if field == b"data":
             self._data.append(text.removeprefix(b" "))
-            self._size += len(self._data[-1])
+            self._size += len(self._data[-1]) + 1
         return []
 
     def _end_event(self) -> list[Buffer]:

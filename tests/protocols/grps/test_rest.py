@@ -437,3 +437,5 @@ def test_messages_of_streams_are_known_by_what_they_hold() -> None:
         streamed(FAILED % (500, b"late"))
     with pytest.raises(DecodeError, match="dtype"):
         streamed(b'{"gtensors":{"tensors":[{}]}}')
+    with pytest.raises(DecodeError, match=r"limits\.json_values"):
+        streamed(b'{"choices":[' + b"[]," * 2**19 + b"[]]}")

@@ -98,6 +98,11 @@ def test_an_event_has_the_limits_size_at_most(piece: int) -> None:
         assert refused.value.reason is Reason.TOO_LARGE
 
 
+def test_lines_without_a_byte_count_as_well() -> None:
+    with pytest.raises(GatewayError, match="an event has more than 20 bytes"):
+        cut(b"data:\n" * 30, limit=20)
+
+
 lines = st.lists(st.binary(max_size=20).filter(lambda line: not set(line) & set(b"\r\n")), min_size=1, max_size=3)
 
 
