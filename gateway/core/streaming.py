@@ -14,6 +14,9 @@ from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
 
+SECONDS_TO_END = 1.0
+"""What a backend's stream may go on after the error that it told, before it is cancelled."""
+
 
 async def answer_stream(
     messages: AsyncIterator[Message], protocol: Protocol, listener: ListenerSettings, select: Select
@@ -88,7 +91,11 @@ async def ask_stream(
     try:
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:
-                answer = protocol.decode_response(reply, request, target)
+                try:
+                    answer = protocol.decode_response(reply, request, target)
+                except GatewayError:
+                    await _ended(replies)
+                    raise
                 assert isinstance(answer, Response)
                 yield answer
     except TransportError as error:
@@ -97,3 +104,14 @@ async def ask_stream(
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
         raise presentable(error, target) from error
+
+
+async def _ended(replies: AsyncGenerator[Message, None]) -> None:
+    """Let a stream that told an error end by itself, which it does at once nearly always: Triton 2.51 dies of a cancel
+    that comes while it ends a stream after an error."""
+    try:
+        async with asyncio.timeout(SECONDS_TO_END):
+            async for _ in replies:
+                pass
+    except (TimeoutError, GatewayError):
+        return

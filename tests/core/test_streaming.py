@@ -213,3 +213,19 @@ async def test_an_error_in_the_middle_names_the_backend(given: Message | Excepti
     assert failed.value.status is status
     assert failed.value.message.startswith(text)
     assert "/x.py" not in failed.value.message
+
+
+TOLD = Message(status=400, parts=(b"no",))
+
+
+async def test_a_stream_that_told_an_error_ends_by_itself_and_is_not_cancelled() -> None:
+    wire = Wire(TOLD, GOOD, GOOD)
+    with pytest.raises(GatewayError, match="no"):
+        await anext(ask_stream(Request(Operation.INFER), TOY, wire, TARGET))
+    assert (wire.pulled, wire.closed) == (3, True)
+
+
+async def test_what_comes_behind_the_error_does_not_take_its_place() -> None:
+    broken = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=True)
+    with pytest.raises(GatewayError, match="no"):
+        await anext(ask_stream(Request(Operation.INFER), TOY, Wire(TOLD, broken), TARGET))
