@@ -54,6 +54,11 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
     and the kernel would reset it. When this returns, `protocol` has been called for every accepted connection, and each
     is made."""
     loop = asyncio.get_running_loop()
+    # asyncio hands over what it has accepted in its next turns, and fails to if the server is closed by then. uvloop
+    # has no such readers, and hands over in the next turn, whatever becomes of the server.
+    for each in server.sockets:
+        loop.remove_reader(each.fileno())
+    await _turns()
     copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
     server.close()
     accepted: list[socket.socket] = []
@@ -63,7 +68,11 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
             accepted += _queued(copy)
     for connection in accepted:
         await loop.connect_accepted_socket(protocol, connection)
-    # What the loop itself has accepted it hands over in its next turns: asyncio in two, uvloop in one.
+    await _turns()
+
+
+async def _turns() -> None:
+    """Let the loop do everything else that it has to do by now, and what follows from that."""
     for _ in range(3):
         await asyncio.sleep(0)
 

@@ -34,10 +34,14 @@ def gateway(*arguments: str, given: bytes = b"") -> Result:
 
 
 @contextmanager
-def started(*arguments: str, folder: Path = ROOT) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+def started(
+    *arguments: str, folder: Path = ROOT, stderr: int | None = None
+) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
     """A command that goes on, in a process of its own, and what it printed until it was ready."""
     command = [sys.executable, "-m", "gateway", *arguments]
-    with subprocess.Popen(command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
         try:
             yield process, _until_ready(process.stdout)
         finally:
