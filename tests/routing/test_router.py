@@ -87,7 +87,7 @@ NAMELESS = "no route for a request without a model: name one, or set `model` on 
         (asking("unknown"), "no model 'unknown' here"),
         (asking("infer", METADATA), "model 'infer' does not take 'metadata' here"),
         (asking("g"), "no model 'g' here"),
-        (asking("u.gradient"), "no model 'u.gradient' here"),
+        (asking("u.gradient"), "no model 'u.gradient' here; did you mean 'g.gradient'?"),
         (asking(""), NAMELESS),
         (asking("", path="/audio/x"), NAMELESS),
     ],
