@@ -1,9 +1,10 @@
 """The commands that `gateway serve` prints to try: what they say, and that each of them works."""
 
+import json
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.registry import protocols
 from tests.cli.commands import started
+from tests.interop.processes import free_port
 
 CONFIG = """
 listeners:
@@ -125,13 +127,21 @@ routes:
 """
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_each_of_them_works(tmp_path: Path, unused_tcp_port: int) -> None:
-    path = tmp_path / "gateway.yaml"
-    path.write_text(RUNNING.replace("PORT", str(unused_tcp_port)))
+with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """What a running gateway printed."""
+    path = tmp_path_factory.mktemp("examples") / "gateway.yaml"
+    path.write_text(RUNNING.replace("PORT", str(free_port())))
     with started("serve", "--config", str(path)) as (_, said):
-        commands = [line.strip() for line in said[said.index("try:") + 1 : -1]]
-        replies = [curl(each) if each.startswith("curl") else grpcurl(each) for each in commands]
+        yield [line.strip() for line in said[said.index("try:") + 1 : -1]]
+
+
+@with_curl
+def test_each_of_them_works(commands: list[str]) -> None:
+    replies = [curl(each, "--fail") if each.startswith("curl") else grpcurl(each) for each in commands]
     assert len(commands) == 6
     for at, about in enumerate(("dou%20ble/versions/1", "sizes", "sizes", "dou ble-1", "dou ble", "dou ble-1")):
         assert about in commands[at]
@@ -140,11 +150,28 @@ def test_each_of_them_works(tmp_path: Path, unused_tcp_port: int) -> None:
     assert '"dou ble' in replies[4]
 
 
-def curl(command: str) -> str:
+@with_curl
+def test_a_mistake_in_one_is_told_in_its_protocol(commands: list[str]) -> None:
+    rest, umbridge, graphpipe, grps, v2_grpc, grps_grpc = commands
+    version = "model 'dou ble' has version '1' here, not '2'"
+    name = "no model 'sizs' here; did you mean 'sizes'?"
+    wrong = [each.replace("sizes", "sizs") for each in (umbridge, graphpipe)]
+    assert json.loads(curl(rest.replace("versions/1", "versions/2"))) == {"error": version}
+    assert json.loads(curl(wrong[0])) == {"error": {"type": "ModelNotFound", "message": name}}
+    assert name in curl(wrong[1])
+    assert json.loads(curl(grps.replace("ble-1", "ble-2")))["status"] == {
+        "code": 404, "msg": version, "status": "FAILURE"
+    }  # fmt: skip
+    with pytest.raises(grpc.RpcError) as refused:
+        grpcurl(v2_grpc.replace('"version": "1"', '"version": "2"'))
+    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.NOT_FOUND, version)
+    assert version in grpcurl(grps_grpc.replace("ble-1", "ble-2"))
+
+
+def curl(command: str, *options: str) -> str:
     """What it prints."""
-    words = shlex.split(command)
-    done = subprocess.run([*words, "--silent", "--fail"], stdout=subprocess.PIPE, text=True, timeout=30, check=True)
-    return done.stdout
+    words = [*shlex.split(command), "--silent", *options]
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=30, check=True).stdout
 
 
 def grpcurl(command: str) -> str:
