@@ -205,5 +205,5 @@ def test_globs_agree_with_fnmatch(wide: str, narrow: str) -> None:
 
 
 def test_what_would_take_long_is_not_claimed() -> None:
-    assert not covers("*a" + "?" * 30, "*b*" * 30)
-    assert covers("*" * 500, "a" * 500)
+    assert covers("*?" * 5, "a" * 50)
+    assert not covers("*?" * 50, "a" * 500)  # it does; that takes too many steps
