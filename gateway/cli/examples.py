@@ -49,7 +49,7 @@ def _commands(
     if protocol.example is None or (prefix and protocol.transport != "http"):
         return
     for route in routes:
-        if not route.exact or route.headers:
+        if not route.exact:
             continue
         named = _named(route, protocol)
         if named is None:
