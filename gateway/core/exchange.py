@@ -9,6 +9,7 @@ from gateway.core.errors import (
     GatewayError,
     Reason,
     TransportError,
+    drop_tracebacks,
     invalid_output,
     refusal,
     without_traceback,
@@ -73,13 +74,16 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def as_gateway_error(error: Exception) -> GatewayError:
-    """What a client is told of `error`."""
+    """The error that the client is told in place of `error`, which nobody raises again: its traceback is dropped."""
     if isinstance(error, GatewayError):
-        return error
-    if isinstance(error, DecodeError):
-        return refusal(Reason.INVALID_INPUT, str(error))
-    log.error("unexpected error", exc_info=error)
-    return refusal(Reason.INTERNAL, "the gateway failed on this request; its log says why")
+        told = error
+    elif isinstance(error, DecodeError):
+        told = refusal(Reason.INVALID_INPUT, str(error))
+    else:
+        log.error("unexpected error", exc_info=error)
+        told = refusal(Reason.INTERNAL, "the gateway failed on this request; its log says why")
+    drop_tracebacks(error)
+    return told
 
 
 async def ask(request: Request, protocol: Protocol, connector: Connector, target: Target) -> Answer:
@@ -99,7 +103,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     except DecodeError as error:
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        raise presentable(error, target) from error
+        sanitize(error, target)
+        raise
 
 
 def prepared(request: Request, protocol: Protocol, target: Target) -> Message:
@@ -121,12 +126,12 @@ def _with_headers_of(request: Request, message: Message, names: tuple[str, ...])
     return replace(message, headers=Headers([*message.headers.raw, *forwarded]))
 
 
-def presentable(error: GatewayError, target: Target) -> GatewayError:
-    """The backend's error without its traceback and of bounded length; the whole text goes to the log, in one line."""
+def sanitize(error: GatewayError, target: Target) -> None:
+    """Remove tracebacks from the text of a backend's error and bound its length; the log gets the whole in one line."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
-    if text == error.message:
-        return error
-    log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
-    return GatewayError(error.status, error.reason, text or "the backend told nothing but a traceback")
+    if text != error.message:
+        log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
+        error.message = text or "the backend told nothing but a traceback"
+        error.args = (error.message,)

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
-from gateway.core.exchange import as_gateway_error, deadline_passed, named, prepared, presentable
+from gateway.core.exchange import as_gateway_error, deadline_passed, named, prepared, sanitize
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
@@ -103,7 +103,8 @@ async def ask_stream(
     except DecodeError as error:
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        raise presentable(error, target) from error
+        sanitize(error, target)
+        raise
 
 
 async def _ended(replies: AsyncGenerator[Message, None]) -> None:

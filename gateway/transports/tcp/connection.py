@@ -147,6 +147,10 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
     async def _answer(self, reply: Awaitable[Message], message: Message) -> None:
         try:
             answer = await reply
+        except asyncio.CancelledError:
+            # The task ends like any other: a cancelled one keeps the error, and with it the request.
+            self._transport.abort()
+            return
         except Exception as error:
             answer = self._site.refuse(as_gateway_error(error), self._site.protocol, message)
         write(self._transport, answer)
