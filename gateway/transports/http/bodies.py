@@ -8,8 +8,7 @@ import re
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer
-from gateway.transports import memory
-from gateway.transports.memory import Arriving
+from gateway.transports.memory import PROCESS, Arriving
 
 _EOL = b"\r\n"
 
@@ -28,7 +27,7 @@ class SizedBody:
     __slots__ = ("_arriving", "_size", "body", "complete")
 
     def __init__(self, size: int) -> None:
-        memory.PROCESS.check(size)
+        PROCESS.check(size)
         self.body: Buffer = b""
         self.complete = False
         self._size = size
@@ -45,9 +44,9 @@ class SizedBody:
             end = at + self._size
             if end <= len(data):
                 self.complete = True
-                self.body = memory.PROCESS.hold(data[at:end])
+                self.body = PROCESS.hold(data[at:end])
                 return end
-            self._arriving = arriving = Arriving(self._size, memory.PROCESS)
+            self._arriving = arriving = Arriving(self._size, PROCESS)
         end = min(len(data), at + arriving.missing)
         arriving.append(memoryview(data)[at:end])
         if not arriving.missing:
@@ -64,7 +63,7 @@ class ChunkedBody:
 
     def __init__(self, limit: int, line_limit: int) -> None:
         self.complete = False
-        self._arriving = Arriving(limit, memory.PROCESS)
+        self._arriving = Arriving(limit, PROCESS)
         self._limit = limit
         self._line_limit = line_limit
         self._line = b""

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.types import Buffer
-from gateway.transports import memory
-from gateway.transports.memory import Arriving
+from gateway.transports.memory import PROCESS, Arriving
 
 CODINGS: dict[str, str] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 """The codings that are understood, by the names they go by (lower case)."""
@@ -42,7 +41,7 @@ class Inflater:
         self._coding = CODINGS[coding]
         self._limit = limit
         self._stream = zlib.decompressobj(_WINDOW[self._coding])
-        self._inflated = Arriving(limit + 1, memory.PROCESS)
+        self._inflated = Arriving(limit + 1, PROCESS)
 
     def feed(self, data: Buffer) -> None:
         """Inflate the next bytes of the body.

@@ -9,8 +9,7 @@ import httptools
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message
-from gateway.transports import memory
-from gateway.transports.memory import Arriving
+from gateway.transports.memory import PROCESS, Arriving
 
 # A sized body of at least this is received straight into its buffer, past the parser, which would copy it.
 _LARGE = 64 * 2**10
@@ -172,8 +171,8 @@ class Reply:
         self._length = length
         if length >= _LARGE:
             with refused_as_overloaded():
-                memory.PROCESS.check(length)
-            self._arriving = Arriving(length, memory.PROCESS)
+                PROCESS.check(length)
+            self._arriving = Arriving(length, PROCESS)
 
     def _check_transfer_codings(self) -> None:
         codings = [text for name, text in self._headers if name == b"transfer-encoding"]
@@ -188,12 +187,12 @@ class Reply:
     def _append(self, data: bytes) -> None:
         with refused_as_overloaded():
             if self._arriving is None:
-                self._arriving = Arriving(self._limits.message, memory.PROCESS)
+                self._arriving = Arriving(self._limits.message, PROCESS)
                 self._arriving.append(self._body)
             self._arriving.append(data)
 
     def _complete(self, keep_alive: bool) -> None:
-        body: Buffer = memory.PROCESS.hold(self._body) if self._arriving is None else self._arriving.body
+        body: Buffer = PROCESS.hold(self._body) if self._arriving is None else self._arriving.body
         self.rest = None
         self.message = Message(status=self._status, headers=Headers(self._headers), parts=(body,))
         self.keep_alive = keep_alive

@@ -6,7 +6,7 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.protocol import Framing
 from gateway.core.types import Message
 from gateway.core.values import replace
-from gateway.transports import memory
+from gateway.transports.memory import PROCESS
 
 IN_THREAD = 256 * 2**10
 """Messages above this many bytes, on their larger side, are inflated in a thread: 1 ms of the loop."""
@@ -32,4 +32,4 @@ async def inflate(message: Message, framing: Framing, limit: int) -> Message:
 
 def _counted(message: Message) -> Message:
     header, content = message.parts
-    return replace(message, parts=(header, memory.PROCESS.hold(content)))
+    return replace(message, parts=(header, PROCESS.hold(content)))

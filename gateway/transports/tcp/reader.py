@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer
-from gateway.transports import memory
-from gateway.transports.memory import Arriving
+from gateway.transports.memory import PROCESS, Arriving
 
 Packet = tuple[Buffer, Buffer]
 """A message's header and the rest of it; only its head, where it is beyond the limit."""
@@ -92,7 +91,7 @@ class Reader:
             if size > end - at:
                 self._begin(data[at:], size)
                 return
-            yield self._complete(memory.PROCESS.hold(data[at : at + size]))
+            yield self._complete(PROCESS.hold(data[at : at + size]))
             at += size
             at += self._drop(end - at)
 
@@ -118,8 +117,8 @@ class Reader:
         return dropped
 
     def _begin(self, data: bytes, size: int) -> None:
-        memory.PROCESS.check(size)
-        self._body = Arriving(size, memory.PROCESS)
+        PROCESS.check(size)
+        self._body = Arriving(size, PROCESS)
         self._body.append(data)
         self._body.reserve()
 
