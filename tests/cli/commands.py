@@ -1,5 +1,6 @@
 """The command line as people start it."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -18,13 +19,18 @@ ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
 
 
 def gateway(*arguments: str, given: bytes = b"") -> Result:
-    """One command, to its end, in this process, which keeps its own signals."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    """One command, to its end, in this process, which keeps its own signals and log."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     try:
         return CliRunner().invoke(application, arguments, input=given)
     finally:
         for number, action in before.items():
             signal.signal(number, action)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        logging.getLogger("gateway").setLevel(logging.NOTSET)
 
 
 @contextmanager
