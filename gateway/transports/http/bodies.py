@@ -55,6 +55,10 @@ class SizedBody:
         return end
 
 
+LINES_AT_ONCE = 64
+"""Lines of chunks that one `feed` reads: a chunk may have one byte, and takes as long as one of thousands."""
+
+
 class ChunkedBody:
     """Receives one body of at most `limit` bytes. A size line, and all trailers together, which are dropped, may have
     `line_limit` bytes."""
@@ -77,7 +81,7 @@ class ChunkedBody:
         return self._arriving.body
 
     def feed(self, data: bytes, at: int) -> int:
-        """Read on from `at`; the position in `data` up to which bytes belong to this body.
+        """Read on from `at`, LINES_AT_ONCE at most; the position in `data` up to which bytes were read.
 
         Raises:
             DecodeError: not chunks.
@@ -89,7 +93,8 @@ class ChunkedBody:
         return self._feed(data, at)
 
     def _feed(self, data: bytes, at: int) -> int:
-        while at < len(data) and not self.complete:
+        lines = LINES_AT_ONCE
+        while at < len(data) and lines and not self.complete:
             if self._left:
                 piece = data[at : at + self._left]
                 self._arriving.append(piece)
@@ -100,6 +105,7 @@ class ChunkedBody:
             if end < 0:
                 self._hold(data[at:])
                 return len(data)
+            lines -= 1
             line = data[at:end]
             self._check_line(line, len(line))
             self._read(self, line)
