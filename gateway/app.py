@@ -130,8 +130,15 @@ def _backend_status(backend: Backend) -> status.BackendStatus:
         max_in_flight=backend.max_in_flight,
         waiting=len(backend.queue),
         endpoints=[
-            status.EndpointStatus(address=each.address, in_flight=each.in_flight, reachable=each.reachable)
+            status.EndpointStatus(
+                address=each.address,
+                in_flight=each.in_flight,
+                state=each.health.state.value,
+                last_error=status.LastError(text=last.text, at=last.at) if last else None,
+                ejected_until=each.health.ejected_until,
+            )
             for each in backend.endpoints
+            for last in [each.health.last]
         ],
     )
 

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -154,10 +155,25 @@ async def test_the_status_tells_what_runs_and_what_waits() -> None:
             call.cancel()
     assert status["ready"] is True
     assert status["listeners"] == {"http": {"address": f"127.0.0.1:{port}", "protocols": ["v2-rest", "umbridge"]}}
-    endpoint = {"address": f"127.0.0.1:{lab.port}", "in_flight": 1, "reachable": True}
+    endpoint = {
+        "address": f"127.0.0.1:{lab.port}", "in_flight": 1, "state": "unknown", "last_error": None,
+        "ejected_until": None,
+    }  # fmt: skip
     assert status["backends"]["lab"] == {
         "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "endpoints": [endpoint]
     }  # fmt: skip
+
+
+async def test_the_status_tells_what_went_wrong_at_an_endpoint() -> None:
+    text = CONFIG.replace("127.0.0.1:PORT", "127.0.0.1:1")
+    before = datetime.now(UTC)
+    async with running(text) as here:
+        await ask(at(here), INFER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+        status = json.loads((await ask(port_of(here.ports["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
+    (endpoint,) = status["backends"]["lab"]["endpoints"]
+    assert (endpoint["state"], endpoint["last_error"]["text"]) == ("ejected", "connection refused")
+    failed, until = (datetime.fromisoformat(at) for at in (endpoint["last_error"]["at"], endpoint["ejected_until"]))
+    assert before <= failed < until
 
 
 async def test_a_gateway_without_ports_for_operators_has_none() -> None:

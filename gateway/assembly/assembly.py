@@ -81,7 +81,7 @@ class Assembly:
         """One Endpoint for each (protocol, place), shared by the backends that name it."""
         key = protocol.name, self._locate(address, protocol)
         if key not in self.endpoints:
-            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits))
+            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits), self._clock)
         return self.endpoints[key]
 
     def _upstream(self, name: str, config: BackendConfig) -> Upstream:

@@ -224,8 +224,9 @@ class Request:
     """One question of a client, without a trace of its protocol.
 
     `model` and `version` are empty where the client gave none. `part` names what of the metadata is asked, on wires
-    that ask for it in parts (UM-Bridge). `deadline` is on the loop's clock. `origin` is the Message it came from,
-    looked at only by the codec that decoded it.
+    that ask for it in parts (UM-Bridge). `deadline` is on the loop's clock. `patience` is how many seconds the operator
+    lets a call take: the shortest of the policies `timeout` around it; None without one. `origin` is the Message it
+    came from, looked at only by the codec that decoded it.
     """
 
     operation: Operation
@@ -247,6 +248,7 @@ class Request:
     schemaless: bool = False
     """Inputs and parameters are members of one JSON object, which only the model's signature tells apart: a scalar
     stands among `parameters` also if it is an input, and a list among `inputs`, flat, whatever the model's shape."""
+    patience: float | None = None
 
 
 @value

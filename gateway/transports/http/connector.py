@@ -13,7 +13,7 @@ from gateway.transports.http.address import parse_address
 from gateway.transports.http.endpoint_connection import SCRATCH_BYTES, Connection
 from gateway.transports.http.head import HeadWriter
 from gateway.transports.http.pool import Pool
-from gateway.transports.http.reply import Reply
+from gateway.transports.http.reply import Reply, unreadable
 from gateway.transports.http.streamed_reply import StreamedReply
 from gateway.transports.sockets import not_connected, unreachable
 
@@ -133,7 +133,7 @@ class HttpConnector:
         try:
             body = await self._inflated(reply.message.body, coding)
         except (DecodeError, GatewayError) as error:
-            raise TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True) from error
+            raise unreadable(error) from error
         return replace(reply.message, headers=_without_coding(reply.message.headers), parts=(body,))
 
     async def _inflated(self, body: Buffer, coding: str) -> Buffer:

@@ -5,7 +5,7 @@ from typing import NoReturn
 import httptools
 import numpy as np
 
-from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message
 
@@ -187,12 +187,23 @@ class Reply:
         del self._parser  # it refers back
 
     def _refuse_headers(self) -> NoReturn:
-        raise malformed(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
+        raise too_large(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
 
     def _refuse_size(self, size: str) -> NoReturn:
-        raise malformed(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
+        raise too_large(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
 
 
 def malformed(text: str) -> TransportError:
     """The error of what is not a good reply."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
+
+
+def too_large(text: str) -> TransportError:
+    """The error of a reply beyond a limit."""
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
+
+
+def unreadable(error: DecodeError | GatewayError) -> TransportError:
+    """The error of a body that cannot be cut or inflated: malformed, or too large where it is a GatewayError."""
+    make = malformed if isinstance(error, DecodeError) else too_large
+    return make(f"reply: {error}")
