@@ -81,7 +81,7 @@ class Backend:
                 return await attempt(request, endpoint)
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(visit, request)
+                    self._given_up(visit, request, error)
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
             except asyncio.CancelledError:
@@ -103,7 +103,7 @@ class Backend:
             tried = (*tried, endpoint)
             visit = endpoint.arrive()
             try:
-                target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+                target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
                 assert connector is not None
                 async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
@@ -113,7 +113,7 @@ class Backend:
                 return
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(visit, request)
+                    self._given_up(visit, request, error)
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
             except asyncio.CancelledError:
@@ -122,9 +122,9 @@ class Backend:
             finally:
                 endpoint.give_back()
 
-    def _given_up(self, visit: Visit | None, request: Request) -> None:
+    def _given_up(self, visit: Visit | None, request: Request, error: TransportError | None = None) -> None:
         if visit is not None:
-            visit.given_up(request, runs_to_the_end=self.protocol.traits.runs_to_the_end)
+            visit.given_up(request, error, runs_to_the_end=self.protocol.traits.runs_to_the_end)
 
     async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
         if self.protocol.traits.runs_to_the_end:
@@ -140,7 +140,7 @@ class Backend:
             endpoint.give_back()
 
     async def _tell(self, request: Request, endpoint: Endpoint) -> Answer:
-        target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+        target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
         return await ask(request, self.protocol, endpoint, target)
 
     def _takes_slot(self, request: Request) -> bool:

@@ -24,6 +24,7 @@ class Endpoint:
 
     __slots__ = (
         "_clock",
+        "_is_closed",
         "_on_free",
         "_on_recovery",
         "_timer",
@@ -51,6 +52,7 @@ class Endpoint:
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     def watch(self, on_free: Callable[["Endpoint"], bool], on_recovery: Callable[[], None]) -> None:
         """`on_free` is called when a slot is free, and tells whether it took it; `on_recovery` when the address answers
@@ -111,15 +113,20 @@ class Endpoint:
 
     async def close(self) -> None:
         """Close its Connectors."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         await self.connector.close()
         if self.passthrough is not None:
             await self.passthrough.close()
 
-    def timed_out(self, seconds: float) -> None:
-        """A call waited so long for an answer, and nothing came."""
-        self._note_failure(f"no answer within {seconds:.3g} s", unreachable=False)
+    def note_failure(self, why: str, *, unreachable: bool) -> None:
+        """A call failed. `unreachable`: there was no connection, or no more."""
+        if not self._is_closed and self.health.failed(why, unreachable=unreachable):
+            if self._timer is not None:
+                self._timer.cancel()
+            # Who waits in a queue can be the trial.
+            self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
 
     def _answered(self) -> None:
         if self.health.answered():
@@ -133,16 +140,9 @@ class Endpoint:
         if error.answered:
             self._answered()
         elif error.status is Status.UNAVAILABLE:
-            self._note_failure(error.message, unreachable=True)
+            self.note_failure(error.message, unreachable=True)
         elif error.reason is Reason.INVALID_OUTPUT:
-            self._note_failure(error.message, unreachable=False)
-
-    def _note_failure(self, why: str, *, unreachable: bool) -> None:
-        if self.health.failed(why, unreachable=unreachable):
-            if self._timer is not None:
-                self._timer.cancel()
-            # Who waits in a queue can be the trial.
-            self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
+            self.note_failure(error.message, unreachable=False)
 
 
 class Visit:
@@ -160,28 +160,29 @@ class Visit:
         self._began = self._clock()
         self._answers = self._endpoint.health.answers
 
-    def given_up(self, request: Request, *, runs_to_the_end: bool) -> None:
-        """The call was cancelled, or its deadline passed. That is a failure of the endpoint if
+    def given_up(self, request: Request, error: TransportError | None, *, runs_to_the_end: bool) -> None:
+        """The call was cancelled, or failed with `error` because its time was over. That is a failure of the endpoint
+        if
 
         - its time was over, and it is not its client that left;
-        - it had a fair share of the time at the endpoint, which may have been spent in a queue: half of what the policy
-          `timeout` gives it, or a second where only its client's deadline bounds it;
+        - it had a fair share of the time at the endpoint, the rest of which may have been spent in a queue: half of
+          what the policy `timeout` gives it, or a second where only its client's deadline bounds it; for a connection
+          half of that;
         - nobody else got an answer from the endpoint meanwhile: then it is slow, or busy, and not dead.
 
         Clients say nothing of servers whose calls take hours (`runs_to_the_end`): there only the policy counts.
         """
         now, patience = self._clock(), request.patience
-        waited = now - self._began
-        if patience is not None:
-            fair = patience / 2
-        elif runs_to_the_end:
+        if patience is None and runs_to_the_end:
             return
-        else:
-            fair = CLIENT_SECONDS
-        is_over = patience is not None and waited >= patience - _SLACK
+        waited = now - self._began
+        fair = CLIENT_SECONDS if patience is None else patience / 2
+        is_over = error is not None or (patience is not None and waited >= patience - _SLACK)
         is_over |= request.deadline is not None and now >= request.deadline - _SLACK
-        if is_over and waited >= fair and self._answers == self._endpoint.health.answers:
-            self._endpoint.timed_out(waited)
+        unreachable = error is not None and not error.sent
+        if is_over and waited >= (fair / 2 if unreachable else fair) and self._answers == self._endpoint.health.answers:
+            what = "connection" if unreachable else "answer"
+            self._endpoint.note_failure(f"no {what} within {waited:.3g} s", unreachable=unreachable)
 
 
 class Beside:
