@@ -88,7 +88,7 @@ class Gateway:
                     settings, rows, statistics.counted(taken) if statistics else taken, each.bind
                 )
         if config.health:
-            await self._administer("health", health.application(lambda: self.ready), config.health.bind)
+            await self._administer("health", health.application(self._is_ready), config.health.bind)
         if config.admin:
             await self._administer("admin", status.application(self.status), config.admin.bind)
 
@@ -107,6 +107,11 @@ class Gateway:
         await asyncio.gather(*(reference.drain(0) for reference in self.references))
         for server in self.ports.values():
             await server.stop()
+
+    async def _is_ready(self) -> bool:
+        """What the health port says."""
+        rule = self.config.health.ready if self.config.health else "none"
+        return self.ready and not await self._assembly.readiness.why_not(rule)
 
     def status(self) -> status.Status:
         """What runs now."""

@@ -73,7 +73,7 @@ async def test_connectors_know_how_the_protocol_frames_its_streams(
 
 
 async def test_it_is_ready_from_start_to_stop() -> None:
-    here = gateway(CONFIG)
+    here = gateway(f"ready: none\n{CONFIG}")
     seen = [here.ready]
     await here.start()
     seen.append(here.ready)
@@ -85,6 +85,37 @@ async def test_it_is_ready_from_start_to_stop() -> None:
     await here.stop(0)
     assert [*seen, here.ready] == [False, True, False]
     assert [await refused(port) for port in ports] == [True] * 4
+
+
+ASKED = {
+    "/v2/health/ready": (b"200 OK", b"400 Bad Request", b"not ready: backend 'lab'"),
+    "/grps/v1/health/ready": (b"200 OK", b"503 Service Unavailable", b"not ready: backend 'lab'"),
+    "/readyz": (b"200 OK", b"503 Service Unavailable", b"not ready"),
+}
+
+
+@pytest.mark.parametrize("protocol", sorted(protocols()))
+async def test_it_is_ready_while_a_backend_of_its_routes_is(protocol: str) -> None:
+    listener = await serve_reference(
+        reference_config(protocol, "127.0.0.1:0", ["posterior"], catalog()), asyncio.get_running_loop().time
+    )
+    text = f"""
+listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grps-rest]}}]
+health: {{bind: "127.0.0.1:0", ready: any}}
+backends:
+  lab: {{protocol: {protocol}, endpoints: ["127.0.0.1:1", "{listener.address}"]}}
+  unused: {{protocol: v2-rest, endpoints: ["127.0.0.1:1"]}}
+routes: [{{match: {{model: posterior}}, backend: lab}}]
+"""
+    for alive in (True, False):
+        if not alive:
+            await listener.drain(0)
+        async with running(f"ready: all\n{text}") as here:
+            for path, (good, bad, why) in ASKED.items():
+                port = port_of(here.ports["health"].address) if path == "/readyz" else at(here)
+                reply = await ask(port, get(path))
+                assert reply.startswith(b"HTTP/1.1 " + (good if alive else bad)), path
+                assert alive or why in reply
 
 
 async def test_a_taken_address_is_told_and_nothing_stays_bound() -> None:

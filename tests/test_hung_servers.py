@@ -151,7 +151,7 @@ async def test_a_call_that_finds_no_connection_goes_to_another_endpoint_and_hold
         async with running(addresses, seconds=2) as gateway:
             for protocol in PROTOCOLS:
                 first = asyncio.ensure_future(infer(gateway, protocol))
-                while not gateway.status().backends[protocol].endpoints[0].in_flight:
+                while not gateway.status().backends[protocol].endpoints[0].in_flight:  # noqa: ASYNC110
                     await asyncio.sleep(0)
                 others = [await infer(gateway, protocol) for _ in range(5)]
                 assert not first.done()  # it is still connecting

@@ -264,7 +264,14 @@ class Response:
     schemaless: bool = False
 
 
-Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | bool
+@value
+class NotReady:
+    """The answer to `ready` where it is no, and why."""
+
+    text: str
+
+
+Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | NotReady | bool
 """What a Handler returns: Response for `infer` and the derivatives, Signature for `metadata`, ServerInfo for
 `server-metadata`, ModelEntry's for `models`, a mapping for `config` and `statistics`, a bool for `live`, `ready`,
-`model-ready`, `online`, `offline`."""
+`model-ready`, `online`, `offline`; NotReady in place of False where there is something to say."""

@@ -16,6 +16,7 @@ from gateway.core.types import Answer, Request, Response
 from gateway.routing.endpoint import Endpoint, Visit
 from gateway.routing.health import Ejection
 from gateway.routing.queue import FairQueue
+from gateway.routing.readiness import is_ready
 from gateway.routing.sequences import Key, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
@@ -121,6 +122,32 @@ class Backend:
                 raise
             finally:
                 endpoint.give_back()
+
+    async def is_ready(self) -> bool:
+        """Whether one of its endpoints says that it is ready. All are asked at once; what they say changes nothing of
+        what their calls have told of them."""
+        asking = [spawn(self._is_ready(endpoint)) for endpoint in self.endpoints]
+        try:
+            for each in asyncio.as_completed(asking):
+                if await each:
+                    return True
+            return False
+        finally:
+            for each in asking:
+                each.cancel()
+
+    async def _is_ready(self, endpoint: Endpoint) -> bool:
+        traits = self.protocol.traits
+        if endpoint.in_flight and (traits.one_connection or traits.runs_to_the_end):
+            return endpoint.health.is_up  # busy with a call, which may take hours: it would not answer now
+        target = self._targets.of(endpoint)
+        if not traits.one_connection:
+            return await is_ready(self.protocol, endpoint.connector, target)
+        endpoint.take()
+        try:
+            return await is_ready(self.protocol, endpoint.connector, target)
+        finally:
+            endpoint.give_back()
 
     def _given_up(self, visit: Visit | None, request: Request, error: TransportError | None = None) -> None:
         if visit is not None:

@@ -39,6 +39,10 @@ class Targets:
         """An endpoint came back, perhaps as another server."""
         self.known = {} if self._flavors else dict(self._unflavored)
 
+    def of(self, endpoint: Endpoint) -> Target:
+        """The Target as far as it is known: enough for questions that all flavors take alike."""
+        return self.known.get(endpoint) or self._unflavored[endpoint]
+
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
         """The Target of an endpoint that is not known; one question at a time for each. It is waited for until half of
         the time to the `deadline` is over, so that another endpoint can be asked in the rest.
