@@ -1,6 +1,8 @@
 """`gateway serve`: the gateway of one configuration, until SIGTERM or SIGINT."""
 
 import asyncio
+import logging
+import time
 
 from gateway import registry
 from gateway.app import BindError, Gateway
@@ -14,7 +16,20 @@ PATHS = {"health": "/healthz, /readyz", "admin": "/status, /docs"}
 
 def serve(config: ConfigFile) -> None:
     """Serve a configuration. SIGTERM and SIGINT stop it: what is in flight has 30 s, or until a second signal."""
+    _log_to_stderr()
     run(_serve(read(config)))
+
+
+def _log_to_stderr() -> None:
+    """With time and level; of libraries only what is wrong."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_InUtc("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(handlers=[handler])
+    logging.getLogger("gateway").setLevel(logging.INFO)
+
+
+class _InUtc(logging.Formatter):
+    converter = staticmethod(time.gmtime)
 
 
 async def _serve(config: Config) -> None:

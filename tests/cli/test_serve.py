@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.commands import gateway, started
 from tests.held import INFER, REPLY, Held, ask, held, port_of
+from tests.interop.processes import eventually, start_gateway
 
 CONFIG = """
 listeners:
@@ -93,6 +94,18 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert await asyncio.to_thread(process.wait) == 0
         assert await inflight == b""
+
+
+async def test_the_log_goes_to_stderr_with_time_and_level(tmp_path: Path) -> None:
+    text = CONFIG.replace("127.0.0.1:PORT", "127.0.0.1:1")
+    running = await asyncio.to_thread(start_gateway, text, tmp_path)
+    try:
+        port = port_of(running.process.stdout().split()[2])
+        assert (await ask(port, INFER.replace(b"Host", b"Connection: close\r\nHost"))).startswith(b"HTTP/1.1 503")
+        told = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING endpoint 127\.0\.0\.1:1 is ejected for 1 s: connection"
+        assert await asyncio.to_thread(eventually, lambda: re.search(told, running.output()) is not None, 10)
+    finally:
+        running.stop()
 
 
 def test_what_cannot_be_bound_is_told(tmp_path: Path) -> None:
