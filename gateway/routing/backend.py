@@ -212,6 +212,8 @@ class Backend:
                 return self._least_busy_in_use(limit or sys.maxsize, tried)
             if each.in_flight < fewest and (not tried or each not in tried):
                 best, fewest, self._next = each, each.in_flight, at
+                if not fewest:
+                    break
         return best
 
     def _least_busy_in_use(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
