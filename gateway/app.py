@@ -89,7 +89,7 @@ class Gateway:
                 )
             log.info("listener %r accepts %s at %s", each.name, ", ".join(each.protocols), listener.address)
         if config.health:
-            await self._administer("health", health.application(lambda: self.ready), config.health.bind)
+            await self._administer("health", health.application(self._is_ready), config.health.bind)
         if config.admin:
             await self._administer("admin", status.application(self.status), config.admin.bind)
 
@@ -121,6 +121,11 @@ class Gateway:
             await server.stop()
         return sum(given_up)
 
+    async def _is_ready(self) -> bool:
+        """What the health port says."""
+        rule = self.config.health.ready if self.config.health else "none"
+        return self.ready and not await self._assembly.readiness.why_not(rule)
+
     def status(self) -> status.Status:
         """What runs now."""
         return status.Status(
@@ -143,8 +148,15 @@ def _backend_status(backend: Backend) -> status.BackendStatus:
         max_in_flight=backend.max_in_flight,
         waiting=len(backend.queue),
         endpoints=[
-            status.EndpointStatus(address=each.address, in_flight=each.in_flight, reachable=each.reachable)
+            status.EndpointStatus(
+                address=each.address,
+                in_flight=each.in_flight,
+                state=each.health.state.value,
+                last_error=status.LastError(text=last.text, at=last.at) if last else None,
+                ejected_until=each.health.ejected_until,
+            )
             for each in backend.endpoints
+            for last in [each.health.last]
         ],
     )
 

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ async def test_connectors_know_how_the_protocol_frames_its_streams(
 
 
 async def test_it_is_ready_from_start_to_stop() -> None:
-    here = gateway(CONFIG)
+    here = gateway(f"ready: none\n{CONFIG}")
     seen = [here.ready]
     await here.start()
     seen.append(here.ready)
@@ -87,6 +88,37 @@ async def test_it_is_ready_from_start_to_stop() -> None:
     await here.drain(0)
     assert [*seen, here.ready] == [False, True, False]
     assert [await refused(port) for port in ports] == [True] * 4
+
+
+ASKED = {
+    "/v2/health/ready": (b"200 OK", b"400 Bad Request", b"not ready: backend 'lab'"),
+    "/grps/v1/health/ready": (b"200 OK", b"503 Service Unavailable", b"not ready: backend 'lab'"),
+    "/readyz": (b"200 OK", b"503 Service Unavailable", b"not ready"),
+}
+
+
+@pytest.mark.parametrize("protocol", sorted(protocols()))
+async def test_it_is_ready_while_a_backend_of_its_routes_is(protocol: str) -> None:
+    listener = await serve_reference(
+        reference_config(protocol, "127.0.0.1:0", ["posterior"], catalog()), asyncio.get_running_loop().time
+    )
+    text = f"""
+listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grps-rest]}}]
+health: {{bind: "127.0.0.1:0", ready: any}}
+backends:
+  lab: {{protocol: {protocol}, endpoints: ["127.0.0.1:1", "{listener.address}"]}}
+  unused: {{protocol: v2-rest, endpoints: ["127.0.0.1:1"]}}
+routes: [{{match: {{model: posterior}}, backend: lab}}]
+"""
+    for alive in (True, False):
+        if not alive:
+            await listener.drain(0)
+        async with running(f"ready: all\n{text}") as here:
+            for path, (good, bad, why) in ASKED.items():
+                port = port_of(here.ports["health"].address) if path == "/readyz" else at(here)
+                reply = await ask(port, get(path))
+                assert reply.startswith(b"HTTP/1.1 " + (good if alive else bad)), path
+                assert alive or why in reply
 
 
 async def test_a_taken_address_is_told_and_nothing_stays_bound() -> None:
@@ -157,10 +189,25 @@ async def test_the_status_tells_what_runs_and_what_waits() -> None:
             call.cancel()
     assert status["ready"] is True
     assert status["listeners"] == {"http": {"address": f"127.0.0.1:{port}", "protocols": ["v2-rest", "umbridge"]}}
-    endpoint = {"address": f"127.0.0.1:{lab.port}", "in_flight": 1, "reachable": True}
+    endpoint = {
+        "address": f"127.0.0.1:{lab.port}", "in_flight": 1, "state": "unknown", "last_error": None,
+        "ejected_until": None,
+    }  # fmt: skip
     assert status["backends"]["lab"] == {
         "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "endpoints": [endpoint]
     }  # fmt: skip
+
+
+async def test_the_status_tells_what_went_wrong_at_an_endpoint() -> None:
+    text = CONFIG.replace("127.0.0.1:PORT", "127.0.0.1:1")
+    before = datetime.now(UTC)
+    async with running(text) as here:
+        await ask(at(here), INFER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+        status = json.loads((await ask(port_of(here.ports["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
+    (endpoint,) = status["backends"]["lab"]["endpoints"]
+    assert (endpoint["state"], endpoint["last_error"]["text"]) == ("ejected", "connection refused")
+    failed, until = (datetime.fromisoformat(at) for at in (endpoint["last_error"]["at"], endpoint["ejected_until"]))
+    assert before <= failed < until
 
 
 async def test_a_gateway_without_ports_for_operators_has_none() -> None:

@@ -194,7 +194,7 @@ async def test_what_the_second_connector_finds_out_the_endpoint_knows() -> None:
     assert down.passthrough is not None
     with pytest.raises(TransportError):
         await anext(down.passthrough.stream(Message("POST", "/v1/files/x")))
-    assert not down.reachable
+    assert not down.health.is_up
     await down.close()
     assert [each.closed for each in here.wires if each.address == "down:1"] == [True, True]
 

@@ -79,7 +79,7 @@ async def gateway(front: str, back: str, model: str) -> AsyncIterator[str]:
     try:
         yield here.listeners["front"].address
     finally:
-        await here.stop(0)
+        await here.drain(0)
         await reference.drain(0)
 
 

@@ -1,10 +1,20 @@
 """The status API: what runs, what waits, and where."""
 
 from collections.abc import Callable
+from datetime import datetime
+from typing import Literal
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
+
+
+class LastError(BaseModel):
+    """Why a call to an endpoint failed: the gateway's own words, without anything of what was sent or received."""
+
+    text: str
+    at: datetime
+    """In UTC."""
 
 
 class EndpointStatus(BaseModel):
@@ -13,8 +23,13 @@ class EndpointStatus(BaseModel):
     address: str
     in_flight: int
     """Calls that were sent and not answered, those that their clients gave up included."""
-    reachable: bool
-    """Whether the last exchange reached it; true before the first."""
+    state: Literal["unknown", "up", "ejected"]
+    """`unknown` until it has answered. `ejected`: it failed, and gets no calls as long as its backend has others that
+    work."""
+    last_error: LastError | None
+    """Its last failure, which may be long ago."""
+    ejected_until: datetime | None
+    """From then on one call is let through as a trial, whose answer ends the ejection."""
 
 
 class BackendStatus(BaseModel):

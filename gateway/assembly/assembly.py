@@ -22,7 +22,7 @@ from gateway.registry import Policy
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Beside, Endpoint
 from gateway.routing.listing import BackendModels, Listed, Listing
-from gateway.routing.readiness import Readiness
+from gateway.routing.readiness import Backends, Readiness
 from gateway.routing.router import Route, Router
 
 Locate = Callable[[str, Protocol], Hashable]
@@ -56,7 +56,12 @@ class Assembly:
         self.statistics = {each.name: Statistics(clock) for each in config.listeners if each.metrics_page}
         """Of the listeners that show them."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
-        own = own_answers(info, Readiness(ready, switchable), self.statistics)
+        routed = dict.fromkeys(each.backend for each in config.routes)
+        self.readiness = Backends({name: self.backends[name].is_ready for name in routed}, clock)
+        """Of the backends that routes name."""
+        readiness = Readiness(ready, switchable, partial(self.readiness.why_not, config.ready))
+        asks_backends = config.ready != "none" and bool(routed)
+        own = own_answers(info, readiness, self.statistics, asks_backends=asks_backends)
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         self.router = self._router([each for each in config.routes if not each.passthrough], clients, own)
@@ -81,7 +86,7 @@ class Assembly:
         """One Endpoint for each (protocol, place), shared by the backends that name it."""
         key = protocol.name, self._locate(address, protocol)
         if key not in self.endpoints:
-            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits))
+            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits), self._clock)
         return self.endpoints[key]
 
     def _upstream(self, name: str, config: BackendConfig) -> Upstream:

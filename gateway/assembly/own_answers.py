@@ -11,9 +11,10 @@ from gateway.routing.readiness import Readiness
 
 
 def own_answers(
-    info: ServerInfo, readiness: Readiness, statistics: Mapping[str, Statistics]
+    info: ServerInfo, readiness: Readiness, statistics: Mapping[str, Statistics], *, asks_backends: bool = False
 ) -> dict[Operation, Destination]:
-    """What is asked of the gateway itself, and answered without waiting. `statistics` are by listener."""
+    """What is asked of the gateway itself, and answered without waiting, but for whether it is ready where this depends
+    on backends (`asks_backends`). `statistics` are by listener."""
 
     def told(request: Request) -> Answer:
         if request.listener not in statistics:
@@ -29,4 +30,7 @@ def own_answers(
         Operation.SERVER_METADATA: lambda request: info,
         Operation.STATISTICS: told,
     }
-    return {operation: Destination(local=answer) for operation, answer in answers.items()}
+    own = {operation: Destination(local=answer) for operation, answer in answers.items()}
+    if asks_backends:
+        own[Operation.READY] = Destination(readiness.with_backends)
+    return own

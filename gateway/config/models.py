@@ -1,7 +1,7 @@
 """The configuration's keys. The attributes are the keys, their docstrings what `docs/configuration.md` says of them."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -67,11 +67,17 @@ class AdminConfig(Keys):
     """`HOST:PORT`, on loopback."""
 
 
+Ready = Literal["any", "all", "none"]
+
+
 class HealthConfig(Keys):
     """`/healthz` and `/readyz`, and nothing else."""
 
     bind: Bind
     """`HOST:PORT`, on any address."""
+    ready: Ready = "none"
+    """The same as the key `ready` beside `health`, for `/readyz`. Kubernetes takes a replica that is not ready out of
+    its Service: with `any` or `all` a backend that all replicas share takes away all of them at once."""
 
 
 class DrainConfig(Keys):
@@ -150,6 +156,9 @@ class Config(Keys):
     """The health port, for probes; absent is off."""
     drain: DrainConfig = DrainConfig()
     """How the gateway stops."""
+    ready: Ready = "any"
+    """Which backends have to be ready so that the gateway says in the clients' protocols that it is: at least one of
+    those that routes name, all of them, or none. They are asked when a client asks, at most once a second."""
     reference: tuple[ReferenceConfig, ...] = ()
     """Bundled backends, started with the gateway."""
     backends: Mapping[Name, BackendConfig] = {}

@@ -4,6 +4,8 @@ import asyncio
 import math
 from collections.abc import Callable
 
+_LEAST = 0.001
+
 
 class Alarm:
     """Calls `ring` once the time is over. Moving it later costs nothing: the timer that fires too early is set anew."""
@@ -17,8 +19,9 @@ class Alarm:
         self._when = math.inf
 
     def set(self, seconds: float) -> None:
-        """Ring in `seconds`, and not at the time set before."""
-        self._when = self._loop.time() + seconds
+        """Ring in `seconds`, a millisecond at the least, and not at the time set before."""
+        # uvloop makes a plain Handle, which has no `when`, of a timer that is due at once.
+        self._when = self._loop.time() + max(seconds, _LEAST)
         if self._timer is None:
             self._timer = self._loop.call_at(self._when, self._fire)
         elif self._when < self._timer.when():

@@ -97,11 +97,13 @@ class DecodeError(Exception):
 
 
 class TransportError(GatewayError):
-    """An exchange with an endpoint failed. `sent`: whether the endpoint may have seen the request."""
+    """An exchange with an endpoint failed. `sent`: whether the endpoint may have seen the request. `answered`: it did
+    answer, with more than the gateway takes."""
 
-    def __init__(self, status: Status, reason: Reason, message: str, *, sent: bool) -> None:
+    def __init__(self, status: Status, reason: Reason, message: str, *, sent: bool, answered: bool = False) -> None:
         super().__init__(status, reason, message)
         self.sent = sent
+        self.answered = answered
 
 
 def refusal(reason: Reason, message: str) -> GatewayError:

@@ -116,6 +116,9 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
             be reached, broke off, or replied with something that is not its protocol.
     """
     message = await prepared(request, protocol, target)
+    if request.deadline is not None and message.deadline is None:
+        # Also where the wire has no word for it: the transport needs it to leave time for another endpoint.
+        message = replace(message, deadline=request.deadline)
     try:
         reply = await connector.exchange(message)
     except TransportError as error:

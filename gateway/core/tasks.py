@@ -6,8 +6,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from gateway.core.errors import GatewayError
+from gateway.core.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
+_lines = LogLimit(log)
 
 T = TypeVar("T")
 
@@ -37,6 +39,6 @@ async def outlived_by(task: "asyncio.Task[T]") -> T:
 def _abandoned(task: "asyncio.Task[Any]") -> None:
     error = None if task.cancelled() else task.exception()
     if isinstance(error, GatewayError):
-        log.info("a call that nobody waits for failed: %s", error.message)
+        _lines.write("failed", logging.INFO, "a call that nobody waits for failed: %s", error.message)
     elif error is not None:
         log.error("unexpected error in a call that nobody waits for", exc_info=error)

@@ -224,8 +224,9 @@ class Request:
     """One question of a client, without a trace of its protocol.
 
     `model` and `version` are empty where the client gave none. `part` names what of the metadata is asked, on wires
-    that ask for it in parts (UM-Bridge). `deadline` is on the loop's clock. `origin` is the Message it came from,
-    looked at only by the codec that decoded it.
+    that ask for it in parts (UM-Bridge). `deadline` is on the loop's clock. `patience` is how many seconds the operator
+    lets a call take: the shortest of the policies `timeout` around it; None without one. `origin` is the Message it
+    came from, looked at only by the codec that decoded it.
     """
 
     operation: Operation
@@ -247,6 +248,7 @@ class Request:
     schemaless: bool = False
     """Inputs and parameters are members of one JSON object, which only the model's signature tells apart: a scalar
     stands among `parameters` also if it is an input, and a list among `inputs`, flat, whatever the model's shape."""
+    patience: float | None = None
 
 
 @value
@@ -262,7 +264,14 @@ class Response:
     schemaless: bool = False
 
 
-Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | bool
+@value
+class NotReady:
+    """The answer to `ready` where it is no, and why."""
+
+    text: str
+
+
+Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | NotReady | bool
 """What a Handler returns: Response for `infer` and the derivatives, Signature for `metadata`, ServerInfo for
 `server-metadata`, ModelEntry's for `models`, a mapping for `config` and `statistics`, a bool for `live`, `ready`,
-`model-ready`, `online`, `offline`."""
+`model-ready`, `online`, `offline`; NotReady in place of False where there is something to say."""

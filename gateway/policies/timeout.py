@@ -27,7 +27,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
     seconds = settings.seconds
 
     async def within(request: Request) -> AsyncGenerator[Response, None]:
-        async with aclosing(handler(request)) as responses:
+        async with aclosing(handler(replace(request, patience=_shorter(request.patience, seconds)))) as responses:
             while True:
                 try:
                     async with asyncio.timeout(seconds) as limit:
@@ -51,8 +51,8 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
     async def within(request: Request) -> Answer:
         deadline = asyncio.get_running_loop().time() + seconds
-        if request.deadline is None or request.deadline > deadline:
-            request = replace(request, deadline=deadline)
+        earlier = _shorter(request.deadline, deadline)
+        request = replace(request, deadline=earlier, patience=_shorter(request.patience, seconds))
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 return await handler(request)
@@ -63,3 +63,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
             raise refusal(Reason.TIMEOUT, text) from error
 
     return within
+
+
+def _shorter(given: float | None, own: float) -> float:
+    return own if given is None or own < given else given

@@ -1,18 +1,22 @@
 """A named destination: its endpoints, the slots they have, and the queue in front of them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import math
+import sys
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from contextlib import aclosing
 
-from gateway.core.errors import Reason, TransportError, refusal
+from gateway.core.errors import Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
-from gateway.routing.endpoint import Endpoint
+from gateway.routing.endpoint import Endpoint, Visit
+from gateway.routing.health import Ejection
 from gateway.routing.queue import FairQueue
+from gateway.routing.readiness import is_ready
 from gateway.routing.sequences import Key, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
@@ -24,13 +28,21 @@ MAX_WAITING = 1000
 
 
 class Backend:
-    """A Handler that hands each Request to the endpoint with the fewest calls in flight.
+    """A Handler that hands each Request to the endpoint with the fewest calls in flight; of several such, to each in
+    its turn. Endpoints that are ejected come into question only if all are.
 
-    At most `max_in_flight` calls run at once on each endpoint (0: any number); the others wait in a queue that serves
-    each (model, client) in its turn.
+    At most `max_in_flight` calls run at once on each endpoint (0: any number); the others wait in a queue that is fair
+    to clients and to models.
     """
 
-    def __init__(self, target: Target, protocol: Protocol, endpoints: Sequence[Endpoint], max_in_flight: int) -> None:
+    def __init__(
+        self,
+        target: Target,
+        protocol: Protocol,
+        endpoints: Sequence[Endpoint],
+        max_in_flight: int,
+        ejection: Ejection | None = None,
+    ) -> None:
         self.name = target.backend
         self.protocol = protocol
         self.endpoints = tuple(endpoints)
@@ -39,6 +51,9 @@ class Backend:
         self._targets = Targets(target, protocol, endpoints)
         self._sequences = Sequences()
         self._on_recovery: list[Callable[[], None]] = []
+        self._next = 0
+        """The endpoint after the one that was taken last."""
+        self._most_left_out = math.ceil((ejection or Ejection()).most * len(endpoints))
         for endpoint in endpoints:
             endpoint.watch(self._pass_on, self._recovered)
 
@@ -48,7 +63,7 @@ class Backend:
         return self.max_in_flight * len(self.endpoints)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when an endpoint answers again after it could not be reached."""
+        """Call `watcher` when an endpoint answers again after it was ejected."""
         self._on_recovery.append(watcher)
 
     async def __call__(self, request: Request) -> Answer:
@@ -62,11 +77,17 @@ class Backend:
         while True:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
+            visit = endpoint.arrive() if request.deadline is not None else None
             try:
                 return await attempt(request, endpoint)
             except TransportError as error:
+                if error.status is Status.DEADLINE_EXCEEDED:
+                    self._given_up(visit, request, error)
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
+            except asyncio.CancelledError:
+                self._given_up(visit, request)
+                raise
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
         """The responses of one endpoint. Another one is asked if nothing could be sent to the first. `passthrough`:
@@ -81,19 +102,56 @@ class Backend:
         while True:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
+            visit = endpoint.arrive()
             try:
-                target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+                target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
                 assert connector is not None
                 async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
                     async for response in responses:
                         yield response
+                        visit.go_on()
                 return
             except TransportError as error:
+                if error.status is Status.DEADLINE_EXCEEDED:
+                    self._given_up(visit, request, error)
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
+            except asyncio.CancelledError:
+                self._given_up(visit, request)
+                raise
             finally:
                 endpoint.give_back()
+
+    async def is_ready(self) -> bool:
+        """Whether one of its endpoints says that it is ready. All are asked at once; what they say changes nothing of
+        what their calls have told of them."""
+        asking = [spawn(self._is_ready(endpoint)) for endpoint in self.endpoints]
+        try:
+            for each in asyncio.as_completed(asking):
+                if await each:
+                    return True
+            return False
+        finally:
+            for each in asking:
+                each.cancel()
+
+    async def _is_ready(self, endpoint: Endpoint) -> bool:
+        traits = self.protocol.traits
+        if endpoint.in_flight and (traits.one_connection or traits.runs_to_the_end):
+            return endpoint.health.is_up  # busy with a call, which may take hours: it would not answer now
+        target = self._targets.of(endpoint)
+        if not traits.one_connection:
+            return await is_ready(self.protocol, endpoint.connector, target)
+        endpoint.take()
+        try:
+            return await is_ready(self.protocol, endpoint.connector, target)
+        finally:
+            endpoint.give_back()
+
+    def _given_up(self, visit: Visit | None, request: Request, error: TransportError | None = None) -> None:
+        if visit is not None:
+            visit.given_up(request, error, runs_to_the_end=self.protocol.traits.runs_to_the_end)
 
     async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
         if self.protocol.traits.runs_to_the_end:
@@ -109,7 +167,7 @@ class Backend:
             endpoint.give_back()
 
     async def _tell(self, request: Request, endpoint: Endpoint) -> Answer:
-        target = self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+        target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
         return await ask(request, self.protocol, endpoint, target)
 
     def _takes_slot(self, request: Request) -> bool:
@@ -123,7 +181,7 @@ class Backend:
             return self._of_sequence(request, sequence, tried)
         endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None:
-            return await self._wait((request.model, request.principal or _host(request.peer)))
+            return await self._wait(request.principal or _host(request.peer), request.model)
         endpoint.take()
         return endpoint
 
@@ -140,34 +198,71 @@ class Backend:
         endpoint.take()
         return endpoint
 
-    def _least_busy(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """The one with the fewest calls; those that could not be reached a moment ago come last."""
-        free = [each for each in self.endpoints if each not in tried and (not limit or each.in_flight < limit)]
-        if len(free) < 2:
-            return free[0] if free else None
-        return min(free, key=lambda endpoint: (endpoint.avoided, endpoint.in_flight))
+    def _least_busy(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
+        """The one with the fewest calls, if they are fewer than `limit` (0: any number), that was not tried yet."""
+        endpoints = self.endpoints
+        count = len(endpoints)
+        best, fewest = None, limit or sys.maxsize
+        at = start = self._next
+        for _ in endpoints:
+            each = endpoints[at]
+            at = at + 1 if at + 1 < count else 0
+            if not each.health.is_up:
+                self._next = start
+                return self._least_busy_in_use(limit or sys.maxsize, tried)
+            if each.in_flight < fewest and (not tried or each not in tried):
+                best, fewest, self._next = each, each.in_flight, at
+                if not fewest:
+                    break
+        return best
 
-    async def _wait(self, key: tuple[str, str]) -> Endpoint:
-        waiter = self.queue.join(key)
+    def _least_busy_in_use(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
+        """The same where endpoints are ejected. While one that is not left out only is busy, its slot is waited for; if
+        all are left out, the one that failed least recently is taken."""
+        left_out = self._left_out()
+        turns = (*self.endpoints[self._next :], *self.endpoints[: self._next])
+        others = [each for each in turns if each not in tried]
+        in_use = [each for each in others if each not in left_out]
+        free = [each for each in in_use or others if each.in_flight < limit]
+        if not free:
+            return None
+        best = min(free, key=lambda each: each.in_flight if in_use else each.health.failed_at)
+        self._next = (self.endpoints.index(best) + 1) % len(self.endpoints)
+        if not best.health.is_up:
+            best.health.try_again()
+        return best
+
+    def _left_out(self) -> list[Endpoint]:
+        """The endpoints that get no calls: of those that are ejected the ones that failed last, as many as may be."""
+        out = [each for each in self.endpoints if each.health.is_left_out]
+        out.sort(key=lambda each: -each.health.failed_at)
+        return out[: self._most_left_out]
+
+    async def _wait(self, client: str, model: str) -> Endpoint:
+        waiter = self.queue.join(client, model)
         try:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 waiter.result().give_back()
             else:
-                self.queue.leave(key, waiter)
+                self.queue.leave(client, model, waiter)
             raise
 
     def _pass_on(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to whoever's turn it is. One that cannot be reached has a free slot always:
-        it would fail all that wait, one by one, while another only is busy and will give its slot back."""
-        if self._is_full(endpoint):
+        """Give a free slot of `endpoint` to whoever's turn it is. Not one that is left out while another only is busy
+        and will give its slot back: it would fail all that wait, one by one."""
+        if self._is_full(endpoint) or not self.queue:
             return False
-        if endpoint.avoided and any(not each.avoided and self._is_full(each) for each in self.endpoints):
-            return False
+        if not endpoint.health.is_up:
+            left_out = self._left_out()
+            if endpoint in left_out and any(each not in left_out and self._is_full(each) for each in self.endpoints):
+                return False
         waiter = self.queue.next()
         if waiter is None:
             return False
+        if not endpoint.health.is_up:
+            endpoint.health.try_again()
         endpoint.take()
         waiter.set_result(endpoint)
         return True

@@ -39,8 +39,13 @@ class Targets:
         """An endpoint came back, perhaps as another server."""
         self.known = {} if self._flavors else dict(self._unflavored)
 
-    async def find(self, endpoint: Endpoint) -> Target:
-        """The Target of an endpoint that is not known; one question at a time for each.
+    def of(self, endpoint: Endpoint) -> Target:
+        """The Target as far as it is known: enough for questions that all flavors take alike."""
+        return self.known.get(endpoint) or self._unflavored[endpoint]
+
+    async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
+        """The Target of an endpoint that is not known; one question at a time for each. It is waited for until half of
+        the time to the `deadline` is over, so that another endpoint can be asked in the rest.
 
         Raises:
             GatewayError: UNAVAILABLE or such, naming the backend; nothing else was sent to it.
@@ -50,7 +55,20 @@ class Targets:
             assert self._flavors is not None
             asking = self._asking[endpoint] = spawn(self._find(endpoint, self._flavors))
             asking.add_done_callback(lambda _: self._asking.pop(endpoint, None))
-        return await outlived_by(asking)
+        seconds = None if deadline is None else max(deadline - asyncio.get_running_loop().time(), 0.0) / 2
+        try:
+            async with asyncio.timeout(seconds):
+                return await outlived_by(asking)
+        except TimeoutError as error:
+            raise self._untold(endpoint, seconds or 0.0, Reason.TIMEOUT) from error
+
+    def _untold(self, endpoint: Endpoint, seconds: float, reason: Reason) -> TransportError:
+        target = self._unflavored[endpoint]
+        text = (
+            f"backend {target.backend!r} at {target.address} did not tell within {seconds:.3g} s what server it is;"
+            " `flavor` on the backend saves the question"
+        )
+        return TransportError(reason.status, reason, text, sent=False)
 
     async def _find(self, endpoint: Endpoint, flavors: Flavors) -> Target:
         target = self._unflavored[endpoint]
@@ -64,11 +82,7 @@ class Targets:
             async with asyncio.timeout(self._seconds):
                 info = await ask(_QUESTION, self._protocol, endpoint, target)
         except TimeoutError as error:
-            text = (
-                f"backend {target.backend!r} at {target.address} did not tell within {self._seconds:.0f} s what server"
-                " it is; `flavor` on the backend saves the question"
-            )
-            raise TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False) from error
+            raise self._untold(endpoint, self._seconds, Reason.UNREACHABLE) from error
         except TransportError as error:
             raise TransportError(error.status, error.reason, error.message, sent=False) from error
         except GatewayError as error:

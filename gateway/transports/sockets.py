@@ -94,10 +94,18 @@ def unreachable(text: str) -> TransportError:
     return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
 
-def not_connected(error: OSError, host: str, seconds: float) -> TransportError:
-    """What to raise for `error`, which came of connecting to `host` within `seconds`."""
+def not_connected(error: OSError, host: str, seconds: float, limit: float | None = None) -> TransportError:
+    """What to raise for `error`, which came of connecting to `host` within `seconds`. Where these are fewer than the
+    `limit` that connecting has, it was the call's deadline that made them so: DEADLINE_EXCEEDED, since an endpoint is
+    not unreachable because a client is in a hurry."""
     if isinstance(error, TimeoutError):
-        return unreachable(f"no connection within {seconds:g} s")
+        text = f"no connection within {seconds:.3g} s"
+        if limit is None or seconds >= limit:
+            return unreachable(text)
+        text = f"{text}, half of the time until the deadline"
+        if seconds <= 0:
+            text = "the deadline passed before the request was sent"
+        return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
     if isinstance(error, socket.gaierror):
         return unreachable(f"host name {host!r} not resolved: {error.strerror}")
     return unreachable(_why(error))

@@ -28,3 +28,12 @@ class Timeouts:
 
 
 DEFAULT_TIMEOUTS = Timeouts()
+
+CONNECT_SECONDS = 5.0
+"""For a connection to an endpoint: its name resolved, its socket and TLS opened."""
+
+
+def connect_seconds(limit: float, deadline: float | None, now: float) -> float:
+    """How long a call with `deadline` may wait for a connection: `limit`, and at most half of the time that it has, so
+    that another endpoint can be asked in the rest."""
+    return limit if deadline is None else min(limit, max(deadline - now, 0.0) / 2)

@@ -2,10 +2,11 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
-from gateway.admin.status import BackendStatus, EndpointStatus, ListenerStatus, Status, application
+from gateway.admin.status import BackendStatus, EndpointStatus, LastError, ListenerStatus, Status, application
 from tests.admin.served import served
 
 STATUS = Status(
@@ -17,7 +18,15 @@ STATUS = Status(
             protocol="umbridge",
             max_in_flight=1,
             waiting=3,
-            endpoints=[EndpointStatus(address="h:1", in_flight=1, reachable=False)],
+            endpoints=[
+                EndpointStatus(
+                    address="h:1",
+                    in_flight=1,
+                    state="ejected",
+                    last_error=LastError(text="connection refused", at=datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),
+                    ejected_until=datetime(2026, 11, 22, 3, 4, 15, tzinfo=UTC),
+                )
+            ],
         )
     },
 )
@@ -26,7 +35,7 @@ STATUS = Status(
 async def test_it_tells_what_runs_now() -> None:
     now = [STATUS]
     async with served(application(lambda: now[-1])) as port:
-        assert json.loads((await port.get("/status"))[1]) == STATUS.model_dump()
+        assert json.loads((await port.get("/status"))[1]) == STATUS.model_dump(mode="json")
         now.append(STATUS.model_copy(update={"ready": False}))
         assert json.loads((await port.get("/status"))[1])["ready"] is False
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.commands import gateway, started
 from tests.held import INFER, REPLY, Held, ask, held, port_of
+from tests.interop.processes import eventually, start_gateway
 
 CONFIG = """
 listeners:
@@ -107,6 +108,18 @@ def test_warnings_are_told_at_the_start(tmp_path: Path) -> None:
     warning, _, error = result.stderr.splitlines()
     assert warning == f"{path}:2:1: warning: there are no routes, so every model is unknown"
     assert "cannot bind" in error
+
+
+async def test_the_log_goes_to_stderr_with_time_and_level(tmp_path: Path) -> None:
+    text = CONFIG.replace("127.0.0.1:PORT", "127.0.0.1:1")
+    running = await asyncio.to_thread(start_gateway, text, tmp_path)
+    try:
+        port = port_of(running.process.stdout().split()[2])
+        assert (await ask(port, INFER.replace(b"Host", b"Connection: close\r\nHost"))).startswith(b"HTTP/1.1 503")
+        told = re.compile(r"^[0-9T:.-]+Z WARNING gateway\.[a-z.]+: endpoint 127\.0\.0\.1:1 is ejected for 1 s", re.M)
+        assert await asyncio.to_thread(eventually, lambda: told.search(running.output()) is not None, 10)
+    finally:
+        running.stop()
 
 
 def test_what_cannot_be_bound_is_told(tmp_path: Path) -> None:

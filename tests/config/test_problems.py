@@ -116,7 +116,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "merge key",
         SOUND + "x: &x {}\nhealth: {<<: *x, bind: '[::1]:1'}\n",
         [
-            "4:1: 'x' is not a key here; expected admin, backends, drain, health, listeners, reference or routes",
+            "4:1: 'x' is not a key here; expected admin, backends, drain, health, listeners, ready, reference or "
+            "routes",
             "5:10: merge keys are not supported; write the keys out, or use an alias for the whole map",
         ],
     ),
@@ -145,7 +146,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "key in a nested map",
         SOUND + "health: {bind: '[::1]:1', port: 3}\n",
-        ["4:27: 'port' is not a key here; expected bind"],
+        ["4:27: 'port' is not a key here; expected bind or ready"],
     ),
     ("missing key", SOUND + "health: {}\n", ["4:9: the key 'bind' is missing"]),
     ("missing in an item", "listeners:\n  - name: a\n    protocols: [umbridge]\n", ["2:5: the key 'bind' is missing"]),
@@ -735,11 +736,11 @@ routes:
 
 def test_columns_count_characters() -> None:
     assert problems(SOUND + 'health: {"é€😀": 1, bind: "[::1]:1"}\n') == [
-        "4:10: 'é€😀' is not a key here; expected bind"
+        "4:10: 'é€😀' is not a key here; expected bind or ready"
     ]
     assert problems(SOUND + 'health: {bind: "é€😀", x: 1}\n') == [
         "4:16: expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080, got 'é€😀'",
-        "4:23: 'x' is not a key here; expected bind",
+        "4:23: 'x' is not a key here; expected bind or ready",
     ]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request
 from gateway.core.values import replace
 from gateway.routing.backend import MAX_WAITING, Backend
-from gateway.routing.endpoint import SECONDS_AVOIDED, Endpoint
+from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
+from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
+from gateway.routing.queue import FairQueue
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
 
@@ -33,8 +36,10 @@ class Lab:
         self.endpoints = [Endpoint(f"host:{at}", wire, self.clock) for at, wire in enumerate(self.wires)]
         self.backend = Backend(Target("lab"), protocol, self.endpoints, limit)
 
-    def ask(self, model: str = "m", peer: str = "", operation: Operation = Operation.INFER) -> "asyncio.Task[Answer]":
-        return asyncio.ensure_future(self.backend(Request(operation, model, peer=peer)))
+    def ask(
+        self, model: str = "m", peer: str = "", operation: Operation = Operation.INFER, **more: Any
+    ) -> "asyncio.Task[Answer]":
+        return asyncio.ensure_future(self.backend(Request(operation, model, peer=peer, **more)))
 
     async def asked(self, model: str = "m", peer: str = "") -> "asyncio.Task[Answer]":
         task = self.ask(model, peer)
@@ -44,6 +49,28 @@ class Lab:
     @property
     def in_flight(self) -> list[int]:
         return [endpoint.in_flight for endpoint in self.endpoints]
+
+    @property
+    def states(self) -> list[State]:
+        return [endpoint.health.state for endpoint in self.endpoints]
+
+    def state(self) -> State:
+        """Of the first endpoint."""
+        return self.states[0]
+
+    @property
+    def counts(self) -> list[int]:
+        """How many messages each endpoint got."""
+        return [len(wire.sent) for wire in self.wires]
+
+    async def time_out(self, waited: float = 2.0, **more: Any) -> None:
+        """One call to whichever endpoint gets it, which its policy ends after `waited` seconds."""
+        started = self.clock.now
+        task = self.ask(**{"deadline": started + waited, "patience": waited, **more})
+        await settle()
+        self.clock.now = started + waited
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
     def paths(self, wire: int = 0) -> list[str]:
         return [message.path.partition("/")[2] for message in self.wires[wire].sent]
@@ -65,15 +92,28 @@ async def test_calls_go_where_the_fewest_are() -> None:
     lab = Lab(wires=3, limit=0)
     tasks = [await lab.asked() for _ in range(4)]
     assert lab.in_flight == [2, 1, 1]
-    lab.wires[1].answer()
+    lab.wires[0].answer()
+    lab.wires[0].answer()
     await settle()
     tasks.append(await lab.asked())
-    assert lab.in_flight == [2, 1, 1]
+    assert lab.in_flight == [1, 1, 1]
     for wire in lab.wires:
         while wire.open:
             wire.answer()
     await asyncio.gather(*tasks)
     assert lab.in_flight == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("busy", "expected"), [([], [4, 4, 4]), ([1], [6, 0, 6])])
+async def test_endpoints_with_equal_numbers_of_calls_take_turns(busy: list[int], expected: list[int]) -> None:
+    lab = Lab(wires=3, limit=0)
+    for wire in lab.wires:
+        wire.answers_at_once = True
+    for at in busy:
+        lab.endpoints[at].take()
+    for _ in range(12):
+        await lab.ask()
+    assert lab.counts == expected
 
 
 async def test_at_most_the_limit_runs_on_each_endpoint() -> None:
@@ -101,11 +141,49 @@ async def served(lab: Lab) -> list[str]:
     return lab.paths()
 
 
-async def test_one_line_for_each_model_and_client_each_in_its_turn() -> None:
+async def test_clients_take_turns_and_within_a_client_its_models() -> None:
     lab = Lab()
-    for model, peer in [("now", ""), *[("busy", "1:1")] * 3, ("busy", "2:1"), ("idle", "1:1"), ("idle", "1:2")]:
+    for model, peer in [("now", ""), *[("a", "1:1")] * 3, ("b", "1:1"), ("c", "2:1"), ("d", "2:2")]:
         await lab.asked(model, peer)
-    assert await served(lab) == ["now", "busy", "busy", "idle", "busy", "idle", "busy"]
+    assert await served(lab) == ["now", "a", "c", "b", "d", "a", "a"]
+
+
+async def test_many_model_names_of_one_host_do_not_delay_another() -> None:
+    lab = Lab()
+    lab.backend.queue = FairQueue("lab", 2000)
+    for at in range(901):
+        lab.ask(f"m{at}", f"greedy:{at}")
+    await settle()
+    assert len(lab.backend.queue) == 900
+    other = await lab.asked("other", "modest:1")
+    for _ in range(3):
+        lab.wires[0].answer()
+        await settle()
+    assert lab.paths() == ["m0", "m1", "other", "m2"]
+    assert other.done()
+    lab.wires[0].answers_at_once = True
+    lab.wires[0].answer()
+    await settle()
+
+
+async def test_a_host_that_has_filled_its_share_leaves_room_for_another() -> None:
+    lab = Lab()
+    tasks = [lab.ask(f"m{at}", f"greedy:{at}") for at in range(MAX_WAITING)]
+    await settle()
+    refused = [task for task in tasks if task.done()]
+    assert len(lab.backend.queue) == MAX_WAITING // 2
+    assert len(refused) == MAX_WAITING // 2 - 1
+    for task in refused:
+        with pytest.raises(GatewayError, match="500 calls are waiting already, 500 of them from this client"):
+            await task
+    await lab.asked("other", "modest:1")
+    for _ in range(2):
+        lab.wires[0].answer()
+        await settle()
+    assert lab.paths() == ["m0", "m1", "other"]
+    lab.wires[0].answers_at_once = True
+    lab.wires[0].answer()
+    await settle()
 
 
 async def test_a_client_is_its_host_since_every_call_comes_from_another_port() -> None:
@@ -113,18 +191,18 @@ async def test_a_client_is_its_host_since_every_call_comes_from_another_port() -
     for peer in ("9:9", "a:1", "a:2", "b:1"):
         await lab.asked(f"m{peer}", peer)
     await lab.asked("mb:1", "b:2")
-    assert (await served(lab))[1:] == ["ma:1", "ma:2", "mb:1", "mb:1"]
+    assert (await served(lab))[1:] == ["ma:1", "mb:1", "ma:2", "mb:1"]
 
 
 async def test_a_thousand_may_wait_and_no_more() -> None:
     lab = Lab()
-    tasks = [lab.ask() for _ in range(MAX_WAITING + 1)]
+    tasks = [lab.ask(peer=f"host{at}:1") for at in range(MAX_WAITING + 1)]
     await settle()
     assert len(lab.backend.queue) == MAX_WAITING
     with pytest.raises(GatewayError) as refused:
         await lab.ask()
     assert (refused.value.status, refused.value.reason) == (Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED)
-    assert "backend 'lab': 1000 calls are waiting already" in refused.value.message
+    assert "backend 'lab': 1000 calls are waiting already, 0 of them from this client" in refused.value.message
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -209,7 +287,7 @@ async def test_the_late_failure_of_a_call_that_nobody_waits_for_is_one_line_in_t
     await settle()
     lab.wires[0].break_off(sent=True)
     await settle()
-    (record,) = caplog.records
+    (record,) = [each for each in caplog.records if each.name == "gateway.core.tasks"]
     assert record.getMessage() == "a call that nobody waits for failed: backend 'lab' at host:0: reset"
     assert record.exc_info is None
 
@@ -266,7 +344,7 @@ async def test_another_endpoint_is_asked_if_nothing_was_sent() -> None:
     task = await lab.asked()
     lab.wires[1].answer(b"here")
     await task
-    assert [endpoint.reachable for endpoint in lab.endpoints] == [False, True]
+    assert lab.states == [State.EJECTED, State.UP]
     assert lab.in_flight == [0, 0]
 
 
@@ -289,16 +367,16 @@ async def test_where_none_can_be_reached_the_last_one_says_so(operation: Operati
     assert lab.in_flight == [0, 0]
 
 
-async def test_an_endpoint_that_could_not_be_reached_is_avoided_for_a_second() -> None:
+async def test_an_endpoint_that_could_not_be_reached_is_ejected_for_a_second() -> None:
     lab = Lab(wires=2, limit=0)
     lab.wires[0].refuses, lab.wires[1].answers_at_once = True, True
     await lab.ask("a")
     lab.wires[0].refuses, lab.wires[0].answers_at_once = False, True
     await lab.ask("b")
     assert (lab.paths(0), lab.paths(1)) == ([], ["a", "b"])
-    lab.clock.now = SECONDS_AVOIDED
+    lab.clock.now = UNREACHABLE_SECONDS
     await lab.ask("c")
-    assert (lab.paths(0), lab.endpoints[0].reachable) == (["c"], True)
+    assert (lab.paths(0), lab.states) == (["c"], [State.UP, State.UP])
 
 
 async def test_a_dead_endpoint_does_not_fail_those_who_wait_for_a_busy_one() -> None:
@@ -317,7 +395,7 @@ async def test_nobody_waits_for_ever_when_all_endpoints_die() -> None:
     lab = Lab(wires=2)
     lab.wires[0].refuses = True
     tasks = [await lab.asked(model) for model in ("a", "b", "c")]
-    lab.clock.now = SECONDS_AVOIDED * 2
+    lab.clock.now = UNREACHABLE_SECONDS * 2
     lab.wires[1].refuses = True
     lab.wires[1].break_off(sent=True)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -349,19 +427,21 @@ async def test_a_stream_tells_as_well_whether_the_address_answers() -> None:
     wire.refuses = True
     with pytest.raises(TransportError):
         await anext(endpoint.stream(Message()))
-    assert not endpoint.reachable
+    assert not endpoint.health.is_up
     wire.refuses, wire.answers_at_once = False, True
     assert [reply.status async for reply in endpoint.stream(Message())] == [200]
-    assert endpoint.reachable
+    assert endpoint.health.is_up
 
 
 @pytest.mark.parametrize(
-    ("status", "reachable"),
-    [(Status.UNAVAILABLE, False), (Status.DEADLINE_EXCEEDED, True), (Status.UNIMPLEMENTED, True)],
+    ("status", "state"),
+    [
+        (Status.UNAVAILABLE, State.EJECTED),
+        (Status.DEADLINE_EXCEEDED, State.UNKNOWN),
+        (Status.UNIMPLEMENTED, State.UNKNOWN),
+    ],
 )
-async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable(
-    status: Status, reachable: bool
-) -> None:
+async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable(status: Status, state: State) -> None:
     class Failing(Wire):
         async def exchange(self, message: Message) -> Message:
             raise TransportError(status, DEFAULT_REASONS[status], "no", sent=False)
@@ -369,7 +449,262 @@ async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable
     endpoint = Endpoint("lab:1", Failing())
     with pytest.raises(TransportError):
         await endpoint.exchange(Message())
-    assert endpoint.reachable is reachable
+    assert endpoint.health.state is state
+
+
+# Endpoints that hang
+
+
+def hanging(wires: int = 2, limit: int = 0, protocol: Protocol = TOY) -> Lab:
+    """The first endpoint never answers, the others always do."""
+    lab = Lab(wires, limit, protocol)
+    for wire in lab.wires[1:]:
+        wire.answers_at_once = True
+    return lab
+
+
+async def fail(lab: Lab, times: int, **more: Any) -> None:
+    """So many calls time out at the first endpoint."""
+    for _ in range(times):
+        lab.backend._next = 0
+        await lab.time_out(**more)
+
+
+async def test_five_timeouts_in_a_row_eject_an_endpoint() -> None:
+    lab = hanging()
+    await fail(lab, 4)
+    assert lab.state() is State.UNKNOWN
+    await fail(lab, 1)
+    assert lab.state() is State.EJECTED
+    for _ in range(20):
+        await lab.ask()
+    assert lab.counts == [5, 20]
+
+
+async def test_an_answer_in_between_begins_the_count_anew() -> None:
+    lab = hanging()
+    await fail(lab, 4)
+    lab.backend._next = 0
+    task = await lab.asked()
+    lab.wires[0].answer()
+    await task
+    await fail(lab, 4)
+    assert lab.state() is State.UP
+
+
+async def test_after_the_ejection_one_call_is_let_through_and_its_answer_ends_it() -> None:
+    lab = hanging()
+    await fail(lab, 5)
+    lab.clock.now += Ejection().seconds
+    tasks = [await lab.asked() for _ in range(4)]
+    assert lab.counts == [6, 3]
+    assert lab.state() is State.EJECTED
+    lab.wires[0].answer()
+    await asyncio.gather(*tasks)
+    assert lab.state() is State.UP
+    lab.wires[0].answers_at_once = True
+    for _ in range(4):
+        await lab.ask()
+    assert lab.counts == [8, 5]
+
+
+async def test_each_ejection_takes_twice_as_long_up_to_a_limit() -> None:
+    lab = hanging()
+    await fail(lab, 5)
+    seconds = []
+    for _ in range(5):
+        seconds.append(lab.endpoints[0].health.seconds_left)
+        lab.clock.now += seconds[-1]
+        await fail(lab, 1)
+    assert seconds == [10, 20, 40, LONGEST_SECONDS, LONGEST_SECONDS]
+    lab.clock.now += LONGEST_SECONDS
+    lab.backend._next = 0
+    task = await lab.asked()
+    lab.wires[0].answer()
+    await task
+    await fail(lab, 5)
+    assert lab.endpoints[0].health.seconds_left == 10
+
+
+async def test_calls_that_fail_together_eject_an_endpoint_once() -> None:
+    lab = Lab(limit=0)
+    tasks = [await lab.asked() for _ in range(8)]
+    for _ in tasks:
+        lab.wires[0].break_off(sent=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert lab.endpoints[0].health.seconds_left == UNREACHABLE_SECONDS
+
+
+async def test_if_all_are_ejected_the_one_that_failed_least_recently_is_asked() -> None:
+    lab = Lab(wires=3, limit=0)
+    for at in (1, 2, 0):
+        for _ in range(5):
+            lab.backend._next = at
+            await lab.time_out()
+    assert lab.states == [State.EJECTED] * 3
+    lab.endpoints[1].take()  # how many calls run there does not count
+    sent = lab.counts
+    for _ in range(3):
+        await lab.time_out()
+    assert [after - before for after, before in zip(lab.counts, sent, strict=True)] == [1, 1, 1]
+
+
+async def test_no_more_than_half_of_the_endpoints_are_left_out_at_once() -> None:
+    lab = Lab(wires=4, limit=0)
+    for at in (0, 1, 2):
+        for _ in range(5):
+            lab.backend._next = at
+            await lab.time_out()
+    lab.wires[0].answers_at_once = lab.wires[3].answers_at_once = True
+    lab.clock.now -= 6.0  # within all three ejections
+    sent = lab.counts
+    for _ in range(6):
+        await lab.ask()
+    assert [after - before for after, before in zip(lab.counts, sent, strict=True)] == [3, 0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"waited": 0.001, "patience": None},
+        {"waited": CLIENT_SECONDS / 2, "patience": None},
+        {"waited": 2.0, "patience": 60.0},
+        {"deadline": 100.0, "patience": 60.0},
+        {"deadline": None, "patience": None},
+    ],
+    ids=["client of 1 ms", "impatient client", "less patient than the operator", "client left", "no deadline"],
+)
+async def test_clients_that_do_not_wait_eject_nobody(more: dict[str, Any]) -> None:
+    lab = hanging()
+    await fail(lab, 10, **more)
+    assert lab.state() is State.UNKNOWN
+
+
+async def test_a_clients_deadline_counts_where_it_was_long_enough() -> None:
+    lab = hanging()
+    await fail(lab, 5, waited=CLIENT_SECONDS, patience=None)
+    assert lab.state() is State.EJECTED
+
+
+async def test_the_time_in_a_queue_is_not_the_endpoints_fault() -> None:
+    lab = Lab(limit=1)
+    for _ in range(5):
+        first = lab.ask()
+        await settle()
+        waiting = lab.ask(deadline=lab.clock.now + 2, patience=2.0)
+        await settle()
+        lab.clock.now += 1.5
+        lab.wires[0].answer()
+        await first
+        await settle()
+        lab.clock.now += 0.5
+        waiting.cancel()
+        await settle()
+    assert lab.states == [State.UP]
+    assert lab.endpoints[0].health.last is None
+
+
+async def test_an_endpoint_that_answers_others_meanwhile_is_slow_and_not_dead() -> None:
+    lab = Lab(limit=0)
+    for _ in range(10):
+        slow, quick = lab.ask(deadline=lab.clock.now + 2, patience=2.0), None
+        await settle()
+        quick = await lab.asked()
+        lab.wires[0].open[1].set_result(Message(status=200))
+        await quick
+        lab.clock.now += 2
+        slow.cancel()
+        await settle()
+        lab.wires[0].open.clear()
+    assert lab.endpoints[0].health.last is None
+
+
+async def test_a_server_that_computes_to_the_end_is_late_until_the_policy_says_otherwise() -> None:
+    lab = Lab(limit=0, protocol=TO_THE_END)
+    for _ in range(5):
+        await lab.time_out(waited=3600.0, patience=None)
+    assert lab.states == [State.UNKNOWN]
+    for _ in range(5):
+        await lab.time_out()
+    assert lab.states == [State.EJECTED]
+    lab.wires[0].answer()  # late, to a call that nobody waits for any more
+    await settle()
+    assert lab.states == [State.UP]
+    while lab.wires[0].open:
+        lab.wires[0].answer()
+    await settle()
+
+
+async def test_who_waits_does_not_get_an_endpoint_that_hangs_but_one_that_works() -> None:
+    lab = Lab(wires=2, limit=1)
+    await fail(lab, 5)
+    tasks = [await lab.asked(model) for model in ("a", "b", "c")]
+    assert (lab.counts, len(lab.backend.queue)) == ([5, 1], 2)
+    for _ in tasks:
+        lab.wires[1].answer()
+        await settle()
+    await asyncio.gather(*tasks)
+    assert lab.counts == [5, 3]
+
+
+async def test_who_waits_can_be_the_trial() -> None:
+    lab = Lab(wires=2, limit=1)
+    await fail(lab, 5)
+    tasks = [await lab.asked(model) for model in ("a", "b", "c")]
+    lab.clock.now += Ejection().seconds
+    assert lab.endpoints[0].offer()  # what the timer of the ejection does
+    await settle()
+    assert (lab.counts, len(lab.backend.queue)) == ([6, 1], 1)
+    lab.wires[0].answer()
+    await settle()
+    assert (lab.counts, lab.states[0]) == ([7, 1], State.UP)
+    for wire in lab.wires:
+        wire.answer()
+    await asyncio.gather(*tasks)
+
+
+async def test_what_is_not_the_protocol_counts_and_what_is_too_large_does_not() -> None:
+    class Babbling(Wire):
+        async def exchange(self, message: Message) -> Message:
+            raise TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, "no", sent=True, answered=self.answers_at_once)
+
+    for answered, state in ((False, State.EJECTED), (True, State.UP)):
+        wire = Babbling()
+        wire.answers_at_once = answered
+        endpoint = Endpoint("lab:1", wire)
+        for _ in range(5):
+            with pytest.raises(TransportError):
+                await endpoint.exchange(Message())
+        assert endpoint.health.state is state
+
+
+async def test_a_stream_that_hangs_counts_as_a_call_does() -> None:
+    lab = hanging()
+    lab.wires[0].answers_at_once = True
+    for _ in range(5):
+        responses = lab.backend.stream(Request(Operation.INFER, "m", patience=2.0))
+        lab.backend._next = 0
+        lab.wires[0].answers_at_once = False
+        task = asyncio.ensure_future(anext(responses))
+        await settle()
+        lab.clock.now += 2
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert lab.state() is State.EJECTED
+
+
+async def test_the_log_tells_of_an_ejection_and_of_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gateway")
+    lab = Lab(limit=0)
+    lab.endpoints = [Endpoint("told:1", lab.wires[0], lab.clock)]
+    lab.backend = Backend(Target("lab"), TOY, lab.endpoints, 0)
+    await fail(lab, 6)
+    lab.wires[0].answers_at_once = True
+    await lab.ask()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "endpoint told:1 is ejected for 10 s: no answer within 2 s"),
+        ("INFO", "endpoint told:1 is back: it answered"),
+    ]
 
 
 # Streams

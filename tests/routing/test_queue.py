@@ -6,33 +6,56 @@ from gateway.core.errors import GatewayError
 from gateway.routing.queue import FairQueue
 
 
-async def test_first_come_first_served_within_a_key_and_round_robin_over_keys() -> None:
-    queue: FairQueue[str] = FairQueue("lab", 10)
-    waiters = {queue.join(key): f"{key}{at}" for at in range(2) for key in "aab"}
+def joined(queue: FairQueue[str], client: str, calls: int) -> int:
+    """How many of so many calls find a place."""
+    for at in range(calls):
+        try:
+            queue.join(client, "m")
+        except GatewayError:
+            return at
+    return calls
+
+
+async def test_first_come_first_served_within_a_model_and_turns_over_clients_and_models() -> None:
+    queue: FairQueue[str] = FairQueue("lab", 100)
+    waiters = {queue.join(name[0], name[1]): f"{name}{at}" for at in range(2) for name in ("ax", "ax", "ay", "bx")}
     order = []
     while (waiter := queue.next()) is not None:
         order.append(waiters[waiter])
-    assert order == ["a0", "b0", "a0", "b1", "a1", "a1"]
+    assert order == ["ax0", "bx0", "ay0", "bx1", "ax0", "ay1", "ax1", "ax1"]
     assert len(queue) == 0
 
 
-async def test_a_key_whose_last_waiter_left_is_forgotten() -> None:
+async def test_every_client_gets_half_of_what_is_free() -> None:
+    queue: FairQueue[str] = FairQueue("lab", 1000)
+    assert [joined(queue, client, 1000) for client in "abcd"] == [500, 250, 125, 63]
+    for _ in range(2000):  # served one by one, and everybody wants more
+        queue.next()
+        for client in "abcd":
+            joined(queue, client, 1)
+    # 1000 / (4 + 1) for each of them, but for one call of rounding, and the rest stays free
+    assert len(queue) in (800, 801)
+    assert [joined(queue, client, 1000) for client in "abcd"] == [0] * 4
+    assert joined(queue, "e", 1000) == 100
+
+
+async def test_a_client_whose_last_waiter_left_is_forgotten() -> None:
     queue: FairQueue[str] = FairQueue("lab", 1)
-    waiter = queue.join("a")
-    with pytest.raises(GatewayError, match="backend 'lab': 1 calls are waiting already"):
-        queue.join("b")
-    queue.leave("a", waiter)
-    queue.leave("a", waiter)
+    waiter = queue.join("a", "m")
+    with pytest.raises(GatewayError, match="backend 'lab': 1 calls are waiting already, 0 of them from this client"):
+        queue.join("b", "m")
+    queue.leave("a", "m", waiter)
+    queue.leave("a", "m", waiter)
     assert len(queue) == 0
-    other = queue.join("b")
+    other = queue.join("b", "m")
     assert queue.next() is other
     assert queue.next() is None
 
 
 async def test_a_waiter_that_was_cancelled_and_has_not_left_is_passed_over() -> None:
     queue: FairQueue[str] = FairQueue("lab", 10)
-    gone, here = queue.join("a"), queue.join("a")
+    gone, here = queue.join("a", "m"), queue.join("a", "m")
     gone.cancel()
     assert queue.next() is here
-    queue.leave("a", gone)
+    queue.leave("a", "m", gone)
     assert len(queue) == 0

@@ -4,10 +4,11 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import NUMBERS
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Tensor, Translate
+from gateway.core.types import Answer, Headers, Message, NotReady, Request, Response, Signature, Tensor, Translate
+from gateway.core.values import replace
 from gateway.protocols.grps import forms, metadata
 from gateway.protocols.grps.errors import NOT_READY, OK, is_failure, told
-from gateway.protocols.grps.message import GrpsMessage
+from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.operations import HEALTH
 from gateway.protocols.grps.requests import check_data, text
 from gateway.protocols.grps.texts import as_texts, is_text
@@ -21,13 +22,19 @@ def encode(answer: Answer, request: Request, translate: Translate) -> GrpsMessag
         GatewayError: INVALID_ARGUMENT naming an output that has no form in the reply.
     """
     if request.operation in HEALTH:
-        return GrpsMessage(status=OK if answer is True else NOT_READY)
+        return GrpsMessage(status=_health(answer))
     if isinstance(answer, Response):
         return _encode_infer(answer, request, translate)
     if isinstance(answer, Signature):
         return _text(metadata.write_model(answer, request.model))
     assert isinstance(answer, tuple)
     return _text(metadata.write_server(answer))
+
+
+def _health(answer: Answer) -> GrpsStatus:
+    if isinstance(answer, NotReady):
+        return replace(NOT_READY, text=answer.text)
+    return OK if answer is True else NOT_READY
 
 
 def _text(content: str) -> GrpsMessage:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_output, refusal, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, Request, Response, Tensor, Translate
+from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
 from gateway.core.values import replace
 from gateway.protocols.mip import columns, examples
 from gateway.protocols.mip.examples import COUNTS, Column
@@ -44,8 +44,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
             that has no form on the wire; UNAVAILABLE, a ping before the gateway is ready.
     """
     if request.operation is Operation.READY:
-        if not answer:
-            raise refusal(Reason.NOT_READY, "the gateway is not ready")
+        if answer is not True:
+            raise refusal(Reason.NOT_READY, answer.text if isinstance(answer, NotReady) else "the gateway is not ready")
         return packet(Kind.PING, Subtype.RESPONSE)
     assert isinstance(answer, Response)
     assert request.origin is not None

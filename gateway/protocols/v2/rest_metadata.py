@@ -11,6 +11,7 @@ from gateway.core.types import (
     Answer,
     Message,
     ModelEntry,
+    NotReady,
     Request,
     ServerInfo,
     Signature,
@@ -45,7 +46,8 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
     # body empty, and tritonclient does not look; but KServe's client reads OIP's {"live": true} and fails without it.
     healthy = answer is True
     named = {"name": request.model} if request.operation is Operation.MODEL_READY else {}
-    return _reply({**named, _HEALTH[request.operation]: healthy}, 200 if healthy else 400)
+    why = {"error": answer.text} if isinstance(answer, NotReady) else {}
+    return _reply({**named, _HEALTH[request.operation]: healthy, **why}, 200 if healthy else 400)
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:

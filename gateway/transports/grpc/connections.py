@@ -1,6 +1,7 @@
 """The connections to all the addresses that an endpoint's name stands for."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Container, Sequence
 from heapq import heappop, heappush
 from itertools import count
@@ -14,6 +15,7 @@ from gateway.transports.grpc import failures
 from gateway.transports.grpc.connection import Connection
 from gateway.transports.grpc.timeouts import Timeouts
 from gateway.transports.sockets import not_connected
+from gateway.transports.timeouts import connect_seconds
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
 """The addresses at this moment. Raises TransportError where there are none."""
@@ -49,11 +51,12 @@ class Connections:
             self._complete()
         return None if self._waiting else self._next()
 
-    async def wait(self) -> Connection:
+    async def wait(self, deadline: float | None = None) -> Connection:
         """The same, as soon as there is one.
 
         Raises:
-            TransportError: UNAVAILABLE, no address could be reached.
+            TransportError: UNAVAILABLE, no address could be reached; DEADLINE_EXCEEDED, none in half of the time until
+                the deadline, or those that were have no room until then.
         """
         ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
@@ -64,7 +67,7 @@ class Connections:
                 tried.add(attempt)
             if len(tried) > _MOST_ATTEMPTS:
                 raise failures.unreachable(_CLOSED_AT_ONCE, sent=False)
-            await self._wait_in_line(ticket)
+            await self._wait_in_time(ticket, deadline)
             if attempt is not None and attempt.done() and not self._ready and not self._is_closed:
                 raise failures.unreachable(attempt.result() or _CLOSED_AT_ONCE, sent=False)
         return connection
@@ -125,6 +128,23 @@ class Connections:
             if ready[self._turn].has_room:
                 return ready[self._turn]
         return None
+
+    async def _wait_in_time(self, ticket: int, deadline: float | None) -> None:
+        if deadline is None:
+            await self._wait_in_line(ticket)
+            return
+        now = asyncio.get_running_loop().time()
+        if deadline <= now:
+            raise failures.too_late(sent=False)
+        is_connected, left = bool(self._ready), deadline - now
+        seconds = left if is_connected else connect_seconds(math.inf, deadline, now)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wait_in_line(ticket)
+        except TimeoutError as error:
+            if is_connected:
+                raise failures.too_late(sent=False) from error
+            raise not_connected(error, "", seconds, math.inf) from error
 
     async def _wait_in_line(self, ticket: int) -> None:
         """Until something has changed."""

@@ -55,7 +55,7 @@ class GrpcConnector:
             TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
                 good reply; DEADLINE_EXCEEDED, there was none in time.
         """
-        connection = self._connections.take() or await self._connection(message)
+        connection = self._connections.take() or await self._connections.wait(message.deadline)
         call = Call(self._limits, streamed=False)
         self._begin(call, connection, message)
         try:
@@ -74,7 +74,7 @@ class GrpcConnector:
         Raises:
             TransportError: as `exchange`, also after some replies.
         """
-        connection = self._connections.take() or await self._connection(message)
+        connection = self._connections.take() or await self._connections.wait(message.deadline)
         call = Call(self._limits, streamed=True)
         self._begin(call, connection, message)
         try:
@@ -107,12 +107,3 @@ class GrpcConnector:
 
     async def _inflated(self, reply: Received, call: Call) -> Buffer:
         return await inflate(reply, call.encoding, self._limits) if isinstance(reply, Compressed) else reply
-
-    async def _connection(self, message: Message) -> Connection:
-        if message.deadline is None:
-            return await self._connections.wait()
-        try:
-            async with asyncio.timeout_at(message.deadline):
-                return await self._connections.wait()
-        except TimeoutError as error:
-            raise failures.too_late(sent=False) from error

@@ -43,12 +43,16 @@ def no_message() -> TransportError:
 
 def too_large(size: int | str, limits: Limits) -> TransportError:
     """A message of `size` bytes."""
-    return malformed(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
+    return _beyond(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
 
 
 def too_much_metadata(limits: Limits) -> TransportError:
     """A head or trailers beyond the limit."""
-    return malformed(f"reply has more than {limits.headers} bytes of metadata (limits.headers)")
+    return _beyond(f"reply has more than {limits.headers} bytes of metadata (limits.headers)")
+
+
+def _beyond(text: str) -> TransportError:
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
 
 
 def too_late(*, sent: bool) -> TransportError:

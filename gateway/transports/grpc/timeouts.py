@@ -1,13 +1,14 @@
 """How long an endpoint may keep the gateway waiting."""
 
 from gateway.core.values import value
+from gateway.transports.timeouts import CONNECT_SECONDS
 
 
 @value
 class Timeouts:
     """Seconds. None of them bounds the wait for an answer: that is the business of deadlines and policies."""
 
-    connect: float = 5.0
+    connect: float = CONNECT_SECONDS
     """For its settings, which are the first that it says; and for its name to be resolved."""
     between: float = 1.0
     """Between two attempts at the addresses that have no connection, while there are others."""

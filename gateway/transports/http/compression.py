@@ -54,7 +54,7 @@ class Inflater:
         for at in range(0, len(view), _PIECE):
             self._feed_piece(view[at : at + _PIECE])
 
-    def finish(self) -> memoryview:
+    def finish(self) -> Buffer:
         """The inflated body.
 
         Raises:
@@ -80,14 +80,14 @@ class Inflater:
             raise DecodeError(f"the body is not {self._coding} data: {error}") from error
 
 
-def inflate(body: Buffer, coding: str, limit: int) -> memoryview:
+def inflate(body: Buffer, coding: str, limit: int) -> Buffer:
     """A whole body inflated; raises as Inflater does."""
     inflater = Inflater(coding, limit)
     inflater.feed(body)
     return inflater.finish()
 
 
-def inflate_small(body: Buffer, coding: str, limit: int) -> memoryview | None:
+def inflate_small(body: Buffer, coding: str, limit: int) -> Buffer | None:
     """A whole body inflated; None if that takes longer than the loop can wait, and is to be done in a thread."""
     if len(body) > IN_THREAD:
         return None
@@ -99,7 +99,7 @@ def inflate_small(body: Buffer, coding: str, limit: int) -> memoryview | None:
         return None
 
 
-async def inflate_in_thread(body: Buffer, coding: str, limit: int) -> memoryview:
+async def inflate_in_thread(body: Buffer, coding: str, limit: int) -> Buffer:
     """A whole body inflated, away from the loop; raises as Inflater does."""
     return await asyncio.to_thread(inflate, body, coding, limit)
 

@@ -13,9 +13,10 @@ from gateway.transports.http.address import parse_address
 from gateway.transports.http.endpoint_connection import SCRATCH_BYTES, Connection
 from gateway.transports.http.head import HeadWriter
 from gateway.transports.http.pool import Pool
-from gateway.transports.http.reply import Reply
+from gateway.transports.http.reply import Reply, unreadable
 from gateway.transports.http.streamed_reply import StreamedReply
 from gateway.transports.sockets import not_connected, unreachable
+from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
 IDLE_SECONDS = 4.0
 """uvicorn (MLServer, KServe) and the C++ UM-Bridge server close idle connections after 5 s: be the first to."""
@@ -40,7 +41,7 @@ class HttpConnector:
         limits: Limits,
         stream_framing: StreamFraming | None = None,
         ssl: tls.SSLContext | None = None,
-        connect_timeout: float = 5.0,
+        connect_timeout: float = CONNECT_SECONDS,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._address = parse_address(address)
@@ -63,7 +64,7 @@ class HttpConnector:
         """
         size = sum(map(len, message.parts))
         head = self._heads.write(message, size, _remaining(message))
-        connection = self._pool.take() or await self._connect()
+        connection = self._pool.take() or await self._connect(message.deadline)
         waiter = connection.send(head, message, size, Reply(self._limits, to_head=message.method == "HEAD"))
         try:
             reply = await waiter
@@ -87,7 +88,7 @@ class HttpConnector:
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
         head = self._heads.write(message, size, _remaining(message))
-        connection = self._pool.take() or await self._connect()
+        connection = self._pool.take() or await self._connect(message.deadline)
         reply = StreamedReply(self._limits, self._stream_framing, to_head=message.method == "HEAD")
         end = connection.send(head, message, size, reply)
         end.add_done_callback(reply.ended)
@@ -109,16 +110,18 @@ class HttpConnector:
         """Close every connection. Exchanges still running fail."""
         await self._pool.close()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, deadline: float | None) -> Connection:
         if self._pool.is_closed:
             raise unreachable("the connector is closed")
+        loop = asyncio.get_running_loop()
+        seconds = connect_seconds(self._connect_timeout, deadline, loop.time())
         try:
-            async with asyncio.timeout(self._connect_timeout):
-                _, connection = await asyncio.get_running_loop().create_connection(
+            async with asyncio.timeout(seconds):
+                _, connection = await loop.create_connection(
                     self._connection, self._address.host, self._address.port, ssl=self._ssl
                 )
         except OSError as error:
-            raise not_connected(error, self._address.host, self._connect_timeout) from error
+            raise not_connected(error, self._address.host, seconds, self._connect_timeout) from error
         return connection
 
     def _connection(self) -> Connection:
@@ -133,7 +136,7 @@ class HttpConnector:
         try:
             body = await self._inflated(reply.message.body, coding)
         except (DecodeError, GatewayError) as error:
-            raise TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True) from error
+            raise unreadable(error) from error
         return replace(reply.message, headers=_without_coding(reply.message.headers), parts=(body,))
 
     async def _inflated(self, body: Buffer, coding: str) -> Buffer:

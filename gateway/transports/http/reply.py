@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import httptools
 
-from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.memory import PROCESS, Arriving
@@ -199,10 +199,10 @@ class Reply:
         del self._parser  # it refers back
 
     def _refuse_headers(self) -> NoReturn:
-        raise malformed(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
+        raise too_large(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
 
     def _refuse_size(self, size: str) -> NoReturn:
-        raise malformed(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
+        raise too_large(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
 
 
 @contextmanager
@@ -217,3 +217,14 @@ def refused_as_overloaded() -> Iterator[None]:
 def malformed(text: str) -> TransportError:
     """The error of what is not a good reply."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
+
+
+def too_large(text: str) -> TransportError:
+    """The error of a reply beyond a limit."""
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
+
+
+def unreadable(error: DecodeError | GatewayError) -> TransportError:
+    """The error of a body that cannot be cut or inflated: malformed, or too large where it is a GatewayError."""
+    make = malformed if isinstance(error, DecodeError) else too_large
+    return make(f"reply: {error}")

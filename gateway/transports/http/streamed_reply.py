@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.types import Buffer, Headers, Message
-from gateway.transports.http.reply import Reply, malformed
+from gateway.transports.http.reply import Reply, malformed, unreadable
 
 _ENOUGH = 64 * 2**10
 """Bytes of messages that may wait; more stays in the kernel, which holds the endpoint back."""
@@ -86,7 +86,7 @@ class StreamedReply(Reply):
         try:
             messages = cut()
         except (DecodeError, GatewayError) as error:
-            raise malformed(f"reply: {error}") from error
+            raise unreadable(error) from error
         if messages:
             self._arrived.extend(messages)
             self._waiting += sum([len(message) + _LEAST for message in messages])

@@ -4,12 +4,14 @@ import asyncio
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Framing, Limits
+from gateway.core.tasks import spawn
 from gateway.core.types import Message
 from gateway.transports.sockets import not_connected, unreachable
 from gateway.transports.tcp.address import parse_address
 from gateway.transports.tcp.endpoint_connection import Connection, no_good_reply
 from gateway.transports.tcp.inflating import inflate, is_compressed
 from gateway.transports.tcp.reader import SCRATCH_BYTES
+from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
 LINGER_SECONDS = 0.05
 """How long the endpoint has to close after its reply: who closes first keeps the port in TIME_WAIT for a minute. A
@@ -34,7 +36,7 @@ class TcpConnector:
         framing: Framing,
         connection_per_call: bool,
         limits: Limits,
-        connect_timeout: float = 5.0,
+        connect_timeout: float = CONNECT_SECONDS,
     ) -> None:
         self._address = parse_address(address)
         self._framing = framing
@@ -45,7 +47,7 @@ class TcpConnector:
         self._open: set[Connection] = set()
         self._idle: list[Connection] = []
         self._shared: Connection | None = None
-        self._connecting = asyncio.Lock()
+        self._attempt: asyncio.Task[Connection] | None = None
         self._emptied = asyncio.Event()
         self._is_closed = False
 
@@ -68,6 +70,8 @@ class TcpConnector:
     async def close(self) -> None:
         """Close every connection. Exchanges still running fail."""
         self._is_closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
         for connection in list(self._open):
             connection.abort()
         if self._open:
@@ -91,8 +95,8 @@ class TcpConnector:
 
     async def _exchange(self, message: Message) -> Message:
         if self._framing.tag is not None:
-            return await (await self._multiplexed()).exchange(message)
-        connection = self._take() or await self._connect()
+            return await (await self._multiplexed(message.deadline)).exchange(message)
+        connection = self._take() or await self._connect(message.deadline)
         reply = await connection.exchange(message)
         self._done(connection)
         return reply
@@ -113,27 +117,41 @@ class TcpConnector:
         else:
             self._idle.append(connection)
 
-    async def _multiplexed(self) -> Connection:
-        """The one connection, made by whoever needs it first."""
-        shared = self._shared
-        if shared is not None and shared.is_usable():
-            return shared
-        async with self._connecting:
-            if self._shared is not None and not self._shared.is_usable():
-                self._shared.retire()
-                self._shared = None
-            if self._shared is None:
-                self._shared = await self._connect()
+    async def _multiplexed(self, deadline: float | None) -> Connection:
+        """The one connection, made by whoever needs it first. All that wait for it share one attempt, and its
+        failure."""
+        if self._shared is not None and not self._shared.is_usable():
+            self._shared.retire()
+            self._shared = None
+        if self._shared is not None:
             return self._shared
+        if self._attempt is None:
+            self._attempt = spawn(self._connect(None))
+            self._attempt.add_done_callback(self._attempted)
+        attempt, loop = self._attempt, asyncio.get_running_loop()
+        seconds = connect_seconds(self._connect_timeout, deadline, loop.time())
+        # It goes on for the others, and as long as it may.
+        await asyncio.wait([attempt], timeout=seconds if deadline is not None else None)
+        if not attempt.done():  # the deadline is near
+            raise not_connected(TimeoutError(), self._address.host, seconds, self._connect_timeout)
+        if attempt.cancelled():
+            raise unreachable("the connector is closed")
+        return attempt.result()
 
-    async def _connect(self) -> Connection:
+    def _attempted(self, attempt: "asyncio.Task[Connection]") -> None:
+        self._attempt = None
+        if not attempt.cancelled() and attempt.exception() is None:
+            self._shared = attempt.result()
+
+    async def _connect(self, deadline: float | None) -> Connection:
         if self._is_closed:
             raise unreachable("the connector is closed")
+        seconds = connect_seconds(self._connect_timeout, deadline, asyncio.get_running_loop().time())
         try:
-            async with asyncio.timeout(self._connect_timeout):
+            async with asyncio.timeout(seconds):
                 return await self._connected()
         except OSError as error:
-            raise not_connected(error, self._address.host, self._connect_timeout) from error
+            raise not_connected(error, self._address.host, seconds, self._connect_timeout) from error
 
     async def _connected(self) -> Connection:
         loop, address = asyncio.get_running_loop(), self._address

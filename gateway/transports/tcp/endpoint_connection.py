@@ -212,5 +212,6 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def no_good_reply(error: DecodeError | GatewayError) -> TransportError:
-    """What became of a call whose reply is not what the protocol says, or beyond a limit."""
-    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True)
+    """What became of a call whose reply is not what the protocol says, or (a GatewayError) beyond a limit."""
+    answered = isinstance(error, GatewayError)
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True, answered=answered)

@@ -1,0 +1,59 @@
+"""Log lines about events that a client or a server can cause as often as it likes."""
+
+import logging
+from collections.abc import Callable, Hashable
+from time import monotonic
+
+LINES = 10
+SECONDS = 60.0
+MOST_KEYS = 1000
+
+
+class LogLimit:
+    """Writes at most `lines` lines about one key in `seconds` seconds. The next line about that key after this time
+    tells how many were left out.
+
+    A key is what the lines are about: an endpoint, a listener. Clients must not choose it: `MOST_KEYS` are remembered.
+    """
+
+    def __init__(
+        self,
+        log: logging.Logger,
+        lines: int = LINES,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._log = log
+        self._lines = lines
+        self._seconds = seconds
+        self._clock = clock
+        self._intervals: dict[Hashable, _Interval] = {}
+
+    def write(self, key: Hashable, level: int, text: str, *values: object) -> None:
+        """Log `text % values` at `level`, unless there were too many lines about `key`."""
+        now = self._clock()
+        interval = self._intervals.get(key)
+        if interval is None or now >= interval.end:
+            left_out = interval.left_out if interval else 0
+            self._intervals.pop(key, None)
+            interval = self._intervals[key] = _Interval(now + self._seconds)
+            if len(self._intervals) > MOST_KEYS:
+                del self._intervals[next(iter(self._intervals))]
+            if left_out:
+                text, values = f"{text} (%d more of these were not logged)", (*values, left_out)
+        if interval.written < self._lines:
+            interval.written += 1
+            self._log.log(level, text, *values)
+        else:
+            interval.left_out += 1
+
+
+class _Interval:
+    """The lines about one key since its first one."""
+
+    __slots__ = ("end", "left_out", "written")
+
+    def __init__(self, end: float) -> None:
+        self.end = end
+        self.written = 0
+        self.left_out = 0

@@ -1,0 +1,161 @@
+"""One of two servers of a backend hangs, or cannot be connected to: the other one takes over. The servers are processes
+of their own, stopped with SIGSTOP."""
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from sys import executable
+
+import pytest
+
+from gateway.app import Gateway
+from gateway.cli.options import catalog
+from gateway.config import loads
+from tests.held import http, port_of
+from tests.interop.processes import Process
+
+PROTOCOLS = {
+    "v2-rest": "flavor: plain",
+    "v2-grpc": "",
+    "umbridge": "",
+    "mip": "",
+}
+SECONDS = 0.2
+BACKEND = """
+  {name}:
+    protocol: {name}
+    endpoints: {endpoints}
+    policies: [{{timeout: {{seconds: {seconds}}}}}]
+    {more}
+"""
+SIGNATURE = """signature:
+      inputs: [{name: theta, datatype: FP64, shape: [-1, 2]}]
+      outputs: [{name: logdensity, datatype: FP64, shape: [-1, 1]}]"""
+
+
+def reference(protocol: str, folder: Path) -> Process:
+    command = [executable, "-m", "gateway", "reference", "--protocol", protocol]
+    command += ["--bind", "127.0.0.1:0", "--model", "posterior"]
+    return Process(command, folder)
+
+
+def address(server: Process) -> str:
+    server.wait_until(lambda: "\nready" in server.stdout(), seconds=60)
+    return server.stdout().split(" on ", 1)[1].split(": ", 1)[0]
+
+
+def config(addresses: dict[str, list[str]], seconds: float) -> str:
+    text = 'listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]\nbackends:'
+    for name, endpoints in addresses.items():
+        more = PROTOCOLS.get(name, "")
+        text += BACKEND.format(name=name, endpoints=json.dumps(endpoints), seconds=seconds, more=more)
+    text += "routes:\n"
+    for name in addresses:
+        text += (
+            f"  - match: {{model: {name}}}\n    backend: {name}\n    rewrite: {{model: posterior}}\n    {SIGNATURE}\n"
+        )
+    return text
+
+
+@asynccontextmanager
+async def running(addresses: dict[str, list[str]], seconds: float = SECONDS) -> AsyncIterator[Gateway]:
+    gateway = Gateway(loads(config(addresses, seconds), "test.yaml", catalog(), {}))
+    await gateway.start()
+    try:
+        yield gateway
+    finally:
+        await gateway.drain(0)
+
+
+async def infer(gateway: Gateway, model: str) -> int:
+    """The status of one call."""
+    body = b'{"inputs":[{"name":"theta","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}'
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+    writer.write(http(f"POST /v2/models/{model}/infer HTTP/1.1\r\nConnection: close".encode(), body))
+    reply = await reader.read()
+    writer.close()
+    return int(reply.split(b" ", 2)[1])
+
+
+def states(gateway: Gateway, backend: str) -> list[str]:
+    return [each.state for each in gateway.status().backends[backend].endpoints]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Process]]]:
+    """Two of each protocol."""
+    folder = tmp_path_factory.mktemp("servers")
+    with ExitStack() as stack:
+        started: dict[str, list[Process]] = {}
+        for protocol in PROTOCOLS:
+            started[protocol] = [reference(protocol, folder / f"{protocol}{at}") for at in range(2)]
+            for server in started[protocol]:
+                stack.callback(server.stop)
+                stack.callback(server.signal, signal.SIGCONT)
+        yield started
+
+
+async def test_a_stopped_server_costs_a_few_calls_and_comes_back(servers: dict[str, list[Process]]) -> None:
+    addresses = {protocol: [address(each) for each in both] for protocol, both in servers.items()}
+    async with running(addresses) as gateway:
+        for protocol in PROTOCOLS:
+            assert [await infer(gateway, protocol) for _ in range(4)] == [200] * 4
+            assert states(gateway, protocol) == ["up", "up"]
+        for stopped, _ in servers.values():
+            stopped.signal(signal.SIGSTOP)
+        found = await asyncio.gather(*(calls(gateway, protocol, 40) for protocol in PROTOCOLS))
+        told = {protocol: states(gateway, protocol) for protocol in PROTOCOLS}
+        for stopped, _ in servers.values():
+            stopped.signal(signal.SIGCONT)
+        await asyncio.gather(*(back(gateway, protocol) for protocol in PROTOCOLS))
+    for protocol, statuses in zip(PROTOCOLS, found, strict=True):
+        assert statuses.count(504) in range(1, 6), protocol
+        assert statuses[-20:] == [200] * 20, protocol
+    # The one slot of a server that takes one call at a time stays taken: it needs no ejection to get no calls.
+    assert told["v2-rest"] == told["v2-grpc"] == ["ejected", "up"]
+
+
+async def calls(gateway: Gateway, model: str, count: int) -> list[int]:
+    return [await infer(gateway, model) for _ in range(count)]
+
+
+async def back(gateway: Gateway, model: str) -> None:
+    """Until the endpoint is up again; the trial may be any of the calls."""
+    while states(gateway, model) != ["up", "up"] or gateway.status().backends[model].endpoints[0].in_flight:
+        assert await infer(gateway, model) == 200
+
+
+@contextmanager
+def deaf() -> Iterator[str]:
+    """An address where connection attempts get no answer, as where packets are dropped: its backlog is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as stack:
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(server.getsockname())
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+async def test_a_call_that_finds_no_connection_goes_to_another_endpoint_and_holds_up_nobody(
+    servers: dict[str, list[Process]],
+) -> None:
+    with deaf() as nowhere:
+        addresses = {}
+        for protocol, (_, works) in servers.items():
+            scheme = "tcp://" if protocol == "mip" else ""
+            addresses[protocol] = [f"{scheme}{nowhere}", address(works)]
+        async with running(addresses, seconds=2) as gateway:
+            for protocol in PROTOCOLS:
+                first = asyncio.ensure_future(infer(gateway, protocol))
+                while not gateway.status().backends[protocol].endpoints[0].in_flight:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                others = [await infer(gateway, protocol) for _ in range(5)]
+                assert not first.done()  # it is still connecting
+                assert others == [200] * 5
+                assert await first == 200
+                assert states(gateway, protocol) == ["ejected", "up"]
+                assert [await infer(gateway, protocol) for _ in range(5)] == [200] * 5
