@@ -151,7 +151,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- end -}}
 {{- end -}}
 {{- if not $found -}}
-{{- fail (printf "%s: no listener %sspeaks protocols over %s" .what (.listener | ternary (printf "'%s' " .listener) "") .transport) -}}
+{{- fail (printf "%s: no listener %sspeaks protocols over %s" .what (ternary (printf "'%s' " .listener) "" (ne .listener "")) .transport) -}}
 {{- end -}}
 {{- $found | toJson -}}
 {{- end -}}

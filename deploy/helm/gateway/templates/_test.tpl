@@ -1,7 +1,7 @@
 {{/*
-What `helm test` sends, as a JSON list of {name, protocol, address, model, inputs}: each request over each protocol of each
+What `helm test` sends, as a JSON list of {name, file, protocol, address, model, inputs}: each request over each protocol of each
 listener. Left out are protocols with a prefix, which `gateway call` does not know, and for MIP, whose messages name no model,
-listeners of another model.
+listeners of another model. UM-Bridge has no names of inputs: `gateway call` knows them as input0, input1 and so on.
 */}}
 {{- define "gateway.testCalls" -}}
 {{- $facts := include "gateway.facts" . | fromJson -}}
@@ -19,8 +19,17 @@ listeners of another model.
 {{- if and $asked (not $prefixed) (not $otherModel) -}}
 {{- $host := printf "%s:%d" (include "gateway.fullname" $) (get $.Values.service.ports $listener.name | default $listener.port | int) -}}
 {{- $address := ternary (printf "http://%s" $host) $host (eq $listener.transport "http") -}}
-{{- $calls = append $calls (dict "name" (printf "%s-%s-%d" $listener.portName $protocol $number) "file" (printf "%d.json" $number)
-     "protocol" $protocol "address" $address "model" $request.model "inputs" $request.inputs) -}}
+{{- $file := printf "%d.json" $number -}}
+{{- $inputs := $request.inputs -}}
+{{- if eq $protocol "umbridge" -}}
+{{- $file = printf "%d-umbridge.json" $number -}}
+{{- $inputs = list -}}
+{{- range $position, $input := $request.inputs -}}
+{{- $inputs = append $inputs (merge (dict "name" (printf "input%d" $position)) $input) -}}
+{{- end -}}
+{{- end -}}
+{{- $calls = append $calls (dict "name" (printf "%s-%s-%d" $listener.portName $protocol $number) "file" $file
+     "protocol" $protocol "address" $address "model" $request.model "inputs" $inputs) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
