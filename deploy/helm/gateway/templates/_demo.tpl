@@ -44,6 +44,14 @@ grps: {protocol: grps-rest, port: 7080, models: [upper]}
 {{- $address := printf "%s-demo-%s:%d" (include "gateway.fullname" $.root) $name (int $server.port) -}}
 {{- $_ := set $backends (printf "demo-%s" $name) (dict "protocol" $server.protocol "endpoints" (list $address)) -}}
 {{- end -}}
-{{- $routes := concat (.config.routes | default list) (include "gateway.demoRoutes" . | fromYamlArray) -}}
+{{- $spoken := list -}}
+{{- range .config.listeners -}}{{- $spoken = concat $spoken .protocols -}}{{- end -}}
+{{- $routes := .config.routes | default list -}}
+{{- range include "gateway.demoRoutes" . | fromYamlArray -}}
+{{- /* The gateway refuses a route for a protocol that no listener speaks. */ -}}
+{{- if has (get .match "protocol" | default (first $spoken)) $spoken -}}
+{{- $routes = append $routes . -}}
+{{- end -}}
+{{- end -}}
 {{- merge (dict "routes" $routes "backends" (merge (.config.backends | default dict | deepCopy) $backends)) .config | toJson -}}
 {{- end -}}
