@@ -1,7 +1,7 @@
 """The table of values in the chart's README, generated from the comments in values.yaml: `make chart`.
 
-A comment directly above a key describes it. Keys below a described key that have no comment of their own are part of its
-default.
+A comment directly above a key describes it. Keys below a described key that have no comment of their own are part of
+its default.
 """
 
 import json

@@ -1,7 +1,7 @@
 """JSON Schemas of the Gateway API's HTTPRoute and GRPCRoute, gateway.networking.k8s.io/v1, standard channel.
 
-Written from the reference at https://gateway-api.sigs.k8s.io/reference/spec/ : its fields, their limits and enumerations,
-as far as the chart and its values use them. Fields that it does not have are refused.
+Written from the reference at https://gateway-api.sigs.k8s.io/reference/spec/ : its fields, their limits and
+enumerations, as far as the chart and its values use them. Fields that it does not have are refused.
 """
 
 from typing import Any
@@ -66,7 +66,11 @@ MATCHED_PATH = closed(
 MATCHED_METHOD = {
     **closed(
         type={"enum": ["Exact", "RegularExpression"]},
-        service={"type": "string", "maxLength": 1024, "pattern": r"^[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$"},
+        service={
+            "type": "string",
+            "maxLength": 1024,
+            "pattern": r"^[A-Za-z_][A-Za-z_0-9]*(\.[A-Za-z_][A-Za-z_0-9]*)*$",
+        },
         method={"type": "string", "maxLength": 1024, "pattern": r"^[A-Za-z_][A-Za-z_0-9]*$"},
     ),
     "anyOf": [{"required": ["service"]}, {"required": ["method"]}],

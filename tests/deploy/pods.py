@@ -1,7 +1,7 @@
 """Rendered pods as processes of this machine: their volumes in a folder, their environment and arguments, their probes.
 
-What a node does, done by hand. Every address of the cluster (a port of a container, `SERVICE:PORT`) becomes a free port on
-loopback; everything else runs as it was rendered. The image's entrypoint is `gateway`.
+What a node does, done by hand. Every address of the cluster (a port of a container, `SERVICE:PORT`) becomes a free port
+on loopback; everything else runs as it was rendered. The image's entrypoint is `gateway`.
 """
 
 import re
@@ -89,7 +89,9 @@ class Pod:
     process: Process = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mounts = {mount["mountPath"]: self._volume(mount["name"]) for mount in self.container.get("volumeMounts", [])}
+        self.mounts = {
+            mount["mountPath"]: self._volume(mount["name"]) for mount in self.container.get("volumeMounts", [])
+        }
         command = [sys.executable, "-m", "gateway", *map(self._argument, self.container["args"])]
         self.process = Process(command, self.folder / "output", self._environment())
 
@@ -176,8 +178,8 @@ def running(release: Release, others: Iterable[Object], folder: Path) -> Iterato
             if each["kind"] == "Deployment":
                 pods[each["metadata"]["name"]] = started = start(cluster, each)
                 stack.callback(started.process.stop, 0)
-        for each in pods.values():
-            each.wait_until_ready()
+        for waited_for in pods.values():
+            waited_for.wait_until_ready()
         yield cluster, pods[release.name]
 
 

@@ -1,5 +1,6 @@
 """The chart as Helm renders it, and the values files that the tests render it with."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -41,16 +42,16 @@ class Release:
         (found,) = [each for each in self.all(kind) if not name or each["metadata"]["name"] == name]
         return found
 
-    @property
-    def name(self) -> str:
-        """The name of the gateway's own objects."""
-        return str(self.one_of("Deployment", "gateway")["metadata"]["name"])
-
     def one_of(self, kind: str, component: str) -> Object:
         """The object of a kind that belongs to a component: `gateway`, `test` or `demo-...`."""
         label = "app.kubernetes.io/component"
         (found,) = [each for each in self.all(kind) if each["metadata"].get("labels", {}).get(label) == component]
         return found
+
+    @property
+    def name(self) -> str:
+        """The name of the gateway's own objects."""
+        return str(self.deployment["metadata"]["name"])
 
     @property
     def deployment(self) -> Object:
@@ -86,7 +87,8 @@ class Release:
 
 def values(text: str) -> dict[str, Any]:
     """Values as Helm reads them from a file."""
-    return helm_python.values_from_yaml(text)
+    read: dict[str, Any] = helm_python.values_from_yaml(text)
+    return read
 
 
 @cache
@@ -94,14 +96,14 @@ def chart() -> helm_python.Chart:
     return helm_python.Chart.load(CHART)
 
 
-def render(given: Mapping[str, Any] | str = "") -> Release:
+def render(given: Mapping[str, Any] | str = "", name: str = RELEASE) -> Release:
     """The chart with these values, or with the text of a values file.
 
     Raises:
         helm_python.HelmError: the values break the schema, or a template refuses them.
     """
     read = values(given or "{}") if isinstance(given, str) else dict(given)
-    manifests = chart().render(read, name=RELEASE, namespace=NAMESPACE)
+    manifests = chart().render(read, name=name, namespace=NAMESPACE)
     notes = "".join(text for path, text in manifests.items() if path.endswith("NOTES.txt"))
     objects = [
         each
@@ -123,3 +125,9 @@ def rendered(name: str) -> Release:
 def servers() -> tuple[Object, ...]:
     """The stand-ins for model servers that docs/deploy.md uses."""
     return tuple(yaml.safe_load_all(SERVERS.read_text()))
+
+
+def needed(release: Release) -> list[Object]:
+    """The stand-ins that a release's configuration leads to."""
+    names = set(re.findall(r"(?<![\w.-])([a-z]+):[0-9]+", release.configuration))
+    return [each for each in servers() if each["metadata"]["name"] in names]

@@ -1,5 +1,6 @@
 """The gateway's configuration in values: how it reaches the pod, what is derived from it, and what is refused."""
 
+import re
 from typing import Any
 
 import helm_python
@@ -64,7 +65,10 @@ def test_an_existing_config_map_is_mounted_and_not_made() -> None:
     release = rendered("existing-values")
     assert [each["metadata"]["name"] for each in release.all("ConfigMap")] == ["my-gateway"]
     assert "checksum/config" not in release.deployment["spec"]["template"]["metadata"]["annotations"]
-    assert [(each["name"], each["port"]) for each in release.service["spec"]["ports"]] == [("http", 8080), ("mip", 9100)]
+    assert [(each["name"], each["port"]) for each in release.service["spec"]["ports"]] == [
+        ("http", 8080),
+        ("mip", 9100),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,8 @@ def test_the_drain_of_an_existing_config_map_is_told() -> None:
 def test_ports_have_the_listeners_names_where_kubernetes_takes_them() -> None:
     names = ["http", "Upper", "health", "double--dash", "8080", "a-name-that-is-too-long", "http"]
     listeners = [
-        {"name": name, "bind": f"0.0.0.0:{7000 + number}", "protocols": ["v2-rest"]} for number, name in enumerate(names)
+        {"name": name, "bind": f"0.0.0.0:{7000 + number}", "protocols": ["v2-rest"]}
+        for number, name in enumerate(names)
     ]
     ports = render({"config": {"listeners": listeners}}).service["spec"]["ports"]
     assert [each["name"] for each in ports] == ["http", *(f"port-{7000 + number}" for number in range(1, 7))]
@@ -113,8 +118,14 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        (LISTENERS.format("127.0.0.1:8080", "v2-rest"), "nothing outside the pod reaches 127.0.0.1:8080; bind 0.0.0.0:8080 or"),
-        (LISTENERS.format("tcp://localhost:9100", "mip"), "listener 'a': nothing outside the pod reaches tcp://localhost:9100"),
+        (
+            LISTENERS.format("127.0.0.1:8080", "v2-rest"),
+            "nothing outside the pod reaches 127.0.0.1:8080; bind 0.0.0.0:8080 or",
+        ),
+        (
+            LISTENERS.format("tcp://localhost:9100", "mip"),
+            "listener 'a': nothing outside the pod reaches tcp://localhost:9100",
+        ),
         (LISTENERS.format("[::1]:8080", "v2-rest"), "nothing outside the pod reaches [::1]:8080"),
         (LISTENERS.format("0.0.0.0:0", "v2-rest"), "a Service needs a port from 1 to 65535"),
         (LISTENERS.format("0.0.0.0", "v2-rest"), "expected a bind such as 0.0.0.0:8080"),
@@ -122,19 +133,29 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
         (LISTENERS.format("unix:///run/a.sock", "mip"), "no listener has a TCP port"),
         (LISTENERS.format("0.0.0.0:1", "v3-rest"), "the chart knows no protocol 'v3-rest'; expected one of graphpipe"),
         ("config: {listeners: []}", "it has no listeners"),
-        ('config: {health: {bind: "127.0.0.1:9091"}}', "config: health: nothing outside the pod reaches 127.0.0.1:9091"),
+        (
+            'config: {health: {bind: "127.0.0.1:9091"}}',
+            "config: health: nothing outside the pod reaches 127.0.0.1:9091",
+        ),
         ("config: {health: null}", "the probes need the health port"),
         ('config: {drain: {delay: "${DELAY}"}}', "drain: delay is ${DELAY}"),
         ('config: "listeners: ["', "the text is no YAML map"),
         ("{demo: {enabled: true}, config: 'a: b'}", "must be a map for that"),
-        ("{demo: {enabled: true}, existingConfigMap: {name: a, listeners: [{name: a, port: 1, protocols: [mip]}]}}", "demo"),
+        (
+            "{demo: {enabled: true}, existingConfigMap: {name: a, listeners: [{name: a, port: 1, protocols: [mip]}]}}",
+            "demo",
+        ),
         ("existingConfigMap: {name: a}", "existingConfigMap.listeners"),
         ("service: {ports: {htp: 80}}", "no listener is called 'htp'; expected one of http, grpc"),
         ("ingress: {enabled: true, hosts: [{paths: [{path: /, listener: mip}]}]}", "no listener 'mip'"),
         ("httpRoute: {enabled: true}", "httpRoute: parentRefs names no Gateway"),
-        ("httpRoute: {enabled: true, listener: grpc, parentRefs: [{name: a}]}", "no listener 'grpc' speaks protocols over http"),
         (
-            "{httpRoute: {enabled: true, parentRefs: [{name: a}]}, grpcRoute: {enabled: true, parentRefs: [{name: a}]}}",
+            "httpRoute: {enabled: true, listener: grpc, parentRefs: [{name: a}]}",
+            "no listener 'grpc' speaks protocols over http",
+        ),
+        (
+            "{httpRoute: {enabled: true, parentRefs: [{name: a}]}, "
+            "grpcRoute: {enabled: true, parentRefs: [{name: a}]}}",
             "only for different host names",
         ),
         ("autoscaling: {enabled: true, targetCPUUtilizationPercentage: null}", "it needs a metric"),
@@ -152,9 +173,18 @@ def test_what_cannot_work_is_refused_with_what_would(values: str, said: str) -> 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("routes: [{match: {model: on}, backend: b}]", "config.routes[0].match.model: a text belongs here, and YAML has read"),
-        ("routes: [{match: {model: a, version: 1}, backend: b}]", "config.routes[0].match.version: a text belongs here"),
-        ("backends: {no: {protocol: umbridge, endpoints: ['a:1']}}", "config.backends: YAML has read a key as the boolean"),
+        (
+            "routes: [{match: {model: on}, backend: b}]",
+            "config.routes[0].match.model: a text belongs here, and YAML has read",
+        ),
+        (
+            "routes: [{match: {model: a, version: 1}, backend: b}]",
+            "config.routes[0].match.version: a text belongs here",
+        ),
+        (
+            "backends: {no: {protocol: umbridge, endpoints: ['a:1']}}",
+            "config.backends: YAML has read a key as the boolean",
+        ),
         ("routes: [{match: {header: {x-on: yes}}, backend: b}]", "config.routes[0].match.header.x-on"),
         ("routes: [{match: {}, backend: b, translate: {order: [true]}}]", "config.routes[0].translate.order[0]"),
     ],
@@ -199,7 +229,9 @@ def test_the_chart_knows_every_protocol() -> None:
     for name, protocol in registry.protocols().items():
         release = render(LISTENERS.format("tcp://0.0.0.0:1" if protocol.transport == "tcp" else "0.0.0.0:1", name))
         (port,) = release.service["spec"]["ports"]
-        assert port["appProtocol"].removeprefix("kubernetes.io/") == {"grpc": "h2c"}.get(protocol.transport, protocol.transport)
+        assert port["appProtocol"].removeprefix("kubernetes.io/") == {"grpc": "h2c"}.get(
+            protocol.transport, protocol.transport
+        )
 
 
 def test_the_examples_say_only_what_differs() -> None:
@@ -209,3 +241,16 @@ def test_the_examples_say_only_what_differs() -> None:
         for given in yaml.safe_load_all(path.read_text()):
             if "kind" not in given:
                 assert not [key for key, value in given.items() if defaults[key] == value]
+
+
+README = (CHART / "README.md").read_text()
+
+
+@pytest.mark.parametrize("shown", re.findall(r"^ *```yaml\n(.*?)^ *```$", README, re.MULTILINE | re.DOTALL))
+def test_what_the_readme_shows_is_right(shown: str) -> None:
+    loads(render(shown).configuration, "gateway.yaml", catalog(), {})
+
+
+def test_the_grace_periods_in_the_readme_are_those_of_the_chart() -> None:
+    assert "D + T + 10" in README
+    assert "sleeps `preStopSeconds` (5) | 5 + T + 10" in README

@@ -19,7 +19,12 @@ from tests.deploy.gateway_api import SCHEMAS
 from tests.deploy.rendered import CHART, FILES, NAMESPACE, Object, Release, render, rendered, servers, values
 
 VERSIONS = all_versions()
-TESTED = {VERSIONS[0]: "oldest", VERSIONS[len(VERSIONS) // 2]: "between", VERSIONS[-2]: "current", VERSIONS[-1]: "newest"}
+TESTED = {
+    VERSIONS[0]: "oldest",
+    VERSIONS[len(VERSIONS) // 2]: "between",
+    VERSIONS[-2]: "current",
+    VERSIONS[-1]: "newest",
+}
 
 each_file = pytest.mark.parametrize("name", FILES)
 
@@ -100,7 +105,9 @@ def environment(container: Object, annotations: dict[str, str]) -> dict[str, str
     found = {}
     for each in container.get("env", []):
         path = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
-        found[each["name"]] = annotations[path.split("'")[1]] if path.startswith("metadata.annotations") else each["value"]
+        found[each["name"]] = (
+            annotations[path.split("'")[1]] if path.startswith("metadata.annotations") else each["value"]
+        )
     return found
 
 
@@ -167,7 +174,9 @@ def test_selectors_mean_the_right_pods_and_no_others(release: Release) -> None:
 @each_file
 def test_a_selector_does_not_change_with_the_version(release: Release) -> None:
     """Kubernetes refuses an upgrade that changes the selector of a Deployment."""
-    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(release.deployment["spec"]["selector"]["matchLabels"])
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(
+        release.deployment["spec"]["selector"]["matchLabels"]
+    )
 
 
 @each_file
@@ -231,7 +240,9 @@ def test_replicas_are_counted_by_one_of_two(release: Release) -> None:
         assert (target["kind"], target["name"]) == ("Deployment", release.deployment["metadata"]["name"])
         assert target["apiVersion"] == release.deployment["apiVersion"]
         resources = [metric["resource"]["name"] for metric in each["spec"]["metrics"] if metric["type"] == "Resource"]
-        assert set(resources) <= set(release.container["resources"]["requests"]), "a share of a request that is not made"
+        assert set(resources) <= set(release.container["resources"]["requests"]), (
+            "a share of a request that is not made"
+        )
 
 
 @pytest.mark.parametrize(

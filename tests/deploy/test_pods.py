@@ -1,5 +1,7 @@
-"""The pods that the chart makes, run on this machine: they start, their probes answer, and `helm test` passes. How they end is
-in test_rollout.py."""
+"""The pods that the chart makes, run on this machine: they start, their probes answer, and `helm test` passes.
+
+How they end is in test_rollout.py.
+"""
 
 import json
 import subprocess
@@ -9,23 +11,13 @@ from typing import Any
 import pytest
 
 from tests.deploy.pods import run_to_the_end, running
-from tests.deploy.rendered import Object, render, rendered, servers
+from tests.deploy.rendered import needed, render, rendered
 
-RUN = {
-    "demo-values": (),
-    "existing-values": ("triton",),
-    "v2-facade": ("legacy",),
-    "umbridge-to-triton": ("triton",),
-    "everything": (),
-}
-"""The values files whose pods run here, and the stand-ins of deploy/examples/servers.yaml that they need."""
+RUN = ["demo-values", "existing-values", "v2-facade", "umbridge-to-triton", "everything"]
+"""The values files whose backends are all here: the demo's, and the stand-ins of docs/deploy.md."""
 
 DOUBLED = [[2.0, 4.0, 6.0]]
 WIRE_FORMS = 8
-
-
-def needed(names: tuple[str, ...]) -> list[Object]:
-    return [each for each in servers() if each["metadata"]["name"] in names]
 
 
 def outputs(text: str) -> dict[str, Any]:
@@ -36,7 +28,7 @@ def outputs(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", RUN)
 def test_a_pod_starts_answers_its_probes_and_passes_helm_test(name: str, tmp_path: Path) -> None:
     release = rendered(name)
-    with running(release, needed(RUN[name]), tmp_path) as (cluster, gateway):
+    with running(release, needed(release), tmp_path) as (cluster, gateway):
         assert [gateway.probe(each) for each in ("startup", "readiness", "liveness")] == [200, 200, 200]
         for each in release.all("Pod"):
             results = run_to_the_end(cluster, each, tmp_path / "test")
@@ -67,7 +59,11 @@ def test_helm_test_fails_where_a_protocol_does_not_answer(tmp_path: Path) -> Non
     release = render(
         """
         demo: {enabled: true}
-        test: {requests: [{model: absent, protocols: [v2-rest, v2-grpc], inputs: [{name: x, datatype: FP64, shape: [1], data: [1]}]}]}
+        test:
+          requests:
+            - model: absent
+              protocols: [v2-rest, v2-grpc]
+              inputs: [{name: x, datatype: FP64, shape: [1], data: [1]}]
         """
     )
     with running(release, [], tmp_path) as (cluster, _):
@@ -90,4 +86,3 @@ def test_the_calls_that_the_notes_show_succeed(tmp_path: Path) -> None:
                 command = command.replace(f"127.0.0.1:{port['containerPort']}", gateway.address(port["name"]))
             done = subprocess.run(["sh", "-c", command.replace("curl", "curl -sf", 1)], capture_output=True, timeout=60)
             assert done.returncode == 0, command
-

@@ -78,7 +78,7 @@ async def test_what_a_pod_accepted_before_and_after_sigterm_is_answered(tmp_path
 
 
 async def test_a_rolling_restart_loses_no_request(tmp_path: Path) -> None:
-    """Two replicas are replaced one after the other, as the Deployment's strategy says: first a new pod, then an old one
+    """Two replicas are replaced one after the other as the Deployment's strategy says: a new pod first, then an old one
     ends."""
     release = render("demo: {enabled: true}\nreplicaCount: 2\nconfig:" + LISTENERS + DRAIN)
     rolling = release.deployment["spec"]["strategy"]["rollingUpdate"]
@@ -113,3 +113,4 @@ async def test_a_rolling_restart_loses_no_request(tmp_path: Path) -> None:
                 await load.progress()
             await load.end()
     assert Counter(load.failures) == {}
+    assert load.cancelled <= 2, "one call for each pod that ended"

@@ -1,6 +1,8 @@
 """values.schema.json refuses what the chart does not know, and the README describes all that it does."""
 
 import json
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -24,8 +26,14 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("imagePullSecrets: [registry]", "/imagePullSecrets/0"),
         ("config: [a]", "/config"),
         ("existingConfigMap: gateway", "/existingConfigMap"),
-        ("existingConfigMap: {listeners: [{name: a, port: 8080, protocols: [rest]}]}", "/existingConfigMap/listeners/0/protocols/0"),
-        ("existingConfigMap: {listeners: [{name: a, port: 80800, protocols: [mip]}]}", "/existingConfigMap/listeners/0/port"),
+        (
+            "existingConfigMap: {listeners: [{name: a, port: 8080, protocols: [rest]}]}",
+            "/existingConfigMap/listeners/0/protocols/0",
+        ),
+        (
+            "existingConfigMap: {listeners: [{name: a, port: 80800, protocols: [mip]}]}",
+            "/existingConfigMap/listeners/0/port",
+        ),
         ("replicaCount: two", "/replicaCount"),
         ("strategy: {type: Rolling}", "/strategy/type"),
         ("preStopSeconds: -1", "/preStopSeconds"),
@@ -69,7 +77,14 @@ def test_what_the_chart_does_not_know_is_refused_where_it_stands(given: str, pla
 def test_each_section_has_such_a_test() -> None:
     marks: list[Any] = test_what_the_chart_does_not_know_is_refused_where_it_stands.pytestmark  # type: ignore[attr-defined]
     given = {key for text, _ in marks[0].args[1] for key in values(text)}
-    free = {"nameOverride", "fullnameOverride", "priorityClassName", "revisionHistoryLimit", "podLabels", "nodeSelector"}
+    free = {
+        "nameOverride",
+        "fullnameOverride",
+        "priorityClassName",
+        "revisionHistoryLimit",
+        "podLabels",
+        "nodeSelector",
+    }
     open_maps = {"podSecurityContext", "securityContext", "global"}
     assert set(SCHEMA["properties"]) - free - open_maps <= given
 
@@ -133,3 +148,11 @@ def test_the_readme_has_the_table_of_these_values() -> None:
     """`make chart` writes it."""
     readme = (CHART / "README.md").read_text()
     assert documented(readme, VALUES) == readme
+
+
+def test_the_package_has_what_users_need_and_nothing_of_the_tests(tmp_path: Path) -> None:
+    archive = helm_python.package(CHART, destination=tmp_path)
+    with tarfile.open(archive) as packed:
+        names = {name.removeprefix("gateway/") for name in packed.getnames()}
+    assert {"Chart.yaml", "README.md", "values.yaml", "values.schema.json", "templates/NOTES.txt"} <= names
+    assert not [name for name in names if name.startswith("ci/")]
