@@ -65,8 +65,8 @@ class Release:
 
     @property
     def container(self) -> Object:
-        (found,) = [each for each in self.pod["containers"] if each["name"] == "gateway"]
-        return found
+        found: list[Object] = [each for each in self.pod["containers"] if each["name"] == "gateway"]
+        return found[0]
 
     @property
     def service(self) -> Object:
