@@ -37,15 +37,13 @@ log = logging.getLogger(__name__)
 
 INFO = ServerInfo("inference-gateway", version("inference-gateway"))
 
-DRAIN_SECONDS = 30.0
-
 
 class BindError(Exception):
     """An address of the configuration cannot be bound."""
 
 
 class Gateway:
-    """One configuration, served. `start`, then `stop`; a Gateway is not started twice."""
+    """One configuration, served. `start`, then `drain`; a Gateway is not started twice."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -70,23 +68,26 @@ class Gateway:
         try:
             await self._start()
         except BaseException:
-            await self.stop(0)
+            await self.drain(0)
             raise
         self.ready = True
 
     async def _start(self) -> None:
         config = self.config
         for reference in config.reference:
-            self.references.append(await serve_reference(reference, self._clock))
+            served = await serve_reference(reference, self._clock)
+            self.references.append(served)
+            log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), served.address)
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
             taken = exchanges(settings, self._assembly.router.select, self._assembly.passthrough.select)
             statistics = self._assembly.statistics.get(each.name)
             with binding(f"listener {each.name!r}", each.bind):
-                self.listeners[each.name] = await listen(
+                listener = self.listeners[each.name] = await listen(
                     settings, rows, statistics.counted(taken) if statistics else taken, each.bind
                 )
+            log.info("listener %r accepts %s at %s", each.name, ", ".join(each.protocols), listener.address)
         if config.health:
             await self._administer("health", health.application(lambda: self.ready), config.health.bind)
         if config.admin:
@@ -97,16 +98,28 @@ class Gateway:
         with binding(name, address):
             await server.start(address)
         self.ports[name] = server
+        log.info("%s answers at %s", name, server.address)
 
-    async def stop(self, seconds: float = DRAIN_SECONDS) -> None:
-        """Stop being ready, let what is in flight finish for at most `seconds`, then close everything."""
+    def announce_end(self) -> None:
+        """Stop being ready, and tell clients that their connections will close. Everything is still answered."""
         self.ready = False
-        await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
+        for listener in (*self.listeners.values(), *self.references):
+            listener.announce_end()
+
+    async def drain(self, seconds: float) -> int:
+        """Stop being ready, accept no more, let what is in flight finish for at most `seconds`, then close everything.
+        Returns the number of requests given up. It may be cancelled and called again with less time."""
+        self.announce_end()
+        ends_at = self._clock() + seconds
+        given_up = await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
         for endpoint in self._assembly.endpoints.values():
             await endpoint.close()
-        await asyncio.gather(*(reference.drain(0) for reference in self.references))
+        # Their clients are the gateway itself, which is done, and whoever knows their addresses.
+        left = max(0.0, ends_at - self._clock())
+        given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
         for server in self.ports.values():
             await server.stop()
+        return sum(given_up)
 
     def status(self) -> status.Status:
         """What runs now."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 REPLY = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT32","shape":[1],"data":[7]}]}'
 QUESTION = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[1],"data":[1]}]}'
@@ -23,15 +23,26 @@ class Held:
         self.arrived = asyncio.Event()
         self.release = asyncio.Event()
         self.port = 0
+        self.handling: set[asyncio.Task[None]] = set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.handling.add(task)
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            try:
+                await self._answer(reader, writer)
+            finally:
+                writer.close()
+                await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         lines = head.lower().split(b"\r\n")
         await reader.readexactly(sum(int(line[15:]) for line in lines if line.startswith(b"content-length:")))
         self.arrived.set()
         await self.release.wait()
         writer.write(http(b"HTTP/1.1 200 OK", REPLY))
-        writer.close()
 
 
 @asynccontextmanager
@@ -45,6 +56,7 @@ async def held() -> AsyncIterator[Held]:
     finally:
         here.release.set()
         server.close()
+        await asyncio.gather(*here.handling)
 
 
 async def ask(port: int | str, request: bytes) -> bytes:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ async def running(text: str = CONFIG, port: int = 1) -> AsyncIterator[Gateway]:
     try:
         yield started
     finally:
-        await started.stop(0)
+        await started.drain(0)
 
 
 def at(running: Gateway) -> int:
@@ -52,9 +52,12 @@ def at(running: Gateway) -> int:
 
 async def refused(port: int) -> bool:
     try:
-        await asyncio.open_connection("127.0.0.1", port)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionError:  # refused, or reset where the kernel had it already
         return True
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
     return False
 
 
@@ -81,7 +84,7 @@ async def test_it_is_ready_from_start_to_stop() -> None:
     assert len(set(ports)) == 4
     for path, port in (("/v2/health/ready", ports[0]), ("/Info", ports[1]), ("/readyz", ports[2])):
         assert (await ask(port, get(path))).startswith(b"HTTP/1.1 200 OK\r\n")
-    await here.stop(0)
+    await here.drain(0)
     assert [*seen, here.ready] == [False, True, False]
     assert [await refused(port) for port in ports] == [True] * 4
 
@@ -123,13 +126,13 @@ async def test_stopping_waits_for_what_is_in_flight_and_takes_no_more() -> None:
         await here.start()
         inflight = asyncio.ensure_future(ask(at(here), INFER))
         await lab.arrived.wait()
-        stopping = asyncio.ensure_future(here.stop(60))
-        await asyncio.sleep(0)
-        assert await refused(at(here))
+        stopping = asyncio.ensure_future(here.drain(60))
+        while not await refused(at(here)):
+            pass
         readiness = await ask(port_of(here.ports["health"].address), get("/readyz"))
         assert readiness.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         lab.release.set()
-        await stopping
+        assert await stopping == 0
         reply = await inflight
     assert reply.startswith(b"HTTP/1.1 200 OK\r\n")
     assert reply.endswith(REPLY)
@@ -140,7 +143,7 @@ async def test_stopping_waits_no_longer_than_it_was_told_to() -> None:
     async with held() as lab, running(port=lab.port) as here:
         inflight = asyncio.ensure_future(ask(at(here), INFER))
         await lab.arrived.wait()
-        await here.stop(0)
+        assert await here.drain(0) == 1
         assert await inflight == b""
 
 

@@ -1,10 +1,8 @@
 """Options that commands share, and how they end."""
 
-import asyncio
 import gc
-import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -28,12 +26,6 @@ def run(program: Coroutine[Any, Any, None]) -> None:
     gc.freeze()
     gc.set_threshold(20_000, 50, 100)
     uvloop.run(program)
-
-
-def on_signals(stop: Callable[[], object]) -> None:
-    """Call `stop` on SIGTERM and SIGINT, and nothing that was to be called before."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 def fail(message: object) -> NoReturn:

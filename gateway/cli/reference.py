@@ -1,14 +1,19 @@
 """`gateway reference`: bundled models, or Python callables, over one protocol."""
 
 import asyncio
+import logging
 from typing import Annotated
 
 import typer
 
 from gateway.app import BindError, serve_reference
-from gateway.cli.options import catalog, fail, on_signals, run
+from gateway.cli.logs import log_to_stderr
+from gateway.cli.options import catalog, fail, run
+from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
-from gateway.config.models import ReferenceConfig
+from gateway.config.models import DrainConfig, ReferenceConfig
+
+log = logging.getLogger(__name__)
 
 
 def reference(
@@ -20,21 +25,23 @@ def reference(
         list[str], typer.Option(metavar="NAME", help="A bundled model, or a callable as MODULE:ATTRIBUTE; repeatable.")
     ],
 ) -> None:
-    """Serve bundled models or Python callables. Until SIGTERM or SIGINT, as a model server."""
+    """Serve bundled models or Python callables. As a model server, until SIGTERM or SIGINT: then what is in flight has
+    30 s, or until a second signal."""
     try:
         config = reference_config(protocol, bind_to, model, catalog())
     except ValueError as error:
         fail(error)
+    log_to_stderr()
     run(_serve(config))
 
 
 async def _serve(config: ReferenceConfig) -> None:
-    stopped = asyncio.Event()
-    on_signals(stopped.set)
+    signals = Signals()
     try:
         listener = await serve_reference(config, asyncio.get_running_loop().time)
     except (BindError, ValueError) as error:
         fail(error)
     print(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready", flush=True)
-    await stopped.wait()
-    await listener.drain(0)
+    log.info("ready at %s", listener.address)
+    drain = DrainConfig()
+    await drain_on_signal(listener, signals, drain.delay, drain.timeout)

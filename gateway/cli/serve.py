@@ -1,43 +1,38 @@
 """`gateway serve`: the gateway of one configuration, until SIGTERM or SIGINT."""
 
-import asyncio
+import logging
 
 from gateway import registry
-from gateway.app import BindError, Gateway
+from gateway.app import INFO, BindError, Gateway
 from gateway.assembly.settings import conditions
-from gateway.cli.options import ConfigFile, fail, on_signals, read, run
+from gateway.cli.logs import log_to_stderr
+from gateway.cli.options import ConfigFile, fail, read, run
+from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config.models import Config
-from gateway.core.tasks import spawn
+
+log = logging.getLogger(__name__)
 
 PATHS = {"health": "/healthz, /readyz", "admin": "/status, /docs"}
 
 
 def serve(config: ConfigFile) -> None:
-    """Serve a configuration. SIGTERM and SIGINT stop it: what is in flight has 30 s, or until a second signal."""
-    run(_serve(read(config)))
+    """Serve a configuration. SIGTERM and SIGINT stop it as `drain` says, a second signal at once."""
+    checked = read(config)
+    log_to_stderr()
+    log.info("%s %s starts with %s", INFO.name, INFO.version, config)
+    run(_serve(checked))
 
 
 async def _serve(config: Config) -> None:
-    stopped = asyncio.Event()
-    on_signals(stopped.set)
+    signals = Signals()
     gateway = Gateway(config)
     try:
         await gateway.start()
     except (BindError, ValueError) as error:
         fail(error)
     print("\n".join([*_addresses(gateway), *_examples(gateway), "ready"]), flush=True)
-    await stopped.wait()
-    await _stop(gateway)
-
-
-async def _stop(gateway: Gateway) -> None:
-    """Let what is in flight finish, unless there is a second signal."""
-    stopping = spawn(gateway.stop())
-    on_signals(stopping.cancel)
-    try:
-        await stopping
-    except asyncio.CancelledError:
-        await gateway.stop(0)
+    log.info("ready")
+    await drain_on_signal(gateway, signals, config.drain.delay, config.drain.timeout)
 
 
 def _addresses(gateway: Gateway) -> list[str]:

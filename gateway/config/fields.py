@@ -63,6 +63,7 @@ def _header_name(text: str) -> str:
 Name = Annotated[str, Field(min_length=1)]
 HeaderName = Annotated[Name, AfterValidator(_header_name)]
 Size = Annotated[int, Strict(), Field(ge=1)]
+Seconds = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Strict()]
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
 SomeNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(distinct)]

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from gateway.config.address import Bind
-from gateway.config.fields import Flag, HeaderName, Keys, Name, Size, SomeNames, Written, distinct, refusal
+from gateway.config.fields import Flag, HeaderName, Keys, Name, Seconds, Size, SomeNames, Written, distinct, refusal
 from gateway.config.policies import Policies
 from gateway.config.routes import RouteConfig
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
@@ -74,6 +74,16 @@ class HealthConfig(Keys):
     """`HOST:PORT`, on any address."""
 
 
+class DrainConfig(Keys):
+    """How the gateway stops on SIGTERM or SIGINT; a second signal ends it at once."""
+
+    delay: Seconds = 0
+    """Seconds in which `/readyz` fails and everything is still accepted and answered, so that load balancers notice.
+    Replies over HTTP say `Connection: close` meanwhile."""
+    timeout: Seconds = 30
+    """Seconds that the requests in flight then have, after the listeners closed; the rest is given up."""
+
+
 class ReferenceConfig(Keys):
     """Bundled models, served by the gateway's own process as if they were a model server; for demos and tests."""
 
@@ -138,6 +148,8 @@ class Config(Keys):
     """The status API; absent is off."""
     health: HealthConfig | None = None
     """The health port, for probes; absent is off."""
+    drain: DrainConfig = DrainConfig()
+    """How the gateway stops."""
     reference: tuple[ReferenceConfig, ...] = ()
     """Bundled backends, started with the gateway."""
     backends: Mapping[Name, BackendConfig] = {}

@@ -82,5 +82,10 @@ class Listener(Protocol):
             OSError: the address is taken, not allowed, or none of this machine.
         """
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no more, let what is in flight finish for at most `seconds`, then close."""
+    def announce_end(self) -> None:
+        """From now on tell clients, where the wire has a word for it, that their connections will close. Everything is
+        still accepted and answered; `drain` follows."""
+
+    async def drain(self, seconds: float) -> int:
+        """Accept no more, let what is in flight finish for at most `seconds`, then close. Returns the number of
+        requests given up. It may be cancelled and called again with less time."""

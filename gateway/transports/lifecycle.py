@@ -8,6 +8,8 @@ from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.protocol import Limits
 from gateway.core.values import value
+from gateway.transports.connections import Connections
+from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
 
 
@@ -32,7 +34,7 @@ class Terms:
 
     limits: Limits
     timeouts: Timeouts
-    connections: "set[Lifecycle]"
+    connections: Connections
 
 
 class Lifecycle(asyncio.BaseProtocol):
@@ -52,9 +54,9 @@ class Lifecycle(asyncio.BaseProtocol):
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._expire)
         self._phase = Phase.IDLE
-        self._gone: asyncio.Future[None] | None = None
+        self._patience = terms.timeouts.idle
+        """Seconds that it may be idle."""
         self._writable = True
-        self._draining = False
 
     def _give_up(self, error: GatewayError) -> None:
         """Refuse what is arriving, whose end cannot be found or is not worth waiting for: reply, then linger."""
@@ -64,14 +66,16 @@ class Lifecycle(asyncio.BaseProtocol):
         """The client has read most of what there was: turn to what comes next."""
         raise NotImplementedError
 
-    def drain(self) -> "asyncio.Future[None]":
-        """Close once what is in flight or arriving is answered, at once if nothing is. The future is done when it is
-        closed."""
-        self._draining = True
-        self._gone = self._loop.create_future()
+    @property
+    def unanswered(self) -> int:
+        """Requests that have begun to arrive and whose replies are not handed to the system in full."""
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """Close after the last reply; where nothing is in flight or arriving, once that has been so for a while."""
+        self._patience = self._terms.timeouts.grace
         if self._phase is Phase.IDLE:
-            self._close()
-        return self._gone
+            self._alarm.set(self._patience)
 
     def abort(self) -> None:
         """Close now, whatever is in flight."""
@@ -83,16 +87,14 @@ class Lifecycle(asyncio.BaseProtocol):
         """Accepted."""
         self._transport = transport  # type: ignore[assignment]
         self._peer = of_peer(transport.get_extra_info("peername"))
+        self._alarm.set(self._patience)
         self._terms.connections.add(self)
-        self._alarm.set(self._terms.timeouts.idle)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Closed by either side."""
         self._phase = Phase.CLOSED
         self._terms.connections.discard(self)
         self._alarm.stop()
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
@@ -113,7 +115,7 @@ class Lifecycle(asyncio.BaseProtocol):
         timeouts = self._terms.timeouts
         match self._phase:
             case Phase.IDLE:
-                self._close()
+                self._close_idle()
             case Phase.HEAD:
                 self._give_up(_too_slow(f"{self.HEAD} did not arrive within {timeouts.head:g} s"))
             case Phase.BODY:
@@ -134,6 +136,13 @@ class Lifecycle(asyncio.BaseProtocol):
         if not self._transport.is_closing():
             self._transport.write_eof()
             self._transport.resume_reading()
+
+    def _close_idle(self) -> None:
+        """Close, unless the next message is there and only not read yet: a busy loop reads after its timers."""
+        if has_unread(self._transport.get_extra_info("socket")):
+            self._alarm.set(self._patience)
+        else:
+            self._close()
 
     def _drop(self, size: int) -> None:
         self._may_drop -= size

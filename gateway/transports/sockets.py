@@ -1,10 +1,12 @@
 """What the transports that open sockets themselves have in common."""
 
+import asyncio
 import os
 import re
 import socket
 import ssl
 from asyncio.trsock import TransportSocket
+from collections.abc import Callable, Iterator
 
 from gateway.core.errors import Reason, Status, TransportError
 
@@ -33,6 +35,58 @@ def keep_probing(sock: socket.socket | TransportSocket) -> None:
     for option in _KEEPALIVE:
         borrowed.setsockopt(*option)
     borrowed.detach()
+
+
+def has_unread(sock: socket.socket | TransportSocket) -> bool:
+    """Whether the peer has sent something that the loop has not read yet, or has closed."""
+    borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
+    try:
+        borrowed.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
+    finally:
+        borrowed.detach()
+    return True
+
+
+async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    """Close the server's sockets, after accepting what stands in their queues: to its client such a connection is made,
+    and the kernel would reset it. When this returns, `protocol` has been called for every accepted connection, and each
+    is made."""
+    loop = asyncio.get_running_loop()
+    # asyncio hands over what it has accepted in its next turns, and fails to if the server is closed by then. uvloop
+    # has no such readers, and hands over in the next turn, whatever becomes of the server.
+    for each in server.sockets:
+        loop.remove_reader(each.fileno())
+    await _turns()
+    copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
+    server.close()
+    accepted: list[socket.socket] = []
+    for copy in copies:
+        with copy:
+            copy.setblocking(False)
+            accepted += _queued(copy)
+    for connection in accepted:
+        await loop.connect_accepted_socket(protocol, connection)
+    await _turns()
+
+
+async def _turns() -> None:
+    """Let the loop do everything else that it has to do by now, and what follows from that."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def _queued(listening: socket.socket) -> Iterator[socket.socket]:
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except ConnectionAbortedError:  # it left while it waited
+            continue
+        except OSError:  # there are no more, or too many open files
+            return
+        connection.setblocking(False)
+        yield connection
 
 
 def unreachable(text: str) -> TransportError:

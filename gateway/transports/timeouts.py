@@ -17,6 +17,8 @@ class Timeouts:
     close."""
     write: float = 30.0
     """Without the client reading a byte of its reply."""
+    grace: float = 1.0
+    """For a request that is on its way to an idle connection when the listener closes."""
     linger: float = 2.0
     """For the client to read an error and close, after the gateway gave up reading."""
 

@@ -1,5 +1,6 @@
 """The command line as people start it."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -18,20 +19,29 @@ ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
 
 
 def gateway(*arguments: str, given: bytes = b"") -> Result:
-    """One command, to its end, in this process, which keeps its own signals."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    """One command, to its end, in this process, which keeps its own signals and log."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     try:
         return CliRunner().invoke(application, arguments, input=given)
     finally:
         for number, action in before.items():
             signal.signal(number, action)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        logging.getLogger("gateway").setLevel(logging.NOTSET)
 
 
 @contextmanager
-def started(*arguments: str, folder: Path = ROOT) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+def started(
+    *arguments: str, folder: Path = ROOT, stderr: int | None = None
+) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
     """A command that goes on, in a process of its own, and what it printed until it was ready."""
     command = [sys.executable, "-m", "gateway", *arguments]
-    with subprocess.Popen(command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
         try:
             yield process, _until_ready(process.stdout)
         finally:

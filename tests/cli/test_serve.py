@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,8 @@ async def until_refused(port: int) -> None:
         except ConnectionError:
             return
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_it_prints_where_it_is_and_what_to_try(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_what_cannot_be_bound_is_told(tmp_path: Path) -> None:
         path.write_text(second.replace("PORT", "1"))
         result = gateway("serve", "--config", str(path))
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"listener 'second': cannot bind {address}: Address already in use\n"
+    assert result.stderr.endswith(f"\nlistener 'second': cannot bind {address}: Address already in use\n")
 
 
 @pytest.mark.parametrize("command", ["serve", "check"])

@@ -21,7 +21,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
 @pytest.mark.parametrize(
     ("location", "keys"),
     [
-        ((), ["listeners", "admin", "health", "reference", "backends", "routes"]),
+        ((), ["listeners", "admin", "health", "drain", "reference", "backends", "routes"]),
         (("admin",), ["bind"]),
         (("listeners", 7, "limits"), ["message", "headers", "json_values", "config"]),
         (("backends", "any", "policies", 0), ["timeout"]),

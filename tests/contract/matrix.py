@@ -126,7 +126,7 @@ async def _started(config: Config) -> AsyncIterator[Gateway]:
     try:
         yield gateway
     finally:
-        await gateway.stop(0)
+        await gateway.drain(0)
 
 
 @asynccontextmanager

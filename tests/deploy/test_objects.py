@@ -279,11 +279,14 @@ def _peer_has(peer: Object, host: str) -> bool:
         except ValueError:
             # A name outside of the cluster has an address that nobody knows here: only "every address" has it.
             return network.prefixlen == 0 and (host.count(".") > 1 and ".svc" not in host)
-    inside, _, rest = host.partition(".")
-    assert inside
+    _, _, rest = host.partition(".")
+    if rest.count(".") and ".svc" not in rest:
+        return False
     namespace = rest.removesuffix(".cluster.local").removesuffix(".svc").split(".")[-1] or NAMESPACE
-    wanted = peer.get("namespaceSelector", {}).get("matchLabels", {}).get("kubernetes.io/metadata.name", NAMESPACE)
-    return bool(wanted == namespace)
+    if "namespaceSelector" not in peer:
+        return namespace == NAMESPACE
+    wanted = peer["namespaceSelector"].get("matchLabels", {}).get("kubernetes.io/metadata.name")
+    return wanted in (None, namespace)
 
 
 def places(read: Config) -> Iterator[Place]:
@@ -339,4 +342,6 @@ def test_an_endpoint_opens_no_other_place(endpoint: str, refused: Place) -> None
         """
     )
     _, *rules = release.one("NetworkPolicy")["spec"]["egress"]
+    for place in places(config(release)):
+        assert any(allows(rule, place) for rule in rules)
     assert not any(allows(rule, refused) for rule in rules)

@@ -71,6 +71,9 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The error in a frame; in the GrpsMessage of a successful one where the client's could be read."""
+    if request is None and error.reason is Reason.NOT_READY:
+        # The listener is stopping. As of brpc's own server: ELOGOFF makes brpc's clients retry on another one.
+        return brpc_errors.encode(error, message)
     number = _read_by_us(message) if request is None else _number(request)
     if number is None:
         return brpc_errors.encode(error, message)

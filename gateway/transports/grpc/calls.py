@@ -23,19 +23,20 @@ CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Status
 _MAX_METHOD = 200
 
 
-def unary(method: str, protocol: Protocol, exchanges: Exchanges) -> Any:
+def unary(method: str, protocol: Protocol, exchanges: Exchanges, draining: Draining) -> Any:
     """Serves a method of one request and one reply."""
 
     async def call(data: bytes, context: Any) -> bytes:
         message = _received(data, context, method)
-        try:
-            reply = exchanges.exchange(message, protocol)
-            if not isinstance(reply, Message):
-                reply = await reply
-        except Exception as error:
-            reply = exchanges.refuse(as_gateway_error(error), protocol, message)
-        await _tell(reply, context)
-        return joined(reply)
+        with draining.call():
+            try:
+                reply = exchanges.exchange(message, protocol)
+                if not isinstance(reply, Message):
+                    reply = await reply
+            except Exception as error:
+                reply = exchanges.refuse(as_gateway_error(error), protocol, message)
+            await _tell(reply, context)
+            return joined(reply)
 
     return grpc.unary_unary_rpc_method_handler(call)
 
@@ -46,6 +47,12 @@ def streaming(method: str, protocol: Protocol, exchanges: Exchanges, draining: D
 
     async def call(_requests: object, context: Any) -> None:
         stream = _Requests(context, method, draining)
+        with draining.call():
+            await answer(stream, context)
+        if stream.is_cut_off:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the gateway is stopping")
+
+    async def answer(stream: _Requests, context: Any) -> None:
         async with (
             aclosing(stream.messages()) as messages,
             aclosing(exchanges.stream(messages, protocol)) as answers,
@@ -54,8 +61,6 @@ def streaming(method: str, protocol: Protocol, exchanges: Exchanges, draining: D
             async for reply in replies:
                 await _tell(reply, context)
                 await context.write(joined(reply))
-        if stream.is_cut_off:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the gateway is stopping")
 
     return grpc.stream_stream_rpc_method_handler(call)
 

@@ -1,23 +1,39 @@
 """What a listener that is to end must tell those whose calls last: streams may be idle for hours."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc.aio
 
 
 class Draining:
-    """`begun` is set once; from then on the streams of a listener read nothing more."""
+    """`announced` is set once: the listener no longer calls itself ready. `begun` follows; from then on the streams of
+    a listener read nothing more."""
 
     def __init__(self) -> None:
+        self.announced = asyncio.Event()
         self.begun = asyncio.Event()
+        self.calls = 0
+        """In flight."""
         self._reading: set[asyncio.Task[Any]] = set()
 
     def begin(self) -> None:
         """Wake the streams that wait for their clients."""
+        self.announced.set()
         self.begun.set()
         for task in self._reading:
             task.cancel()
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call, from its first message to its end."""
+        self.calls += 1
+        try:
+            yield
+        finally:
+            self.calls -= 1
 
     async def read(self, context: Any) -> bytes | None:
         """The next message of a stream; None where the client ended it, or the listener drains."""

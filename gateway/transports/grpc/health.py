@@ -24,7 +24,7 @@ _OVERALL = ""
 
 
 class Health:
-    """SERVING from the start until the listener drains, for every one of its `services`."""
+    """SERVING from the start until the end of the listener is announced, for every one of its `services`."""
 
     def __init__(self, services: Iterable[str], draining: Draining) -> None:
         self._services = frozenset((_OVERALL, *services))
@@ -49,8 +49,8 @@ class Health:
     async def _watch(self, request: Protobuf, context: Any) -> None:
         is_known = request.service in self._services
         await context.write(self._now() if is_known else HealthCheckResponse(status=SERVICE_UNKNOWN))
-        if not self._draining.begun.is_set():
-            await self._draining.begun.wait()
+        if not self._draining.announced.is_set():
+            await self._draining.announced.wait()
             if is_known:
                 await context.write(self._now())
 
@@ -58,4 +58,4 @@ class Health:
         return HealthListResponse(statuses={name: self._now() for name in self._services})
 
     def _now(self) -> Protobuf:
-        return HealthCheckResponse(status=NOT_SERVING if self._draining.begun.is_set() else SERVING)
+        return HealthCheckResponse(status=NOT_SERVING if self._draining.announced.is_set() else SERVING)

@@ -59,12 +59,22 @@ class GrpcListener:
         self.address = str(bound)
         self._watching = spawn(self._keep_serving(bound))
 
-    async def drain(self, seconds: float) -> None:
-        """Tell those who watch, accept no more, let what is in flight finish for at most `seconds`, then break off."""
+    def announce_end(self) -> None:
+        """Those who ask or watch gRPC's health service are told that nothing is served any more."""
+        self._draining.announced.set()
+
+    async def drain(self, seconds: float) -> int:
+        """Tell those who watch, accept no more, let what is in flight finish for at most `seconds`, then break off.
+        Returns the number of calls given up."""
         self._draining.begin()
         if self._watching is not None:
             self._watching.cancel()
-        await asyncio.gather(*(server.stop(seconds) for server in self._servers))
+        stopping = [spawn(server.stop(_FINISHING)) for server in self._servers]
+        if stopping:
+            await asyncio.wait(stopping, timeout=seconds)
+        given_up = self._draining.calls
+        await asyncio.gather(*(server.stop(None) for server in self._servers))
+        return given_up
 
     async def _serve(self, address: Address) -> int:
         """Start a server; the port is the answer."""
@@ -128,7 +138,7 @@ def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges, draining:
             if method in protocol.streams:
                 yield method, calls.streaming(method, protocol, exchanges, draining)
             else:
-                yield method, calls.unary(method, protocol, exchanges)
+                yield method, calls.unary(method, protocol, exchanges, draining)
 
 
 def _service(method: str) -> str:

@@ -105,7 +105,7 @@ class Connection(Replying):
         self._head = None
         self._admission = None
         self._reader.start()
-        self._alarm.set(self._site.timeouts.idle)
+        self._alarm.set(self._patience)
 
     def _begin(self, head: Head, admission: Admission) -> None:
         """The head is there: refuse the request, answer it, or wait for its body."""
@@ -113,7 +113,7 @@ class Connection(Replying):
         check_length(head, site.limits.message)
         if admission.refused is not None and not worth_receiving(head):
             raise admission.refused
-        self._keep_alive = head.keep_alive and not self._draining
+        self._keep_alive = head.keep_alive
         if head.length == 0:
             self._complete(b"")
             return

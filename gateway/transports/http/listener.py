@@ -8,11 +8,11 @@ from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.values import replace
+from gateway.transports.connections import Connections
 from gateway.transports.http.connection import Connection
 from gateway.transports.http.known_heads import KnownHeads
 from gateway.transports.http.replying import Site
-from gateway.transports.lifecycle import Lifecycle
-from gateway.transports.sockets import BACKLOG, keep_probing
+from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
@@ -30,7 +30,7 @@ class HttpListener:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._connections: set[Lifecycle] = set()
+        self._connections = Connections()
         table = PathTable(protocols)
         self._site = Site(
             settings.limits,
@@ -51,21 +51,25 @@ class HttpListener:
             OSError: the address is taken, not allowed, or none of this machine.
         """
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._site), address.host, address.port, backlog=BACKLOG, start_serving=False
+            self._connection, address.host, address.port, backlog=BACKLOG, start_serving=False
         )
         for sock in self._server.sockets:
             keep_probing(sock)
         self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
         await self._server.start_serving()
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no more and close what is idle; let what is in flight finish for at most `seconds`, then break off."""
+    def announce_end(self) -> None:
+        """From now on every reply says `Connection: close`, and is the last one on its connection."""
+        self._connections.ending = True
+
+    async def drain(self, seconds: float) -> int:
+        """Accept no more, let each connection end after its last reply, for at most `seconds`, then break off. Returns
+        the number of requests given up."""
+        self._connections.begin_draining()
         if self._server is not None:
-            self._server.close()
-        closed = [connection.drain() for connection in list(self._connections)]
-        if closed:
-            await asyncio.wait(closed, timeout=seconds)
-        for connection in list(self._connections):
-            connection.abort()
-        if closed:
-            await asyncio.wait(closed)
+            server, self._server = self._server, None
+            await stop_accepting(server, self._connection)
+        return await self._connections.end(seconds)
+
+    def _connection(self) -> Connection:
+        return Connection(self._site)

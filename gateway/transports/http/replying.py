@@ -22,6 +22,8 @@ from gateway.transports.lifecycle import Lifecycle, Phase, Terms
 
 log = logging.getLogger(__name__)
 
+_UNANSWERED = frozenset({Phase.HEAD, Phase.BODY, Phase.ANSWERING, Phase.FLUSHING})
+
 
 @value
 class Site(Terms):
@@ -57,10 +59,10 @@ class Replying(Lifecycle, asyncio.Protocol):
         """Receive what came before its turn, if this is it."""
         raise NotImplementedError
 
-    def drain(self) -> "asyncio.Future[None]":
-        """As of any connection; the replies tell."""
-        self._keep_alive = False
-        return super().drain()
+    @property
+    def unanswered(self) -> int:
+        """1 from a request's first byte to its reply's last."""
+        return int(self._phase in _UNANSWERED)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Closed by either side. Asyncio closes after the client's FIN too: a client that only half-closes and waits
@@ -146,6 +148,10 @@ class Replying(Lifecycle, asyncio.Protocol):
             self._transport.write(piece)
 
     def _connection_line(self) -> bytes:
+        """To be written at once: what it tells is decided here. A client that was told nothing may send another request
+        (RFC 9112 section 9.6), so then the connection stays for it."""
+        if self._site.connections.ending:
+            self._keep_alive = False
         return writing.connection(self._keep_alive, "1.1" if self._head is None else self._head.version)
 
     def _refusal(self, error: GatewayError) -> Message:

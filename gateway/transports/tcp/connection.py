@@ -1,10 +1,11 @@
 """One client's connection: messages in, replies out."""
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.protocol import Protocol
 from gateway.core.tasks import spawn
@@ -56,6 +57,19 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """All of these bytes."""
         self._may_hold = LARGEST_AT_ONCE * site.limits.message
         self._refused: GatewayError | None = None
+        self._ends_at = math.inf
+        """When it is to end if nothing is in flight by then; finite while the listener drains."""
+
+    @property
+    def unanswered(self) -> int:
+        """The requests in flight, those that wait for their turn, and one that is arriving or whose reply is unread."""
+        partly = self._reader.header or (self._phase is Phase.FLUSHING and not self._tasks)
+        return len(self._tasks) + len(self._arrived) + bool(partly)
+
+    def drain(self) -> None:
+        """As of any connection; where requests are multiplexed, new ones are refused from now on."""
+        self._ends_at = self._loop.time() + self._terms.timeouts.grace
+        super().drain()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive into."""
@@ -67,7 +81,11 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             self._drop(nbytes)
             return
         try:
-            self._arrived.extend(map(self._message, self._reader.received(nbytes)))
+            messages = map(self._message, self._reader.received(nbytes))
+            if self._ends_at < math.inf and self._framing.tag is not None:
+                self._refuse_all(messages)
+            else:
+                self._arrived.extend(messages)
         except (DecodeError, GatewayError) as error:
             self._refused = as_gateway_error(error)
         self._proceed()
@@ -99,8 +117,9 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             if self._refused is not None:
                 self._give_up(self._refused)
                 return
-            if self._draining and not self._reader.header:
-                self._close()
+            # With one request at a time its reply was the last. Where there may be many, some are still on their way.
+            if self._ends_at < math.inf and self._framing.tag is None and not self._reader.header:
+                self._linger()
                 return
         self._watch()
 
@@ -153,7 +172,14 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
 
     def _answered(self, task: "asyncio.Task[None]") -> None:
         self._held -= self._tasks.pop(task)
+        if self._ends_at < math.inf:
+            self._ends_at = self._loop.time() + self._terms.timeouts.grace
         self._proceed()
+
+    def _refuse_all(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            error = refusal(Reason.NOT_READY, "the gateway is stopping")
+            write(self._transport, self._site.refuse(error, self._site.protocol, message))
 
     def _write_refusal(self, error: GatewayError) -> None:
         """The listener's own error, in the protocol's form, about the message that is arriving."""
@@ -162,7 +188,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
 
     def _watch(self) -> None:
         """Read on if there is room, and mind the time of what is waited for."""
-        if self._arrived or self._refused is not None:
+        if self._arrived or self._refused is not None or not (self._writable or self._ends_at == math.inf):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -172,6 +198,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self._phase = phase
         timeouts = self._site.timeouts
         match phase:
+            case Phase.IDLE if self._ends_at < math.inf:
+                self._alarm.set(max(0, self._ends_at - self._loop.time()))
             case Phase.IDLE if self._framing.tag is None:
                 self._alarm.set(timeouts.idle)
             case Phase.HEAD:
@@ -191,6 +219,14 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         if self._reader.in_body:
             return Phase.BODY
         return Phase.HEAD if self._reader.header else Phase.IDLE
+
+    def _close_idle(self) -> None:
+        """As of any connection. A client with many requests at once may go on sending though each is refused: it has
+        been told for long enough."""
+        if self._ends_at < math.inf and self._framing.tag is not None:
+            self._linger()
+        else:
+            super()._close_idle()
 
     def _give_up(self, error: GatewayError) -> None:
         self._write_refusal(error)

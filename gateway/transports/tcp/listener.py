@@ -7,8 +7,8 @@ from gateway.core.address import Address
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.values import replace
-from gateway.transports.lifecycle import Lifecycle
-from gateway.transports.sockets import BACKLOG, keep_probing
+from gateway.transports.connections import Connections
+from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.tcp.connection import Connection, Site
 from gateway.transports.tcp.reader import SCRATCH_BYTES
 from gateway.transports.tcp.unix_socket import UnixSocket
@@ -39,7 +39,7 @@ class TcpListener:
         [(protocol, _)] = protocols
         if protocol.framing is None:
             raise ValueError(f"{protocol.name} has no framing, so it is no protocol for a byte stream")
-        self._connections: set[Lifecycle] = set()
+        self._connections = Connections()
         self._site = Site(
             settings.limits,
             timeouts,
@@ -64,19 +64,19 @@ class TcpListener:
         self.address = str(replace(address, port=port, scheme="unix" if address.path else "tcp"))
         await self._server.start_serving()
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no more and close what is idle; let what is in flight finish for at most `seconds`, then break off."""
-        if self._server is not None:
-            self._server.close()
+    def announce_end(self) -> None:
+        """Nothing to do: byte streams have no word for it. Requests are answered until `drain`."""
+
+    async def drain(self, seconds: float) -> int:
+        """Accept no more, let each connection end after its last reply, for at most `seconds`, then break off. Returns
+        the number of requests given up. What still arrives on a multiplexed connection is refused meanwhile."""
+        self._connections.begin_draining()
         if self._unix is not None:
             self._unix.remove()
-        closed = [connection.drain() for connection in list(self._connections)]
-        if closed:
-            await asyncio.wait(closed, timeout=seconds)
-        for connection in list(self._connections):
-            connection.abort()
-        if closed:
-            await asyncio.wait(closed)
+        if self._server is not None:
+            server, self._server = self._server, None
+            await stop_accepting(server, self._connection)
+        return await self._connections.end(seconds)
 
     async def _bind(self, address: Address) -> asyncio.Server:
         server = await asyncio.get_running_loop().create_server(

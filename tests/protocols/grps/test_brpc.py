@@ -318,6 +318,14 @@ def test_refusals_have_brpcs_numbers(reason: Reason, code: int) -> None:
     assert told(written(reply)) == (reason, "why")
 
 
+def test_a_listener_that_stops_says_so_in_the_frame() -> None:
+    """ELOGOFF in the body of a successful reply would keep brpc's clients from trying another server."""
+    reply = GRPS_BRPC.encode_error(refusal(Reason.NOT_READY, "why"), None, arrived(REQUEST))
+    found = meta_of(arrived(written(reply)))
+    assert (found.response.error_code, found.response.error_text) == (2003, "[E2003]why")
+    assert found.correlation_id == NUMBER
+
+
 @pytest.mark.parametrize("header", [b"", b"PRPC", b"GET / HTTP/1", b"PRPC" + b"\xff" * 8])
 def test_refusals_of_what_is_no_frame(header: bytes) -> None:
     reply = GRPS_BRPC.encode_error(refusal(Reason.INVALID_INPUT, "why"), None, Message(parts=(header, b"")))

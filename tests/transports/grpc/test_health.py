@@ -67,3 +67,12 @@ async def test_who_watches_is_told_of_draining_and_does_not_hold_it_up() -> None
         await listener.drain(1000)
         assert [each.status async for each in known] == [NOT_SERVING]
         assert [each.status async for each in unknown] == []
+
+
+async def test_an_announced_end_is_told_while_calls_are_still_served() -> None:
+    async with listening() as listener, channel(listener.address) as made, asyncio.timeout(GENEROUS):
+        watching = aiter(watch(made, "toy.Toy"))
+        assert (await anext(watching)).status == SERVING
+        listener.announce_end()
+        assert [each.status async for each in watching] == [NOT_SERVING]
+        assert (await check(made, "toy.Toy")).status == NOT_SERVING

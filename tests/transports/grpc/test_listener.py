@@ -63,7 +63,7 @@ async def test_an_address_of_another_machine_is_an_os_error(host: str) -> None:
 
 
 async def test_what_never_started_can_be_drained() -> None:
-    await listener().drain(0)
+    assert await listener().drain(0) == 0
 
 
 async def test_draining_lets_what_is_in_flight_finish_and_accepts_nothing_more() -> None:
@@ -79,7 +79,7 @@ async def test_draining_lets_what_is_in_flight_finish_and_accepts_nothing_more()
         held.go.set()
         assert await call == b"body"
         async with asyncio.timeout(GENEROUS):
-            await draining
+            assert await draining == 0
 
 
 async def test_draining_is_bounded() -> None:
@@ -88,7 +88,7 @@ async def test_draining_is_bounded() -> None:
         call = busy.unary_unary(ECHO)(b"body")
         await held.asked.get()
         async with asyncio.timeout(GENEROUS):
-            await made.drain(0.01)
+            assert await made.drain(0.01) == 1
             await held.cancelled.wait()
         assert code(await failed(call)) is Status.UNAVAILABLE
 

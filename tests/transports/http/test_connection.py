@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 import pytest
 
@@ -19,6 +20,8 @@ from tests.transports.http.toy import (
     send_whole,
 )
 from tests.transports.http.toy import LOOPS as LOOPS
+
+T = TypeVar("T")
 
 HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -58,9 +61,9 @@ class Held:
         return say_back(message, protocol)
 
 
-async def within_bound(awaitable: Awaitable[object]) -> None:
+async def within_bound(awaitable: Awaitable[T]) -> T:
     async with asyncio.timeout(GENEROUS):
-        await awaitable
+        return await awaitable
 
 
 # What the exchange is given.

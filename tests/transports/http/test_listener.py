@@ -5,16 +5,44 @@ from contextlib import suppress
 import pytest
 
 from gateway.core.address import Address
-from gateway.core.protocol import ListenerSettings
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.types import Message
 from gateway.transports.http.listener import HttpListener
+from gateway.transports.timeouts import Timeouts
 from tests.transports.http.test_connection import HELLO, SAID, SAID_LAST, Held, within_bound
 from tests.transports.http.toy import LOOPS as LOOPS
-from tests.transports.http.toy import TOY, connected, exchanges, listening, read_all, read_reply, say_back, send_whole
+from tests.transports.http.toy import (
+    TOY,
+    connected,
+    exchanges,
+    listening,
+    read_all,
+    read_reply,
+    say_back,
+    send_whole,
+    text_reply,
+)
+
+BRIEF = Timeouts(grace=0.01)
+PATIENT = Timeouts(grace=1000)
+
+
+async def begun(listener: HttpListener) -> "asyncio.Task[int]":
+    """A drain that has closed the listener's sockets."""
+    assert listener._server is not None
+    server, draining = listener._server, asyncio.ensure_future(listener.drain(1000))
+    while server.is_serving():  # noqa: ASYNC110 (nothing tells when it is closed)
+        await asyncio.sleep(0)
+    return draining
 
 
 async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() -> None:
     held = Held()
-    async with listening(held) as listener, connected(listener) as (idle, _), connected(listener) as (busy, writer):
+    async with (
+        listening(held, timeouts=BRIEF) as listener,
+        connected(listener) as (idle, _),
+        connected(listener) as (busy, writer),
+    ):
         await send_whole(writer, HELLO)
         await held.asked.get()
         draining = asyncio.ensure_future(listener.drain(20))
@@ -23,7 +51,67 @@ async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() 
         held.go.set()
         assert await read_all(busy) == SAID_LAST
         writer.close()
-        await within_bound(draining)
+        assert await within_bound(draining) == 0
+
+
+async def test_a_request_that_arrives_on_an_idle_connection_while_draining_is_answered_and_the_last() -> None:
+    async with listening(timeouts=PATIENT) as listener:
+        async with connected(listener) as (kept, first), connected(listener) as (fresh, second):
+            await send_whole(first, HELLO)
+            assert await read_reply(kept) == SAID
+            draining = await begun(listener)
+            for reader, writer in ((kept, first), (fresh, second)):
+                await send_whole(writer, HELLO)
+                assert await read_all(reader) == SAID_LAST
+        assert await within_bound(draining) == 0
+
+
+async def test_a_connection_that_waits_to_be_accepted_is_served() -> None:
+    """To its client it is made, and the request is sent."""
+    async with listening(timeouts=PATIENT) as listener:
+        host, _, port = listener.address.partition(":")
+        with socket.create_connection((host, int(port))) as client:  # the loop has no turn before the drain has
+            client.sendall(HELLO)
+            client.setblocking(False)
+            draining = asyncio.ensure_future(listener.drain(1000))
+            said = b""
+            while data := await within_bound(asyncio.get_running_loop().sock_recv(client, 10_000)):
+                said += data
+        assert said == SAID_LAST
+        assert await within_bound(draining) == 0
+
+
+async def test_once_the_end_is_announced_replies_say_so_and_new_connections_are_served() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as (idle, first), connected(listener) as (busy, second):
+        await send_whole(second, HELLO)
+        await held.asked.get()
+        listener.announce_end()
+        held.go.set()
+        assert await read_all(busy) == SAID_LAST
+        await send_whole(first, HELLO)
+        assert await read_all(idle) == SAID_LAST
+        async with connected(listener) as (late, third):
+            await send_whole(third, HELLO)
+            assert await read_all(late) == SAID_LAST
+
+
+async def test_a_connection_whose_reply_told_no_end_is_kept_for_the_next_request() -> None:
+    """The first reply is so long that its client still reads it when the drain begins."""
+
+    def long(message: Message, protocol: Protocol) -> Message:
+        return text_reply("x" * 32 * 2**20 if not message.query else "short")
+
+    async with listening(long, timeouts=PATIENT) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO)
+        head = await within_bound(reader.readuntil(b"\r\n\r\n"))
+        draining = await begun(listener)
+        assert b"Connection: close" not in head
+        await within_bound(reader.readexactly(32 * 2**20))
+        await send_whole(writer, HELLO.replace(b"/hello", b"/hello?more"))
+        assert (await read_all(reader)).endswith(b"Connection: close\r\n\r\nshort")
+        writer.close()
+        assert await within_bound(draining) == 0
 
 
 async def test_draining_lets_a_request_that_is_arriving_finish() -> None:
@@ -43,10 +131,30 @@ async def test_draining_is_bounded() -> None:
     async with listening(held) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, HELLO)
         await held.asked.get()
-        await within_bound(listener.drain(0.01))
+        assert await within_bound(listener.drain(0.01)) == 1
         await within_bound(held.cancelled.wait())
         with suppress(ConnectionResetError):
             assert await read_all(reader) == b""
+
+
+async def test_requests_of_which_a_part_has_come_are_given_up_and_those_that_were_answered_are_not() -> None:
+    async with listening(timeouts=PATIENT) as listener, connected(listener), connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO)
+        assert await read_reply(reader) == SAID
+        async with connected(listener) as (other, second):
+            await send_whole(second, HELLO + HELLO[:20])
+            assert await read_reply(other) == SAID
+            assert await within_bound(listener.drain(0)) == 1
+
+
+async def test_a_drain_may_be_cut_short_by_another() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as (_, writer):
+        await send_whole(writer, HELLO)
+        await held.asked.get()
+        first = await begun(listener)
+        first.cancel()
+        assert await within_bound(listener.drain(0)) == 1
 
 
 async def test_a_draining_listener_accepts_nobody() -> None:

@@ -407,7 +407,8 @@ async def test_what_http_1_0_has_not_yet_read_when_the_connection_closes_is_not_
 # Draining.
 
 
-async def test_a_drain_lets_a_stream_finish() -> None:
+async def test_a_drain_lets_a_stream_finish_and_answers_what_was_sent_behind_it() -> None:
+    """The stream's head says nothing of an end, so that its client may have sent another request."""
     source = Source()
     timeouts = Timeouts(linger=0.05)
     async with listening(stream=source, timeouts=timeouts) as listener, connected(listener) as (reader, writer):
@@ -416,9 +417,9 @@ async def test_a_drain_lets_a_stream_finish() -> None:
         source.say("a")
         await reader.readuntil(b"a\n")
         draining = asyncio.ensure_future(listener.drain(GENEROUS))
-        source.say("b", None)
-        assert await read_all(reader) == b"\r\n" + chunks(b"b\n") + END
-        await draining
+        source.say("b", None, "c", None)
+        assert await read_all(reader) == b"\r\n" + chunks(b"b\n") + END + HEAD_LAST + chunks(b"c\n") + END
+        assert await draining == 0
 
 
 async def test_a_drain_breaks_off_what_takes_too_long() -> None:
@@ -427,6 +428,6 @@ async def test_a_drain_breaks_off_what_takes_too_long() -> None:
         await send_whole(writer, GET)
         source.say("a")
         await reader.readuntil(b"a\n\r\n")
-        await listener.drain(0)
+        assert await listener.drain(0) == 1
         assert source.closed.is_set()
         assert await read_all(reader) == b""

@@ -9,10 +9,12 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.protocol import ListenerSettings
 from gateway.transports.tcp.listener import TcpListener
+from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.test_connection import Held
 from tests.transports.tcp.toy import (
     HEADER,
     ORDERED,
+    TAGGED,
     connected,
     exchanges,
     listening,
@@ -25,10 +27,26 @@ from tests.transports.tcp.toy import (
 )
 from tests.transports.tcp.toy import LOOPS as LOOPS
 
+BRIEF = Timeouts(grace=0.01)
+PATIENT = Timeouts(grace=1000)
+
+
+async def begun(listener: TcpListener) -> "asyncio.Task[int]":
+    """A drain that has closed the listener's sockets."""
+    assert listener._server is not None
+    server, draining = listener._server, asyncio.ensure_future(listener.drain(1000))
+    while server.is_serving():  # noqa: ASYNC110 (nothing tells when it is closed)
+        await asyncio.sleep(0)
+    return draining
+
 
 async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() -> None:
     held = Held()
-    async with listening(held) as listener, connected(listener) as (idle, _), connected(listener) as (busy, writer):
+    async with (
+        listening(held, timeouts=BRIEF) as listener,
+        connected(listener) as (idle, _),
+        connected(listener) as (busy, writer),
+    ):
         writer.write(packet("one"))
         await within_bound(held.asked.get())
         draining = asyncio.ensure_future(listener.drain(20))
@@ -36,18 +54,79 @@ async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() 
         assert not draining.done()
         held.go["one"].set()
         assert await read_all(busy) == packet("ONE")
-        await within_bound(draining)
+        assert await within_bound(draining) == 0
+
+
+async def test_a_message_that_arrives_on_an_idle_connection_while_draining_is_answered_and_the_last() -> None:
+    async with listening(timeouts=PATIENT) as listener, connected(listener) as (reader, writer):
+        writer.write(packet("one"))
+        assert await read_packet(reader) == (0, "ONE")
+        draining = await begun(listener)
+        writer.write(packet("two"))
+        assert await read_all(reader) == packet("TWO")
+        writer.close()
+        assert await within_bound(draining) == 0
+
+
+async def test_new_requests_beside_those_in_flight_are_refused_while_draining() -> None:
+    """Where replies carry a tag: the client can tell which of its requests was refused, and send it elsewhere."""
+    held = Held()
+    timeouts = Timeouts(grace=0.05)
+    async with (
+        listening(held, framing=TAGGED, timeouts=timeouts) as listener,
+        connected(listener) as (reader, writer),
+        connected(listener) as (idle, other),
+    ):
+        writer.write(packet("one", 1))
+        await within_bound(held.asked.get())
+        draining = await begun(listener)
+        refused = "not-ready: the gateway is stopping []"
+        for stream, out in ((reader, writer), (reader, writer), (idle, other)):
+            out.write(packet("two", 2))
+            assert await read_packet(stream) == (0, refused)
+        assert await read_all(idle) == b""
+        held.go["one"].set()
+        assert (await read_packet(reader))[1] == "ONE"
+        assert await read_all(reader) == b""
+        writer.close()
+        other.close()
+        assert await within_bound(draining) == 0
+        assert held.asked.empty()
+
+
+async def test_a_client_that_goes_on_sending_though_it_is_refused_does_not_hold_up_the_end() -> None:
+    async with (
+        listening(framing=TAGGED, timeouts=Timeouts(grace=0.05, linger=0.05)) as listener,
+        connected(listener) as (reader, writer),
+    ):
+        draining = await begun(listener)
+        while not reader.at_eof():
+            writer.write(packet("two", 2))
+            await within_bound(reader.read(1000))
+        assert await within_bound(draining) == 0
+
+
+async def test_a_connection_that_waits_to_be_accepted_is_served(tmp_path: Path) -> None:
+    async with listening(timeouts=PATIENT, address=at(tmp_path / "s")) as listener:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(tmp_path / "s"))  # the loop has no turn before the drain has
+            client.sendall(packet("one"))
+            client.setblocking(False)
+            draining = asyncio.ensure_future(listener.drain(1000))
+            assert await within_bound(asyncio.get_running_loop().sock_recv(client, 1000)) == packet("ONE")
+        assert await within_bound(draining) == 0
 
 
 async def test_draining_lets_a_message_that_is_arriving_finish() -> None:
-    async with listening() as listener, connected(listener) as (reader, writer):
+    async with listening(timeouts=PATIENT) as listener, connected(listener) as (reader, writer):
         writer.write(packet("one") + packet("two")[:10])
         assert await read_packet(reader) == (0, "ONE")
         draining = asyncio.ensure_future(listener.drain(20))
         await asyncio.sleep(0)
         writer.write(packet("two")[10:])
         assert await read_all(reader) == packet("TWO")
-        await within_bound(draining)
+        writer.close()
+        assert await within_bound(draining) == 0
 
 
 async def test_draining_is_bounded() -> None:
@@ -55,7 +134,7 @@ async def test_draining_is_bounded() -> None:
     async with listening(held) as listener, connected(listener) as (_, writer):
         writer.write(packet("one"))
         await within_bound(held.asked.get())
-        await within_bound(listener.drain(0.01))
+        assert await within_bound(listener.drain(0.01)) == 1
         await within_bound(held.cancelled.wait())
 
 

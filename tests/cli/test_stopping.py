@@ -1,0 +1,284 @@
+"""How `gateway serve` and `gateway reference` end: under load over every transport, with a backend that hangs, and at
+a second signal; and what they print meanwhile."""
+
+import asyncio
+import http.client
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Barrier
+
+import grpc
+import numpy as np
+import pytest
+
+from gateway.core.operations import Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Request, tensor
+from gateway.registry import protocols
+from tests.cli.commands import started
+from tests.held import INFER, ask, get, held, port_of
+from tests.peers.brpc_client import Call, Client
+
+CONFIG = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}
+  - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: double}
+  - {name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
+health: {bind: "127.0.0.1:0"}
+reference:
+  - {protocol: v2-grpc, bind: "127.0.0.1:BACKEND", models: [double, upper]}
+backends:
+  all: {protocol: v2-grpc, endpoints: ["127.0.0.1:BACKEND"]}
+routes: [{match: {model: "*"}, backend: all}]
+drain: {delay: DELAY}
+"""
+HANGING = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+health: {bind: "127.0.0.1:0"}
+backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+EACH = 4
+"""Clients of each sort."""
+BEFORE = 20
+"""Calls of each client before the signal."""
+
+Port = int
+
+# Each client yields True for a call that was answered, and at last False: the server told it to go elsewhere, in a way
+# that its protocol has. Whatever else happens to a call is an exception.
+
+
+def on_kept_connection(port: Port) -> Iterator[bool]:
+    """An HTTP client that makes a new connection when it is told that the old one closes."""
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    while True:
+        try:
+            if client.sock is None:
+                client.connect()
+        except ConnectionRefusedError:
+            yield False
+            return
+        client.request("GET", "/v2/models/double")
+        reply = client.getresponse()
+        assert reply.status == 200
+        assert b"double" in reply.read()
+        yield True
+
+
+def on_new_connections(port: Port) -> Iterator[bool]:
+    """An HTTP client that makes a connection for every call."""
+    while True:
+        try:
+            sock = socket.create_connection(("127.0.0.1", port), 20)
+        except ConnectionRefusedError:
+            yield False
+            return
+        with sock:
+            sock.sendall(get("/v2/models/double"))
+            assert b"double" in whole(sock)
+        yield True
+
+
+def over_mip(port: Port) -> Iterator[bool]:
+    """A connection for every call, as the real client."""
+    mip = protocols()["mip"]
+    request = Request(Operation.INFER, "double", inputs=(tensor("x", np.ones((1, 1))),), protocol="v2-rest")
+    sent = b"".join(mip.encode_request(request, Target(batch="split")).parts)
+    while True:
+        try:
+            sock = socket.create_connection(("127.0.0.1", port), 20)
+        except ConnectionRefusedError:
+            yield False
+            return
+        with sock:
+            sock.sendall(sent)
+            assert len(sock.recv(10_000)) > 20
+        yield True
+
+
+def over_grpc(port: Port) -> Iterator[bool]:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelMetadata")
+        while True:
+            try:
+                assert b"double" in call(b"\x0a\x06double", timeout=20)
+            except grpc.RpcError as error:
+                if error.code() not in GOING:
+                    raise
+                yield False
+                return
+            yield True
+
+
+GOING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+"""grpc.aio's server says CANCELLED to a call that arrives while it begins to stop."""
+
+
+def over_brpc(port: Port) -> Iterator[bool]:
+    """Several calls at once on one connection."""
+    with Client(f"127.0.0.1:{port}") as client:
+        while True:
+            replies = client.exchange([Call({"model": "upper", "str_data": "x"})] * 3)
+            codes = {reply.code for reply in replies}
+            assert codes <= {0, 2003}, replies
+            assert all(reply.message["str_data"] == "X" for reply in replies if not reply.code)
+            if 2003 in codes:
+                yield False
+                return
+            yield True
+
+
+def whole(sock: socket.socket) -> bytes:
+    said = b""
+    while data := sock.recv(10_000):
+        said += data
+    return said
+
+
+CLIENTS = {
+    "http": (on_kept_connection, on_new_connections), "grpc": (over_grpc,), "mip": (over_mip,), "brpc": (over_brpc,)
+}  # fmt: skip
+
+
+@contextmanager
+def serving(folder: Path, text: str) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Port]]]:
+    """The gateway, and its ports by name."""
+    path = folder / "gateway.yaml"
+    path.write_text(text)
+    with started("serve", "--config", str(path), stderr=subprocess.PIPE) as (process, printed):
+        found = [re.match(r"(?:listener )?(\w+) +((?:tcp://)?127\S+)", line) for line in printed]
+        yield process, {row[1]: port_of(row[2]) for row in found if row}
+
+
+def said(process: "subprocess.Popen[str]", text: str) -> list[str]:
+    """What is printed on standard error, up to a line with `text`."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"no line has {text!r}: {lines}")
+
+
+def free_port() -> Port:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def run(client: Iterator[bool], under_load: Barrier) -> int:
+    """Call until the client is told to go; the number of calls that were answered."""
+    for answered, is_served in enumerate(client):
+        if not is_served:
+            return answered
+        if answered == BEFORE:
+            under_load.wait(60)
+    raise AssertionError("a client ends only when it is told to")
+
+
+@pytest.mark.parametrize("delay", [0, 1])
+def test_no_call_is_lost_under_load(tmp_path: Path, delay: int) -> None:
+    text = CONFIG.replace("BACKEND", str(free_port())).replace("DELAY", str(delay))
+    with serving(tmp_path, text) as (process, ports), ThreadPoolExecutor(64) as pool:
+        clients = [make(ports[name]) for name, makes in CLIENTS.items() for make in makes for _ in range(EACH)]
+        under_load = Barrier(len(clients) + 1)
+        calls = [pool.submit(run, client, under_load) for client in clients]
+        under_load.wait(60)
+        process.send_signal(signal.SIGTERM)
+        assert min(call.result() for call in calls) >= BEFORE
+        assert process.wait(60) == 0
+        told = said(process, "ended")
+    assert told[-1].endswith("INFO gateway.cli.stopping: ended; requests given up: 0\n")
+
+
+STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+
+
+def test_every_step_is_a_line_with_time_and_level(tmp_path: Path) -> None:
+    text = HANGING.replace("PORT", "1") + "drain: {delay: 0.01, timeout: 5}\n"
+    with serving(tmp_path, text) as (process, ports):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        lines = said(process, "ended")
+    expected = [
+        r"gateway.cli.serve: inference-gateway \S+ starts with \S+/gateway.yaml",
+        rf"gateway.app: listener 'http' accepts v2-rest at 127.0.0.1:{ports['http']}",
+        rf"gateway.app: health answers at 127.0.0.1:{ports['health']}",
+        "gateway.cli.serve: ready",
+        "gateway.cli.stopping: SIGTERM received",
+        "gateway.cli.stopping: draining: not ready, and new requests are still answered for 0.01 s",
+        "gateway.cli.stopping: draining: no connection is accepted any more, and requests in flight have 5 s",
+        "gateway.cli.stopping: ended; requests given up: 0",
+    ]
+    assert len(lines) == len(expected), lines
+    for line, text in zip(lines, expected, strict=True):
+        assert re.fullmatch(f"{STAMP} INFO {text}\n", line), line
+
+
+async def test_in_the_delay_it_is_not_ready_and_still_serves(tmp_path: Path) -> None:
+    with serving(tmp_path, HANGING.replace("PORT", "1") + "drain: {delay: 1000}\n") as (process, ports):
+        assert (await ask(ports["health"], get("/readyz"))).startswith(b"HTTP/1.1 200")
+        assert (await ask(ports["http"], get("/v2/health/ready"))).startswith(b"HTTP/1.1 200")
+        process.send_signal(signal.SIGINT)
+        await asyncio.to_thread(said, process, "draining: not ready")
+        assert (await ask(ports["health"], get("/readyz"))).startswith(b"HTTP/1.1 503")
+        assert (await ask(ports["health"], get("/healthz"))).startswith(b"HTTP/1.1 200")
+        assert not (await ask(ports["http"], get("/v2/health/ready"))).startswith(b"HTTP/1.1 200")
+        live = await ask(ports["http"], b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert live.startswith(b"HTTP/1.1 200")
+        assert b"Connection: close" in live
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait) == 0
+
+
+async def test_what_takes_too_long_is_given_up_and_counted(tmp_path: Path) -> None:
+    async with held() as lab:
+        text = HANGING.replace("PORT", str(lab.port)) + "drain: {timeout: 1}\n"
+        with serving(tmp_path, text) as (process, ports):
+            calls = [asyncio.ensure_future(ask(ports["http"], INFER)) for _ in range(3)]
+            await lab.arrived.wait()
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait) == 0
+            assert await asyncio.gather(*calls, return_exceptions=True)
+            told = said(process, "ended")
+    assert told[-1].endswith("WARNING gateway.cli.stopping: ended; requests given up: 3\n")
+
+
+async def test_a_second_signal_gives_up_what_is_in_flight(tmp_path: Path) -> None:
+    async with held() as lab:
+        with serving(tmp_path, HANGING.replace("PORT", str(lab.port))) as (process, ports):
+            call = asyncio.ensure_future(ask(ports["http"], INFER))
+            await lab.arrived.wait()
+            process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(said, process, "no connection is accepted")
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait) == 0
+            with suppress(ConnectionError):
+                assert await call == b""
+            told = said(process, "ended")
+    assert told[0].endswith("SIGTERM received again: ending at once\n")
+    assert told[-1].endswith("WARNING gateway.cli.stopping: ended; requests given up: 1\n")
+
+
+@pytest.mark.parametrize("command", ["serve", "reference"])
+async def test_a_hang_up_ends_nothing(tmp_path: Path, command: str) -> None:
+    (tmp_path / "gateway.yaml").write_text(HANGING.replace("PORT", "1"))
+    options = {
+        "serve": ("--config", str(tmp_path / "gateway.yaml")),
+        "reference": ("--protocol", "v2-rest", "--bind", "127.0.0.1:0", "--model", "double"),
+    }
+    with started(command, *options[command], stderr=subprocess.PIPE) as (process, _):
+        process.send_signal(signal.SIGHUP)
+        line = said(process, "SIGHUP")[-1]
+        assert re.fullmatch(f"{STAMP} WARNING .* cannot be reloaded while .*\n", line)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait) == 0
+        assert said(process, "ended")[-1].endswith("ended; requests given up: 0\n")
