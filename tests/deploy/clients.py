@@ -77,7 +77,11 @@ class Balancer:
         self._turn += 1
         pod = self.ready[self._turn % len(self.ready)]
         host, _, number = pod.address(port).rpartition(":")
-        there, back = await asyncio.open_connection(host, int(number))
+        try:
+            there, back = await asyncio.open_connection(host, int(number))
+        except OSError:
+            writer.close()
+            return
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task
         self._open[task] = [writer, back]
