@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 
 
@@ -43,8 +44,17 @@ class Status(BaseModel):
 
 
 def application(status: Callable[[], Status]) -> FastAPI:
-    """`GET /status`, and its OpenAPI description under `/openapi.json` and `/docs`."""
-    app = FastAPI(title="Inference gateway: status", version=status().version)
+    """`GET /status`, and its OpenAPI description under `/openapi.json` and, for people, `/docs`: a page made of files
+    that are installed with the gateway, since a network may have no way to a CDN."""
+    app = FastAPIOffline(
+        title="Inference gateway: status",
+        version=status().version,
+        redoc_url=None,
+        static_url="/docs/files",
+        swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
+        # by default the page asks a server on the internet whether the description is valid
+        swagger_ui_parameters={"validatorUrl": None},
+    )
 
     @app.get("/status")
     async def read() -> Status:

@@ -15,8 +15,9 @@ from gateway.core.types import Answer, Request, ServerInfo
 from gateway.reference.handler import handler as reference_handler
 from gateway.reference.model import Model
 from gateway.reference.streams import stream_handler as reference_stream_handler
+from gateway.routing.conditions import Conditions
 from gateway.routing.readiness import Readiness
-from gateway.routing.router import Conditions, Router
+from gateway.routing.router import Router
 
 REFERENCE = "reference"
 """What the listener and the backend of a reference server are called."""

@@ -8,7 +8,8 @@ from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
 from gateway.core.values import replace
-from gateway.routing.router import Conditions, Route
+from gateway.routing.conditions import Conditions
+from gateway.routing.router import Route
 
 
 def route(

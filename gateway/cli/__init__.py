@@ -5,6 +5,7 @@ import typer
 from gateway.cli.call import call
 from gateway.cli.check import check
 from gateway.cli.reference import reference
+from gateway.cli.schema import schema
 from gateway.cli.serve import serve
 
 application = typer.Typer(
@@ -15,7 +16,7 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, check, reference, call):
+for command in (serve, check, schema, reference, call):
     application.command()(command)
 
 

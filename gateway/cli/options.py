@@ -11,8 +11,9 @@ import typer
 import uvloop
 
 from gateway import registry
-from gateway.config import Catalog, Config, ConfigError, load
+from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
 from gateway.reference.bundled import BUNDLED
+from gateway.transports.http.address import Address as HttpAddress
 
 ConfigFile = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="The YAML file.", exists=True, dir_okay=False)
@@ -35,9 +36,17 @@ def fail(message: object) -> NoReturn:
 
 
 def read(path: Path) -> Config:
-    """The configuration in `path`; every error in it is printed, and ends the command."""
+    """The configuration in `path`. Every warning about it is printed; every error in it, too, and ends the command."""
+    config, warnings = read_with_warnings(path)
+    for warning in warnings:
+        print(warning, file=sys.stderr)
+    return config
+
+
+def read_with_warnings(path: Path) -> tuple[Config, tuple[Problem, ...]]:
+    """The configuration in `path`, and the warnings about it; every error in it is printed, and ends the command."""
     try:
-        return load(path, catalog())
+        return load_with_warnings(path, catalog())
     except ConfigError as error:
         fail(error)
 
@@ -48,5 +57,8 @@ def catalog() -> Catalog:
     return Catalog(registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, pillow)
 
 
-def _parse_endpoint(transport: str, endpoint: str) -> object:
-    return registry.transport(transport).parse_address(endpoint)
+def _parse_endpoint(transport: str, endpoint: str) -> Place:
+    address = registry.transport(transport).parse_address(endpoint)
+    if isinstance(address, HttpAddress):
+        return Place(address.host, address.port, prefix=address.prefix, tls=address.tls)
+    return Place(address.host, address.port, address.path)

@@ -2,9 +2,8 @@
 
 import logging
 
-from gateway import registry
 from gateway.app import INFO, BindError, Gateway
-from gateway.assembly.settings import conditions
+from gateway.cli.examples import examples
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import ConfigFile, fail, read, run
 from gateway.cli.stopping import Signals, drain_on_signal
@@ -30,7 +29,8 @@ async def _serve(config: Config) -> None:
         await gateway.start()
     except (BindError, ValueError) as error:
         fail(error)
-    print("\n".join([*_addresses(gateway), *_examples(gateway), "ready"]), flush=True)
+    addresses = {name: listener.address for name, listener in gateway.listeners.items()}
+    print("\n".join([*_addresses(gateway), *examples(config, addresses), "ready"]), flush=True)
     log.info("ready")
     await drain_on_signal(gateway, signals, config.drain.delay, config.drain.timeout)
 
@@ -48,24 +48,3 @@ def _addresses(gateway: Gateway) -> list[str]:
     rows += [(name, port.address, PATHS[name]) for name, port in gateway.ports.items()]
     width = max(len(name) for name, _, _ in rows)
     return [f"{name:{width}}  {address:21}  {what}" for name, address, what in rows]
-
-
-def _examples(gateway: Gateway) -> list[str]:
-    """One command for each protocol of each listener, on the first model that a route names for it."""
-    found = [
-        f"  {protocol.example.format(address=gateway.listeners[listener.name].address, model=model)}"
-        for listener in gateway.config.listeners
-        for protocol in (registry.protocols()[name] for name in listener.protocols)
-        for model in _named_models(gateway.config, listener.name, protocol.name)[:1]
-        if protocol.example
-    ]
-    return ["try:", *found] if found else []
-
-
-def _named_models(config: Config, listener: str, protocol: str) -> list[str]:
-    matches = [conditions(route.match) for route in config.routes]
-    return [
-        each.model
-        for each in matches
-        if each.exact and each.listener in ("", listener) and each.protocol in ("", protocol) and not each.per_request
-    ]

@@ -16,17 +16,31 @@ class Policy(typing.Protocol):
     def Settings(self) -> type[BaseModel]: ...  # noqa: N802 - a class in the module
 
 
-def any_endpoint(transport: str, endpoint: str) -> None:
+@value
+class Place:
+    """Where an endpoint is, however it is written: host (lower case) and port, or the path of a unix socket. `prefix`
+    is the path of a URL."""
+
+    host: str = ""
+    port: int = 0
+    socket: str = ""
+    prefix: str = ""
+    tls: bool = False
+
+
+def any_endpoint(transport: str, endpoint: str) -> Place:
     """Takes every endpoint."""
+    return Place(endpoint)
 
 
 @value
 class Catalog:
-    """Protocols and policies by name, the names of the bundled models, and how a transport's endpoints are checked:
-    `parse_endpoint(transport, endpoint)` raises ValueError for what is none. `images`: Pillow is there."""
+    """Protocols and policies by name, the names of the bundled models, and how a transport's endpoints are read:
+    `parse_endpoint(transport, endpoint)` gives the Place of one, and raises ValueError for what is none.
+    `images`: Pillow is there."""
 
     protocols: Mapping[str, Protocol]
     policies: Mapping[str, Policy]
     reference_models: Collection[str] = ()
-    parse_endpoint: Callable[[str, str], object] = any_endpoint
+    parse_endpoint: Callable[[str, str], Place] = any_endpoint
     images: bool = True

@@ -13,6 +13,7 @@ from yaml import events
 
 from gateway.config.references import interpolate
 from gateway.config.scalars import Scalar, resolve
+from gateway.config.syntax import explained, quoted
 from gateway.core.values import value
 
 MAX_BYTES = 2**20
@@ -98,7 +99,8 @@ def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[Fault, .
         composer = _Composer(text, environ)
         return composer.document(), tuple(composer.faults)
     except yaml.MarkedYAMLError as error:
-        raise DocumentError(_mark(error.problem_mark), _why(error)) from error
+        place, message = explained(text, error)
+        raise DocumentError(Mark(place.line + 1, place.column + 1), message) from error
     except yaml.reader.ReaderError as error:
         raise DocumentError(_mark_of_offset(text, error.position), f"not YAML: {error.reason}") from error
     except UnicodeEncodeError as error:
@@ -139,7 +141,9 @@ class _Composer:
     def _alias(self, event: Any) -> Node:
         # An anchor is known only once its node is complete, so nothing can hold itself.
         if event.anchor not in self._anchors:
-            raise DocumentError(_mark(event.start_mark), f"the alias *{event.anchor} has no anchor before it")
+            text = quoted(f"*{event.anchor}")
+            message = f"the alias *{event.anchor} has no anchor before it; if it is text, quote it: {text}"
+            raise DocumentError(_mark(event.start_mark), message)
         return self._anchors[event.anchor]
 
     def _scalar(self, event: Any, depth: int) -> Node:
@@ -221,7 +225,3 @@ def _mark(mark: Any) -> Mark:
 def _mark_of_offset(text: str, offset: int) -> Mark:
     before = text[:offset].split("\n")
     return Mark(len(before), len(before[-1]) + 1)
-
-
-def _why(error: yaml.MarkedYAMLError) -> str:
-    return "not YAML: " + ", ".join(part for part in (error.context, error.problem) if part)

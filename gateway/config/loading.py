@@ -9,16 +9,18 @@ from pydantic import ValidationError
 
 from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Fault, Location, Mark, Node, compose
+from gateway.config.doubts import doubts
 from gateway.config.fields import VALUE
 from gateway.config.models import Config
 from gateway.config.name_checks import name_findings
 from gateway.config.parts import all_parts, sound_parts
-from gateway.config.problems import ConfigError, Finding, Problem
+from gateway.config.problems import ConfigError, Finding, Problem, ordered
 from gateway.config.references import Referenced
 from gateway.config.route_checks import route_findings
 from gateway.config.scalars import resolve
-from gateway.config.schema import schema
+from gateway.config.schema import json_schema
 from gateway.config.wording import flattened, shown, worded
+from gateway.core.values import replace
 
 
 def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
@@ -27,10 +29,30 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) 
     Raises:
         ConfigError: every problem of it, each with its place.
     """
+    return load_with_warnings(path, catalog, environ)[0]
+
+
+def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
+    """The configuration in `text`, which problems call `name`. `environ` holds what `${ENV}` refers to.
+
+    Raises:
+        ConfigError: every problem of it, each with its place.
+    """
+    return loads_with_warnings(text, name, catalog, environ)[0]
+
+
+def load_with_warnings(
+    path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ
+) -> tuple[Config, tuple[Problem, ...]]:
+    """The configuration in the file at `path`, and what in it is allowed but hardly meant.
+
+    Raises:
+        ConfigError: every problem of it, each with its place.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
-        return loads(content.decode("utf-8-sig"), str(path), catalog, environ)
+        return loads_with_warnings(content.decode("utf-8-sig"), str(path), catalog, environ)
     except OSError as error:
         raise ConfigError([Problem(str(path), 1, 1, f"cannot be read: {error.strerror}")]) from error
     except UnicodeDecodeError as error:
@@ -39,8 +61,10 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) 
         raise ConfigError([Problem(str(path), len(before), len(before[-1]) + 1, message)]) from error
 
 
-def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
-    """The configuration in `text`, which problems call `name`. `environ` holds what `${ENV}` refers to.
+def loads_with_warnings(
+    text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ
+) -> tuple[Config, tuple[Problem, ...]]:
+    """The configuration in `text`, as `loads` reads it, and what in it is allowed but hardly meant.
 
     Raises:
         ConfigError: every problem of it, each with its place.
@@ -57,7 +81,8 @@ def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = o
     faults += _without_echoes(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
         raise ConfigError(_problem(name, fault) for fault in faults)
-    return config
+    found = (_problem(name, _located(finding, root)) for finding in doubts(config, catalog))
+    return config, ordered(replace(problem, is_warning=True) for problem in found)
 
 
 def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, list[Finding]]:
@@ -67,7 +92,7 @@ def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, 
         errors = list(flattened(error.errors(include_url=False)))
     if [each for each in errors if _retyped(data, each)]:
         return _validated(data, root, catalog)
-    described = schema(catalog)
+    described = json_schema(catalog)
     return None, [worded(each, described) for each in errors]
 
 

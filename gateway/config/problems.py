@@ -9,24 +9,30 @@ from gateway.core.values import value
 
 @value
 class Problem:
-    """`line` and `column` count from 1, columns in characters."""
+    """`line` and `column` count from 1, columns in characters. `is_warning`: the configuration works with it."""
 
     file: str
     line: int
     column: int
     message: str
+    is_warning: bool = False
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.message}"
+        warning = "warning: " if self.is_warning else ""
+        return f"{self.file}:{self.line}:{self.column}: {warning}{self.message}"
 
 
 class ConfigError(Exception):
     """A configuration that cannot be used; `problems` are all that was found, in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        found = sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message))
-        self.problems = tuple(found)
-        super().__init__("\n".join(map(str, found)))
+        self.problems = ordered(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Each problem once, in the order of the file."""
+    return tuple(sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message)))
 
 
 @value

@@ -12,10 +12,10 @@ from gateway.config.models import Config
 Schema = dict[str, Any]
 
 
-def schema(catalog: Catalog) -> Schema:
+def json_schema(catalog: Catalog) -> Schema:
     """The JSON Schema (draft 2020-12) of a configuration that names what is in `catalog`.
 
-    It describes the values; a `${REFERENCE}` in place of a number or of one of several words is outside it.
+    It describes the values as they are written: a `${REFERENCE}` may stand wherever there is one scalar.
     """
     policies = {name: policy.Settings for name, policy in sorted(catalog.policies.items())}
     models: list[type[BaseModel]] = [Config, *policies.values()]
@@ -27,7 +27,8 @@ def schema(catalog: Catalog) -> Schema:
     _name_policies(definitions, items)
     _name_protocols(definitions, sorted(catalog.protocols))
     top = references[Config, "validation"]["$ref"].rpartition("/")[2]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **definitions.pop(top), "$defs": definitions}
+    described = {**definitions.pop(top), "$defs": definitions}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_with_references(described)}
 
 
 def keys_at(schema: Schema, location: Location) -> list[str]:
@@ -51,6 +52,24 @@ def dereferenced(schema: Schema, part: Schema) -> Schema:
     if "$ref" in part:
         return dereferenced(schema, schema["$defs"][part["$ref"].rpartition("/")[2]])
     return part
+
+
+_REFERENCE: Schema = {"type": "string", "pattern": r"\$\{"}
+_SCALARS = ("boolean", "integer", "number")
+_ANNOTATIONS = ("default", "description", "title")
+
+
+def _with_references(part: Any) -> Any:
+    """`part` with every scalar that is not any text allowed to be a reference, too."""
+    if isinstance(part, list):
+        return [_with_references(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if "enum" in part or part.get("type") in _SCALARS:
+        about = {key: each for key, each in part.items() if key in _ANNOTATIONS}
+        rest = {key: each for key, each in part.items() if key not in _ANNOTATIONS}
+        return {**about, "anyOf": [rest, _REFERENCE]}
+    return {key: each if key in ("default", "examples") else _with_references(each) for key, each in part.items()}
 
 
 def _child(part: Schema, step: str | int) -> Schema:

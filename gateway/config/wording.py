@@ -29,6 +29,10 @@ def worded(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
     kind, location = error["type"], error["loc"]
     if kind == "extra_forbidden":
         known = keys_at(schema, location[:-1])
+        key, colon, rest = str(location[-1]).partition(":")
+        if colon and key in known:
+            text = f"{location[-1]!r} is one word without a space after the colon; write {key}: {rest}"
+            return Finding(location, text, at_key=True)
         return Finding(
             location, f"{location[-1]!r} is not a key here{suggestion(str(location[-1]), known)}", at_key=True
         )

@@ -129,6 +129,22 @@ def unsupported(message: str) -> GatewayError:
     return refusal(Reason.UNSUPPORTED, message)
 
 
+def drop_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks of `error` and of the errors that led to it.
+
+    A traceback holds the frames that the error passed, and these hold the request's body. Many a frame holds the error
+    in turn, through a task or a future: such a circle would keep the body until the garbage collector finds it.
+    """
+    seen: set[int] = set()
+    pending: list[BaseException | None] = [error]
+    while pending:
+        each = pending.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            pending += (each.__cause__, each.__context__)
+
+
 def without_traceback(text: str) -> str:
     """A backend's error text for clients: of a traceback only its last line, of Triton's `At:` list nothing."""
     # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"

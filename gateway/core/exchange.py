@@ -9,10 +9,12 @@ from gateway.core.errors import (
     GatewayError,
     Reason,
     TransportError,
+    drop_tracebacks,
     invalid_output,
     refusal,
     without_traceback,
 )
+from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
 from gateway.core.types import Answer, Headers, Message, Request
@@ -31,6 +33,8 @@ def answer(
 
     A DecodeError is the client's fault. Whatever is not a GatewayError is logged once and answered INTERNAL.
     """
+    if is_large(message):
+        return _answer_large(message, protocol, listener, select)
     request: Request | None = None
     try:
         request = protocol.decode_request(message, listener)
@@ -42,13 +46,32 @@ def answer(
     return _wait_for(destination, request, protocol, message)
 
 
+async def _answer_large(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> Message:
+    request: Request | None = None
+    try:
+        request = await in_thread(protocol.decode_request, message, listener)
+        destination = select(request)
+        if destination.local is not None:
+            return protocol.encode_response(destination.local(request), request, destination.translate)
+    except Exception as error:
+        return _error_reply(error, protocol, request, message)
+    return await _wait_for(destination, request, protocol, message)
+
+
 async def _wait_for(destination: Destination, request: Request, protocol: Protocol, message: Message) -> Message:
     assert destination.handler is not None
     try:
         response = await _in_time(destination.handler, request)
-        return protocol.encode_response(response, request, destination.translate)
+        return await encoded(response, request, protocol, destination)
     except Exception as error:
         return _error_reply(error, protocol, request, message)
+
+
+async def encoded(response: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
+    """The reply to `request`. Raises GatewayError as the protocol's `encode_response`."""
+    if has_large_outputs(response):
+        return await in_thread(protocol.encode_response, response, request, destination.translate)
+    return protocol.encode_response(response, request, destination.translate)
 
 
 async def _in_time(handler: Handler, request: Request) -> Answer:
@@ -73,13 +96,16 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def as_gateway_error(error: Exception) -> GatewayError:
-    """What a client is told of `error`."""
+    """The error that the client is told in place of `error`, which nobody raises again: its traceback is dropped."""
     if isinstance(error, GatewayError):
-        return error
-    if isinstance(error, DecodeError):
-        return refusal(Reason.INVALID_INPUT, str(error))
-    log.error("unexpected error", exc_info=error)
-    return refusal(Reason.INTERNAL, "the gateway failed on this request; its log says why")
+        told = error
+    elif isinstance(error, DecodeError):
+        told = refusal(Reason.INVALID_INPUT, str(error))
+    else:
+        log.error("unexpected error", exc_info=error)
+        told = refusal(Reason.INTERNAL, "the gateway failed on this request; its log says why")
+    drop_tracebacks(error)
+    return told
 
 
 async def ask(request: Request, protocol: Protocol, connector: Connector, target: Target) -> Answer:
@@ -89,22 +115,28 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         GatewayError: the error that the backend told; UNAVAILABLE or INTERNAL, naming the backend, where it could not
             be reached, broke off, or replied with something that is not its protocol.
     """
-    message = prepared(request, protocol, target)
+    message = await prepared(request, protocol, target)
     try:
         reply = await connector.exchange(message)
     except TransportError as error:
         raise named(error, target) from error
     try:
+        if is_large(reply):
+            return await in_thread(protocol.decode_response, reply, request, target)
         return protocol.decode_response(reply, request, target)
     except DecodeError as error:
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        raise presentable(error, target) from error
+        sanitize(error, target)
+        raise
 
 
-def prepared(request: Request, protocol: Protocol, target: Target) -> Message:
+async def prepared(request: Request, protocol: Protocol, target: Target) -> Message:
     """The message that asks `target`, with the client's headers that it is to have."""
-    message = protocol.encode_request(request, target)
+    if has_large_inputs(request):
+        message = await in_thread(protocol.encode_request, request, target)
+    else:
+        message = protocol.encode_request(request, target)
     if not target.forward_headers:
         return message
     return _with_headers_of(request, message, target.forward_headers)
@@ -121,12 +153,12 @@ def _with_headers_of(request: Request, message: Message, names: tuple[str, ...])
     return replace(message, headers=Headers([*message.headers.raw, *forwarded]))
 
 
-def presentable(error: GatewayError, target: Target) -> GatewayError:
-    """The backend's error without its traceback and of bounded length; the whole text goes to the log, in one line."""
+def sanitize(error: GatewayError, target: Target) -> None:
+    """Remove tracebacks from the text of a backend's error and bound its length; the log gets the whole in one line."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
-    if text == error.message:
-        return error
-    log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
-    return GatewayError(error.status, error.reason, text or "the backend told nothing but a traceback")
+    if text != error.message:
+        log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
+        error.message = text or "the backend told nothing but a traceback"
+        error.args = (error.message,)

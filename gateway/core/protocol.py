@@ -175,6 +175,7 @@ class StreamFraming:
 
 DecodeRequest: TypeAlias = Callable[[Message, ListenerSettings], Request]
 EncodeResponse: TypeAlias = Callable[[Answer, Request, Translate], Message]
+Example: TypeAlias = Callable[[str, str, str], str]
 EncodeError: TypeAlias = Callable[[GatewayError, Request | None, Message], Message]
 EncodeRequest: TypeAlias = Callable[[Request, Target], Message]
 DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
@@ -210,8 +211,10 @@ class Protocol:
     payloads: tuple[str, ...] = ()
     """The forms that a request's tensors can travel in, the usual one first, where the wire has several of a whole
     message: what a route's `payload` can be towards it."""
-    example: str = ""
-    """One command that shows it to people: `curl http://{address}/v2/models/{model}`."""
+    example: Example | None = None
+    """The command that shows it to people, made of address, model and version: it asks for a model's metadata. The
+    version is empty, unless the traits have `versions` and no `joined_versions`. Raises GatewayError for a name without
+    a form on the wire."""
     streams: frozenset[str] = frozenset()
     """gRPC: those of the patterns that take and answer any number of messages."""
     wants_stream: Callable[[Message], bool] | None = None

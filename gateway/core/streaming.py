@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
-from gateway.core.exchange import as_gateway_error, deadline_passed, named, prepared, presentable
+from gateway.core.exchange import as_gateway_error, deadline_passed, encoded, named, prepared, sanitize
+from gateway.core.offload import in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
@@ -33,14 +34,17 @@ async def _answer_one(
 ) -> AsyncGenerator[Message, None]:
     request: Request | None = None
     try:
-        request = protocol.decode_request(message, listener)
+        if is_large(message):
+            request = await in_thread(protocol.decode_request, message, listener)
+        else:
+            request = protocol.decode_request(message, listener)
         destination = select(request)
         if destination.stream is None:
             raise unsupported(f"{request.operation.value} is not supported here")
         deadline = _own_deadline(request, message, protocol)
         async with aclosing(_in_time(destination.stream, request, deadline)) as responses:
             async for response in responses:
-                yield protocol.encode_response(response, request, destination.translate)
+                yield await encoded(response, request, protocol, destination)
         end = protocol.encode_end(request) if protocol.encode_end else None
         if end is not None:
             yield end
@@ -87,12 +91,15 @@ async def ask_stream(
     Raises:
         GatewayError: as `ask`; also after some responses.
     """
-    message = prepared(request, protocol, target)
+    message = await prepared(request, protocol, target)
     try:
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:
                 try:
-                    answer = protocol.decode_response(reply, request, target)
+                    if is_large(reply):
+                        answer = await in_thread(protocol.decode_response, reply, request, target)
+                    else:
+                        answer = protocol.decode_response(reply, request, target)
                 except GatewayError:
                     await _ended(replies)
                     raise
@@ -103,7 +110,8 @@ async def ask_stream(
     except DecodeError as error:
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        raise presentable(error, target) from error
+        sanitize(error, target)
+        raise
 
 
 async def _ended(replies: AsyncGenerator[Message, None]) -> None:

@@ -30,6 +30,8 @@ async def outlived_by(task: "asyncio.Task[T]") -> T:
     except asyncio.CancelledError:
         task.add_done_callback(_abandoned)
         raise
+    finally:
+        del task  # it holds its error, whose traceback holds this frame
 
 
 def _abandoned(task: "asyncio.Task[Any]") -> None:

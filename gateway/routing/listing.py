@@ -10,7 +10,7 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Handler
 from gateway.core.types import ModelEntry, Request
 from gateway.core.values import replace, value
-from gateway.routing.router import Conditions
+from gateway.routing.conditions import Conditions
 
 SECONDS_KEPT = 60.0
 SECONDS_WAITED = 2.0

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from gateway.core.errors import not_found, unsupported
@@ -10,6 +9,8 @@ from gateway.core.operations import SERVER_OPERATIONS, Operation, split_companio
 from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.core.values import replace, value
+from gateway.routing.conditions import Conditions, Key
+from gateway.routing.unknown import Unknown
 from gateway.routing.versioned import renamed, split_version, whole_or_split
 
 MOST_CACHED = 4096
@@ -19,69 +20,11 @@ LONGEST_NAME = 1024
 """Characters of a model's name or version. Names stand in caches, queues, paths and errors; no server has longer ones
 (the file systems beneath them end at 255 bytes), and a body would have room for millions."""
 
-_NAMELESS = "a request without a model: name one, or set `model` on the listener"
-
-
-@value
-class Conditions:
-    """`match` of a route; an empty one holds for everything. `model` is exact or a glob, `path` exact or with a
-    trailing `*`; `headers` are pairs of lower-case name and value."""
-
-    listener: str = ""
-    protocol: str = ""
-    path: str = ""
-    model: str = ""
-    version: str = ""
-    operation: Operation | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def per_request(self) -> bool:
-        """Whether a decision cannot be remembered by names alone."""
-        return bool(self.path or self.headers)
-
-    def holds(self, request: Request) -> bool:
-        """Whether the parts that cannot be remembered hold."""
-        path = request.origin.path if request.origin else ""
-        return _path_matches(self.path, path) and all(request.headers.get(name) == text for name, text in self.headers)
-
-    def names(self, key: "Key", model: str, operation: Operation) -> bool:
-        """Whether the parts that can be remembered hold."""
-        return (
-            self.listener in ("", key.listener)
-            and self.protocol in ("", key.protocol)
-            and self.version in ("", key.version)
-            and self.operation in (None, operation)
-            and (not self.model or (model != "" and fnmatchcase(model, self.model)))
-        )
-
-    @property
-    def exact(self) -> bool:
-        """Whether the model is one name."""
-        return bool(self.model) and not any(mark in self.model for mark in "*?[")
-
 
 def _check_length(name: str, what: str) -> None:
     if len(name) > LONGEST_NAME:
         shown = f"{name[:40]}..."
         raise not_found(f"no route for {shown!r}: {what} has at most {LONGEST_NAME} characters, got {len(name)}")
-
-
-def _path_matches(wanted: str, path: str) -> bool:
-    if wanted.endswith("*"):
-        return path.startswith(wanted[:-1])
-    return wanted in ("", path)
-
-
-@value
-class Key:
-    """What a routing decision depends on."""
-
-    listener: str
-    protocol: str
-    model: str
-    version: str
-    operation: Operation
 
 
 @value
@@ -113,6 +56,7 @@ class Router:
         self._routes = tuple(routes)
         self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
         self._joined = joined
+        self._unknown = Unknown(((route.conditions, route.whole) for route in routes), joined)
         self._server = dict(server)
         self._candidates: Callable[[str, str, str, str, Operation], tuple[tuple[Conditions, Destination], ...]] = (
             lru_cache(MOST_CACHED)(self._find)
@@ -134,8 +78,7 @@ class Router:
         for conditions, destination in candidates:
             if not conditions.per_request or conditions.holds(request):
                 return destination
-        what = f"model {request.model!r}" if request.model else _NAMELESS
-        raise not_found(f"no route for {what}")
+        raise self._unknown.error(request)
 
     def _of_server(self, operation: Operation) -> Destination:
         destination = self._server.get(operation)

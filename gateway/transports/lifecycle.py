@@ -54,6 +54,10 @@ class Lifecycle(asyncio.BaseProtocol):
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._expire)
         self._phase = Phase.IDLE
+        self._body_begun: float | None = None
+        """When the rest of the message that is arriving was first waited for."""
+        self._body_bytes = 0
+        """How much of it has come."""
         self._patience = terms.timeouts.idle
         """Seconds that it may be idle."""
         self._writable = True
@@ -107,6 +111,26 @@ class Lifecycle(asyncio.BaseProtocol):
 
     # Waiting.
 
+    def _await_body(self, received: int) -> None:
+        """Wait for more of the message that is arriving, `received` bytes of which came just now."""
+        now, timeouts = self._loop.time(), self._terms.timeouts
+        if self._body_begun is None:
+            self._body_begun, self._body_bytes = now, 0
+        self._body_bytes += received
+        self._body_came = now
+        whole = min(timeouts.message, timeouts.body + self._body_bytes / timeouts.rate)
+        self._alarm.set(min(timeouts.body, self._body_begun + whole - now))
+
+    def _too_slow_body(self) -> GatewayError:
+        assert self._body_begun is not None
+        timeouts, waited = self._terms.timeouts, self._body_came - self._body_begun
+        least = timeouts.body + self._body_bytes / timeouts.rate
+        if waited + timeouts.body <= min(least, timeouts.message):
+            return _too_slow(f"nothing of {self.BODY} came for {timeouts.body:g} s")
+        if timeouts.message < least:
+            return _too_slow(f"{self.BODY} did not arrive within {timeouts.message:g} s")
+        return _too_slow(f"{self.BODY} came at less than {timeouts.rate:g} bytes a second")
+
     def _await_progress(self) -> None:
         self._unread = self._transport.get_write_buffer_size()
         self._alarm.set(self._terms.timeouts.write)
@@ -119,7 +143,7 @@ class Lifecycle(asyncio.BaseProtocol):
             case Phase.HEAD:
                 self._give_up(_too_slow(f"{self.HEAD} did not arrive within {timeouts.head:g} s"))
             case Phase.BODY:
-                self._give_up(_too_slow(f"nothing of {self.BODY} came for {timeouts.body:g} s"))
+                self._give_up(self._too_slow_body())
             case Phase.FLUSHING | Phase.ANSWERING if self._transport.get_write_buffer_size() < self._unread:
                 self._await_progress()
             case _:

@@ -11,6 +11,10 @@ class Timeouts:
     """From the first byte of a message to the end of its head."""
     body: float = 30.0
     """Between two pieces of the rest."""
+    message: float = 900.0
+    """From the end of a message's head to the end of the rest."""
+    rate: float = 4096.0
+    """Bytes a second, not seconds: what the rest must come at, on average and after the first `body` seconds."""
     idle: float = 75.0
     """Before the first message; and between two, but for clients that may have many requests in flight. They keep their
     connection for good: brpc's server never closes an idle one, and its client fails calls for 3 s after such a

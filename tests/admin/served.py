@@ -20,7 +20,7 @@ class Served:
         return await self.send(get(path))
 
     async def send(self, request: bytes) -> tuple[int, str]:
-        head, _, body = (await ask(self._port, request)).decode().partition("\r\n\r\n")
+        head, _, body = (await ask(self._port, request)).decode("utf-8", "replace").partition("\r\n\r\n")
         return int(head.split(" ")[1]), body
 
 

@@ -1,6 +1,9 @@
 """The status API."""
 
 import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
 
 from gateway.admin.status import BackendStatus, EndpointStatus, ListenerStatus, Status, application
 from tests.admin.served import served
@@ -33,4 +36,29 @@ async def test_it_describes_itself() -> None:
         described = json.loads((await port.get("/openapi.json"))[1])
         assert described["info"]["version"] == "1.2.3"
         assert list(described["paths"]) == ["/status"]
-        assert (await port.get("/docs"))[0] == 200
+
+
+class References(HTMLParser):
+    """What a page names in its attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found += [text for name, text in attributes if name in ("src", "href", "action", "data") and text]
+
+
+async def test_its_page_for_people_is_made_of_its_own_files() -> None:
+    async with served(application(lambda: STATUS)) as port:
+        status, page = await port.get("/docs")
+        assert status == 200
+        assert "//" not in page.replace("/docs/oauth2-redirect", "").replace("window.location.origin", "")
+        assert '"validatorUrl": null' in page
+        named = References(page).found
+        assert sorted(Path(name).suffix for name in named) == [".css", ".js", ".png"]
+        for name in [*named, "/openapi.json"]:
+            status, text = await port.get(name)
+            assert status == 200
+            assert not re.search(r"url\(['\"]?(http|//)|@import", text if name.endswith(".css") else "")

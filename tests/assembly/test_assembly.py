@@ -199,14 +199,14 @@ async def test_the_gateway_answers_for_itself() -> None:
     assert await here.ask(Operation.READY) is False
     assert await here.ask(Operation.SERVER_METADATA) is INFO
     assert await here.ask(Operation.MODELS) == ()
-    with pytest.raises(GatewayError, match="no route for model 'm'") as refused:
+    with pytest.raises(GatewayError, match="no model 'm' here") as refused:
         await here.ask()
     assert refused.value.status is Status.NOT_FOUND
 
 
 async def test_a_route_serves_the_protocols_that_it_matches() -> None:
     here = Assembled(POLICED.replace("match: {model: m}", "match: {protocol: umbridge}"))
-    with pytest.raises(GatewayError, match="no route for model 'm'"):
+    with pytest.raises(GatewayError, match="no model 'm' here"):
         await here.ask()
     assert here.assembly.router.select(Request(Operation.INFER, "m", protocol="umbridge", listener="http"))
 

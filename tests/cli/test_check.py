@@ -36,3 +36,41 @@ routes:
         f"{path}:7:5: 'polcies' is not a key here; did you mean 'policies'?\n"
         f"{path}:9:36: no backend is called 'sceince'; did you mean 'science'?\n"
     )
+
+
+DOUBTFUL = """listeners:
+  - {name: http, bind: "127.0.0.1:8080", protocols: [v2-rest]}
+backends:
+  a: {protocol: umbridge, endpoints: ["localhost:8080", "http://h", "http://H:80/", "http://h/Evaluate"]}
+  b: {protocol: v2-grpc, endpoints: ["h:1", "dns:///H:1", "[::1]:1", "[0::1]:1"]}
+routes:
+  - {match: {model: "*"}, backend: a}
+  - {match: {model: m}, backend: a}
+"""
+WARNINGS = """\
+4:39: 'localhost:8080' is the gateway's own listener 'http': requests may go round in a circle
+4:69: 'http://H:80/' is the same as endpoints[1], only written in another way
+4:85: umbridge puts its own paths, such as /Evaluate, behind the path of 'http://h/Evaluate'; leave out what is there \
+twice
+5:3: no route names the backend 'b'
+5:45: 'dns:///H:1' is the same as endpoints[0], only written in another way
+5:70: '[0::1]:1' is the same as endpoints[2], only written in another way
+8:13: routes[0] takes every request for 'm', so this route gets only names made of it, such as m.gradient; put it \
+before routes[0]
+"""
+
+
+def test_what_is_hardly_meant_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(DOUBTFUL)
+    lines = [line.split(": ", 1) for line in WARNINGS.splitlines()]
+    result = gateway("check", "--config", str(path))
+    expected = "".join(f"{path}:{place}: warning: {text}\n" for place, text in lines)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", expected)
+    result = gateway("check", "--strict", "--config", str(path))
+    expected = "".join(f"{path}:{place}: {text}\n" for place, text in lines)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", expected)
+
+
+def test_strict_is_content_with_what_is_right(tmp_path: Path) -> None:
+    assert gateway("check", "--strict", "--config", str(SHIPPED[0])).exit_code == 0

@@ -1,7 +1,13 @@
 """What the commands say of themselves."""
 
+import json
+
 import pytest
 
+from gateway.cli.options import catalog
+from gateway.config import json_schema
+from gateway.config.schema import below
+from gateway.registry import protocols
 from tests.cli.commands import gateway
 
 
@@ -10,6 +16,7 @@ def test_without_arguments_it_tells_its_commands() -> None:
     for command, what in (
         ("serve", "Serve a configuration."),
         ("check", "Check a configuration."),
+        ("schema", "Print the JSON Schema of a configuration."),
         ("reference", "Serve bundled models or Python callables."),
         ("call", "Send one inference to a model server."),
     ):
@@ -21,6 +28,7 @@ def test_without_arguments_it_tells_its_commands() -> None:
     [
         ("serve", "--config FILE"),
         ("check", "--config FILE"),
+        ("check", "--strict"),
         ("reference", "--bind HOST:PORT"),
         ("call", "--model NAME"),
     ],
@@ -29,6 +37,12 @@ def test_each_command_tells_its_options(command: str, option: str) -> None:
     result = gateway(command, "--help")
     assert result.exit_code == 0
     assert option in result.output
+
+
+def test_the_schema_is_json_that_knows_what_is_installed() -> None:
+    printed = json.loads(gateway("schema").stdout)
+    assert printed == json_schema(catalog())
+    assert below(printed, ("backends", "x", "protocol"))["enum"] == sorted(protocols())
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,18 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         assert await inflight == b""
 
 
+def test_warnings_are_told_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        listener = f"listeners: [{{name: http, bind: '{address}', protocols: [v2-rest]}}]\n"
+        path.write_text(listener + "routes: []\n")
+        result = gateway("serve", "--config", str(path))
+    warning, _, error = result.stderr.splitlines()
+    assert warning == f"{path}:2:1: warning: there are no routes, so every model is unknown"
+    assert "cannot bind" in error
+
+
 def test_what_cannot_be_bound_is_told(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from gateway import registry
-from gateway.config import Catalog, loads, schema
+from gateway.cli.options import catalog
+from gateway.config import Catalog, json_schema, loads
+from gateway.config.document import compose
 from gateway.config.schema import below, dereferenced, keys_at
 from tests.config.toys import CATALOG
 
-SCHEMA = schema(CATALOG)
-DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
+SCHEMA = json_schema(CATALOG)
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "configuration.md"
 BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
 
 
@@ -49,9 +53,30 @@ def test_every_key_is_described_and_nothing_is_left_over() -> None:
     assert [name for name in SCHEMA["$defs"] if f'"#/$defs/{name}"' not in text] == []
 
 
+REAL = json_schema(catalog())
+SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_what_is_shipped_is_valid_by_the_schema(path: Path) -> None:
+    Draft202012Validator.check_schema(REAL)
+    Draft202012Validator(REAL).validate(compose(path.read_text(), {})[0].plain())
+
+
+BACKEND = {"protocol": "v2-rest", "endpoints": ["h:1"]}
+
+
+@pytest.mark.parametrize("key", ["trust_metadata", "max_in_flight", "protocol"])
+def test_a_reference_is_valid_where_a_scalar_is(key: str) -> None:
+    valid = Draft202012Validator(REAL).is_valid
+    listeners = [{"name": "a", "bind": "h:1", "protocols": ["${NAME}"]}]
+    assert valid({"listeners": listeners, "backends": {"b": {**BACKEND, key: "${NAME:-x}"}}})
+    assert not valid({"listeners": listeners, "backends": {"b": {**BACKEND, key: "NAME"}}})
+
+
 def test_the_documentation_has_every_key() -> None:
     """After a change of the keys, put what this test expects between the document's two marks."""
-    real = schema(Catalog({}, registry.policies()))  # names of protocols are not its matter
+    real = json_schema(Catalog({}, registry.policies()))  # names of protocols are not its matter
     text = DOCUMENT.read_text()
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table(real)
 
@@ -102,7 +127,14 @@ def default(required: bool, part: dict[str, Any]) -> str:
     return f"`{json.dumps(part['default'])}`".replace('"', "")
 
 
-WORDS = {"string": "text", "integer": "whole number", "number": "number", "object": "map", "array": "list"}
+WORDS = {
+    "boolean": "`true`, `false`",
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "object": "map",
+    "array": "list",
+}
 
 
 def values(schema: dict[str, Any], part: dict[str, Any]) -> str:

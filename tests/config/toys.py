@@ -1,8 +1,9 @@
 """A catalog of toy protocols, so that these tests do not change with the real ones; and pieces of configurations."""
 
 from typing import NoReturn
+from urllib.parse import urlsplit
 
-from gateway.config import Catalog
+from gateway.config import Catalog, Place
 from gateway.core.protocol import Flavors, Protocol, Traits
 from gateway.core.values import replace
 from gateway.policies import timeout
@@ -46,9 +47,13 @@ PROTOCOLS = (
 )
 
 
-def parse_endpoint(transport: str, endpoint: str) -> None:
+def parse_endpoint(transport: str, endpoint: str) -> Place:
     if "://" not in endpoint and not endpoint.rpartition(":")[2].isdigit():
         raise ValueError(f"bad address {endpoint!r}: it has no port; expected host:port ({transport})")
+    url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+    if url.scheme == "unix":
+        return Place(socket=url.path)
+    return Place(url.hostname or "", url.port or 80, prefix=url.path.rstrip("/"))
 
 
 CATALOG = Catalog(

@@ -10,7 +10,7 @@ import yaml
 from gateway import registry
 from gateway.cli.options import catalog
 from gateway.config import loads
-from gateway.config.schema import Schema, dereferenced, schema
+from gateway.config.schema import Schema, dereferenced, json_schema
 from tests.deploy.rendered import CHART, EXAMPLES, render, rendered
 
 MINIMAL = """
@@ -217,7 +217,7 @@ def kinds(whole: Schema, part: Schema, key: str, found: dict[str, set[object]]) 
 
 def test_the_chart_knows_which_keys_of_the_configuration_are_texts() -> None:
     found: dict[str, set[object]] = {}
-    whole = schema(catalog())
+    whole = json_schema(catalog())
     kinds(whole, whole, "", found)
     texts = {key for key, types in found.items() if types == {"string"}}
     template = (CHART / "templates" / "_config.tpl").read_text()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, ModelEntry, Request
+from gateway.routing.conditions import Conditions
 from gateway.routing.listing import SECONDS_KEPT, SECONDS_WAITED, BackendModels, Listed, Listing
-from gateway.routing.router import Conditions
 from tests.routing.fakes import settle
 
 DOWN = GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "down")

@@ -8,7 +8,8 @@ from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.transport import Destination
 from gateway.core.types import Headers, Message, Request, Translate
-from gateway.routing.router import LONGEST_NAME, MOST_CACHED, Conditions, Route, Router
+from gateway.routing.conditions import Conditions
+from gateway.routing.router import LONGEST_NAME, MOST_CACHED, Route, Router
 
 INFER, GRADIENT, METADATA = Operation.INFER, Operation.GRADIENT, Operation.METADATA
 
@@ -83,10 +84,10 @@ NAMELESS = "no route for a request without a model: name one, or set `model` on 
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
-        (asking("unknown"), "no route for model 'unknown'"),
-        (asking("infer", METADATA), "no route for model 'infer'"),
-        (asking("g"), "no route for model 'g'"),
-        (asking("u.gradient"), "no route for model 'u.gradient'"),
+        (asking("unknown"), "no model 'unknown' here"),
+        (asking("infer", METADATA), "model 'infer' does not take 'metadata' here"),
+        (asking("g"), "no model 'g' here"),
+        (asking("u.gradient"), "no model 'u.gradient' here; did you mean 'g.gradient'?"),
         (asking(""), NAMELESS),
         (asking("", path="/audio/x"), NAMELESS),
     ],

@@ -8,7 +8,8 @@ from gateway.core.errors import GatewayError, Reason, not_found, refusal
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
-from gateway.routing.router import Conditions, Route, Router
+from gateway.routing.conditions import Conditions
+from gateway.routing.router import Route, Router
 from gateway.routing.versioned import renamed, split_version
 
 INFER, GRADIENT, METADATA = Operation.INFER, Operation.GRADIENT, Operation.METADATA

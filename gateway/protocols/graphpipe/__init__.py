@@ -1,5 +1,8 @@
 """GraphPipe: Oracle's flatbuffers over HTTP, for one model per URL."""
 
+from urllib.parse import quote
+
+from gateway.core.examples import curl
 from gateway.core.protocol import Protocol, Traits
 from gateway.protocols.graphpipe.decode_request import decode_request
 from gateway.protocols.graphpipe.decode_response import decode_response
@@ -28,6 +31,6 @@ PROTOCOLS = (
             trusted_metadata=False,
             platform=NAME,
         ),
-        example="curl http://{address}/graphpipe/{model}",
+        example=lambda address, model, version: curl(f"http://{address}/graphpipe/{quote(model, safe='')}"),
     ),
 )

@@ -5,6 +5,7 @@ FAILURE. PredictStreaming takes one request, and the replies are any number of m
 """
 
 from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.examples import grpcurl
 from gateway.core.grpc_status import error_of
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Headers, Message, Request, Translate
@@ -97,7 +98,7 @@ GRPS_GRPC = Protocol(
     decode_response=decode_response,
     traits=replace(TRAITS, streams=True),
     payloads=BINARY_PAYLOADS,
-    example=f"""grpcurl -plaintext -d '{{{{"str_data": "{{model}}"}}}}' {{address}} {SERVICE}/ModelMetadata""",
+    example=lambda address, model, version: grpcurl(address, f"{SERVICE}/ModelMetadata", {"str_data": model}),
     streams=frozenset({f"/{SERVICE}/PredictStreaming"}),
     descriptors=DESCRIPTORS,
 )

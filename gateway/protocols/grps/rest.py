@@ -1,6 +1,7 @@
 """The protocol `grps-rest`: which question stands at which path, and who reads and writes it."""
 
 from gateway.core.errors import DecodeError
+from gateway.core.examples import curl
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Message, Request, Translate
@@ -160,5 +161,5 @@ GRPS_REST = Protocol(
     stream_framing=CONCATENATED,
     passthrough=PASSTHROUGH,
     pages=pages.PATTERNS,
-    example="""curl http://{address}/grps/v1/metadata/model -d '{{"str_data": "{model}"}}'""",
+    example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
 )

@@ -1,6 +1,7 @@
 """UM-Bridge 1.0: uncertainty quantification's HTTP and JSON, where every model maps vectors to vectors."""
 
 from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core.examples import curl
 from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
 from gateway.protocols.umbridge.decode_response import decode_response
@@ -38,6 +39,6 @@ PROTOCOLS = (
             connection_per_call=True,
             runs_to_the_end=True,
         ),
-        example="""curl http://{address}/InputSizes -d '{{"name": "{model}"}}'""",
+        example=lambda address, model, version: curl(f"http://{address}/InputSizes", {"name": model}),
     ),
 )

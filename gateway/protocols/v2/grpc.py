@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.core.errors import unsupported
+from gateway.core.examples import grpcurl
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.protobuf import Protobuf, ProtobufClass, not_utf8, parse
@@ -146,6 +147,11 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     return _ANSWERS[request.operation](reply)
 
 
+def _example(address: str, model: str, version: str) -> str:
+    named = {"name": model, "version": version} if version else {"name": model}
+    return grpcurl(address, f"{schema.SERVICE}/ModelMetadata", named)
+
+
 V2_GRPC = Protocol(
     name=grpc_requests.NAME,
     transport="grpc",
@@ -157,7 +163,7 @@ V2_GRPC = Protocol(
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
     traits=Traits(versions=bool, platform="v2", flavors=FLAVORS, streams=True),
-    example=f"""grpcurl -plaintext -d '{{{{"name": "{{model}}"}}}}' {{address}} {schema.SERVICE}/ModelMetadata""",
+    example=_example,
     streams=frozenset({grpc_requests.STREAM}),
     encode_end=grpc_streams.encode_end,
     descriptors=schema.DESCRIPTORS,

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TypeAlias
 
 from gateway.core.errors import DecodeError, unsupported
+from gateway.core.examples import curl
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request, Translate
@@ -13,7 +14,7 @@ from gateway.protocols.v2 import events, rest_generate, rest_metadata, rest_requ
 from gateway.protocols.v2.binary import JSON_HEADERS
 from gateway.protocols.v2.flavors import FLAVORS, KSERVE
 from gateway.protocols.v2.rest_errors import decode_error, encode_error
-from gateway.protocols.v2.rest_paths import backend_path
+from gateway.protocols.v2.rest_paths import backend_path, model_path
 
 
 def _read(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
@@ -189,7 +190,7 @@ V2_REST = Protocol(
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
     traits=Traits(versions=bool, platform="v2", flavors=FLAVORS, streams=True),
-    example="curl http://{address}/v2/models/{model}",
+    example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     wants_stream=rest_streams.wants_stream,
     encode_end=rest_streams.encode_end,
     stream_framing=events.FRAMING,

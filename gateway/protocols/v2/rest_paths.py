@@ -17,11 +17,13 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
             flavor cannot have.
     """
     check_version(request.version, target)
-    return _model_path(request.model, request.version) + suffix
+    return model_path(request.model, request.version) + suffix
 
 
 @lru_cache(4096)
-def _model_path(model: str, version: str) -> str:
+def model_path(model: str, version: str) -> str:
+    """`/v2/models/{model}[/versions/{version}]`, percent-encoded. Raises GatewayError, INVALID_ARGUMENT, for a name
+    that is no path segment."""
     path = f"/v2/models/{_segment(model, 'model')}"
     return f"{path}/versions/{_segment(version, 'version')}" if version else path
 

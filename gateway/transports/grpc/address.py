@@ -49,7 +49,8 @@ def _host_port(name: str, text: str) -> Address:
             _refuse(text, f"{parts['six']!r} is not an IPv6 address")
     elif not _is_name(parts["host"]):
         _refuse(text, f"{parts['host']!r} is not a host name" if parts["host"] else "it has no host")
-    return Address(parts["six"] or parts["host"], int(parts["port"]))
+    host = parts["host"].lower() if parts["six"] is None else str(IPv6Address(parts["six"]))
+    return Address(host, int(parts["port"]))
 
 
 def _shape(name: str) -> str:

@@ -79,7 +79,7 @@ def _host(parsed: SplitResult, text: str) -> str:
         _refuse(text, "it has no host")
     if not (_is_ipv6(host) if is_bracketed else _is_name(host)):
         _refuse(text, f"{host!r} is not a host name")
-    return host
+    return str(IPv6Address(host)) if is_bracketed else host
 
 
 def _is_name(host: str) -> bool:

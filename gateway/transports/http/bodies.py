@@ -6,10 +6,9 @@ more.
 
 import re
 
-import numpy as np
-
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer
+from gateway.transports.memory import PROCESS, Arriving
 
 _EOL = b"\r\n"
 
@@ -18,53 +17,57 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
 
 
-# From here memory comes unwritten from the kernel, page by page as bytes arrive; below, zeroing it costs nothing.
-_LAZY = 64 * 2**10
-
-
 class SizedBody:
-    """Receives one body of `size` bytes, into one allocation made when the first byte is there."""
+    """Receives one body of `size` bytes.
 
-    __slots__ = ("_missing", "body", "complete")
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for it.
+    """
+
+    __slots__ = ("_arriving", "_size", "body", "complete")
 
     def __init__(self, size: int) -> None:
+        PROCESS.check(size)
         self.body: Buffer = b""
         self.complete = False
-        self._missing = size
+        self._size = size
+        self._arriving: Arriving | None = None
 
     def feed(self, data: bytes, at: int) -> int:
-        """Read on from `at`; the position in `data` up to which bytes belong to this body."""
-        end = min(len(data), at + self._missing)
-        if not self.body:
-            if end - at == self._missing:
+        """Read on from `at`; the position in `data` up to which bytes belong to this body.
+
+        Raises:
+            GatewayError: as the class.
+        """
+        arriving = self._arriving
+        if arriving is None:
+            end = at + self._size
+            if end <= len(data):
                 self.complete = True
-                self.body = data[at:end]
+                self.body = PROCESS.hold(data[at:end])
                 return end
-            self.body = _allocate(self._missing)
-        self._receive(self.body, memoryview(data)[at:end])
+            self._arriving = arriving = Arriving(self._size, PROCESS)
+        end = min(len(data), at + arriving.missing)
+        arriving.append(memoryview(data)[at:end])
+        if not arriving.missing:
+            self.complete = True
+            self.body = arriving.body
         return end
 
-    def _receive(self, body: Buffer, piece: memoryview) -> None:
-        assert isinstance(body, memoryview)
-        start = len(body) - self._missing
-        body[start : start + len(piece)] = piece
-        self._missing -= len(piece)
-        self.complete = not self._missing
 
-
-def _allocate(size: int) -> memoryview:
-    return np.empty(size, np.uint8).data if size > _LAZY else memoryview(bytearray(size))
+LINES_AT_ONCE = 64
+"""Lines of chunks that one `feed` reads: a chunk may have one byte, and takes as long as one of thousands."""
 
 
 class ChunkedBody:
     """Receives one body of at most `limit` bytes. A size line, and all trailers together, which are dropped, may have
     `line_limit` bytes."""
 
-    __slots__ = ("_left", "_limit", "_line", "_line_limit", "_read", "_trailers", "body", "complete")
+    __slots__ = ("_arriving", "_left", "_limit", "_line", "_line_limit", "_read", "_trailers", "complete")
 
     def __init__(self, limit: int, line_limit: int) -> None:
-        self.body = bytearray()
         self.complete = False
+        self._arriving = Arriving(limit, PROCESS)
         self._limit = limit
         self._line_limit = line_limit
         self._line = b""
@@ -72,12 +75,17 @@ class ChunkedBody:
         self._trailers = 0
         self._read = ChunkedBody._read_size
 
+    @property
+    def body(self) -> Buffer:
+        """What has arrived."""
+        return self._arriving.body
+
     def feed(self, data: bytes, at: int) -> int:
-        """Read on from `at`; the position in `data` up to which bytes belong to this body.
+        """Read on from `at`, LINES_AT_ONCE at most; the position in `data` up to which bytes were read.
 
         Raises:
             DecodeError: not chunks.
-            GatewayError: RESOURCE_EXHAUSTED, larger than a limit.
+            GatewayError: RESOURCE_EXHAUSTED, larger than a limit, or the process has no memory left for it.
         """
         before, self._line = self._line, b""
         if before:
@@ -85,10 +93,11 @@ class ChunkedBody:
         return self._feed(data, at)
 
     def _feed(self, data: bytes, at: int) -> int:
-        while at < len(data) and not self.complete:
+        lines = LINES_AT_ONCE
+        while at < len(data) and lines and not self.complete:
             if self._left:
                 piece = data[at : at + self._left]
-                self.body += piece
+                self._arriving.append(piece)
                 self._left -= len(piece)
                 at += len(piece)
                 continue
@@ -96,6 +105,7 @@ class ChunkedBody:
             if end < 0:
                 self._hold(data[at:])
                 return len(data)
+            lines -= 1
             line = data[at:end]
             self._check_line(line, len(line))
             self._read(self, line)
@@ -122,7 +132,7 @@ class ChunkedBody:
             raise DecodeError(f"{line[:40]!r} is not the size of a chunk")
         self._left = int(found[1], 16)
         self._read = ChunkedBody._read_end if self._left else ChunkedBody._read_trailer
-        if len(self.body) + self._left > self._limit:
+        if self._left > self._arriving.missing:
             raise refusal(Reason.TOO_LARGE, f"the body is larger than limits.message, {self._limit} bytes")
 
     def _read_end(self, line: bytes) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.types import Buffer
+from gateway.transports.memory import PROCESS, Arriving
 
 CODINGS: dict[str, str] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
 """The codings that are understood, by the names they go by (lower case)."""
@@ -40,20 +41,20 @@ class Inflater:
         self._coding = CODINGS[coding]
         self._limit = limit
         self._stream = zlib.decompressobj(_WINDOW[self._coding])
-        self._inflated = bytearray()
+        self._inflated = Arriving(limit + 1, PROCESS)
 
     def feed(self, data: Buffer) -> None:
         """Inflate the next bytes of the body.
 
         Raises:
             DecodeError: not the coding, or bytes behind its end.
-            GatewayError: RESOURCE_EXHAUSTED, it inflates beyond the limit.
+            GatewayError: RESOURCE_EXHAUSTED, it inflates beyond the limit, or the process has no memory left for it.
         """
         view = memoryview(data)
         for at in range(0, len(view), _PIECE):
             self._feed_piece(view[at : at + _PIECE])
 
-    def finish(self) -> bytearray:
+    def finish(self) -> memoryview:
         """The inflated body.
 
         Raises:
@@ -61,32 +62,32 @@ class Inflater:
         """
         if not self._stream.eof:
             raise DecodeError(f"the body ends before its {self._coding} data does")
-        return self._inflated
+        return self._inflated.body
 
     def _feed_piece(self, piece: Buffer) -> None:
         while piece:
             if self._stream.eof:
                 raise DecodeError(f"bytes behind the end of the body's {self._coding} data")
-            self._inflated += self._inflate(piece)
-            if len(self._inflated) > self._limit:
+            self._inflated.append(self._inflate(piece))
+            if self._inflated.filled_bytes > self._limit:
                 raise refusal(Reason.TOO_LARGE, f"the body inflates beyond limits.message, {self._limit} bytes")
             piece = self._stream.unconsumed_tail or self._stream.unused_data
 
     def _inflate(self, piece: Buffer) -> bytes:
         try:
-            return self._stream.decompress(piece, self._limit - len(self._inflated) + 1)
+            return self._stream.decompress(piece, self._inflated.missing)
         except zlib.error as error:
             raise DecodeError(f"the body is not {self._coding} data: {error}") from error
 
 
-def inflate(body: Buffer, coding: str, limit: int) -> bytearray:
+def inflate(body: Buffer, coding: str, limit: int) -> memoryview:
     """A whole body inflated; raises as Inflater does."""
     inflater = Inflater(coding, limit)
     inflater.feed(body)
     return inflater.finish()
 
 
-def inflate_small(body: Buffer, coding: str, limit: int) -> bytearray | None:
+def inflate_small(body: Buffer, coding: str, limit: int) -> memoryview | None:
     """A whole body inflated; None if that takes longer than the loop can wait, and is to be done in a thread."""
     if len(body) > IN_THREAD:
         return None
@@ -98,7 +99,7 @@ def inflate_small(body: Buffer, coding: str, limit: int) -> bytearray | None:
         return None
 
 
-async def inflate_in_thread(body: Buffer, coding: str, limit: int) -> bytearray:
+async def inflate_in_thread(body: Buffer, coding: str, limit: int) -> memoryview:
     """A whole body inflated, away from the loop; raises as Inflater does."""
     return await asyncio.to_thread(inflate, body, coding, limit)
 

@@ -1,15 +1,17 @@
 """One reply of an endpoint: its bytes in, a Message out. No sockets."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import httptools
-import numpy as np
 
-from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message
+from gateway.transports.memory import PROCESS, Arriving
 
-# A sized body of at least this is received straight into its one allocation, past the parser, which would copy it.
+# A sized body of at least this is received straight into its buffer, past the parser, which would copy it.
 _LARGE = 64 * 2**10
 _VERSIONS = ("1.1", "1.0")
 _NO_BODY = (204, 304)  # RFC 9112 section 6.3, whatever their headers say
@@ -32,8 +34,8 @@ class Reply:
     _status = 0  # of the final reply; 0 while only interim ones came
     _length: int | None = None
     _until_close = False
-    _body: bytes | bytearray = b""
-    _room: memoryview | None = None  # for the whole of a large body
+    _body: bytes = b""  # all of it, as long as it came in one piece
+    _arriving: Arriving | None = None
     _size = 0  # of the body so far
     _fed = 0  # bytes since the body last grew
 
@@ -58,9 +60,13 @@ class Reply:
     def filled(self, count: int) -> Message | None:
         """`count` bytes were put into `rest`."""
         assert self.rest is not None
+        assert self._arriving is not None
         self._size += count
-        self.rest = self.rest[count:]
-        if not self.rest:
+        with refused_as_overloaded():
+            self._arriving.filled(count)
+        if self._arriving.missing:
+            self._make_room(self._arriving)
+        else:
             self._complete(self._parser.should_keep_alive())
         return self.message
 
@@ -92,8 +98,12 @@ class Reply:
         elif self._fed > self._limits.headers:
             # Heads, interim replies, chunk extensions and trailers alike: they may not go on for ever.
             self._refuse_headers()
-        if self._room is not None:
-            self.rest = self._room[self._size :]
+        if self._arriving is not None and self._length is not None and self._length >= _LARGE:
+            self._make_room(self._arriving)
+
+    def _make_room(self, arriving: Arriving) -> None:
+        arriving.reserve()
+        self.rest = arriving.room
 
     def _end_parsing(self, error: Exception) -> None:
         """The parser stopped: at bytes behind a complete reply, at a refusal of ours, or at what is not HTTP/1."""
@@ -132,9 +142,7 @@ class Reply:
         self._size += len(data)
         if self._size > self._limits.message:
             self._refuse_size(f"more than {self._limits.message}")
-        if self._room is not None:
-            self._room[size : self._size] = data
-        elif not size:
+        if self._arriving is None and not size:
             self._body = data
         else:
             self._append(data)
@@ -162,8 +170,9 @@ class Reply:
             self._refuse_size(str(length))
         self._length = length
         if length >= _LARGE:
-            # Committed page by page as it fills: a peer that only promises a body costs nothing.
-            self._room = np.empty(length, np.uint8).data
+            with refused_as_overloaded():
+                PROCESS.check(length)
+            self._arriving = Arriving(length, PROCESS)
 
     def _check_transfer_codings(self) -> None:
         codings = [text for name, text in self._headers if name == b"transfer-encoding"]
@@ -176,12 +185,15 @@ class Reply:
             self._refuse_headers()
 
     def _append(self, data: bytes) -> None:
-        if not isinstance(self._body, bytearray):
-            self._body = bytearray(self._body)
-        self._body += data
+        with refused_as_overloaded():
+            if self._arriving is None:
+                self._arriving = Arriving(self._limits.message, PROCESS)
+                self._arriving.append(self._body)
+            self._arriving.append(data)
 
     def _complete(self, keep_alive: bool) -> None:
-        body: Buffer = self._body if self._room is None else self._room.toreadonly()
+        body: Buffer = PROCESS.hold(self._body) if self._arriving is None else self._arriving.body
+        self.rest = None
         self.message = Message(status=self._status, headers=Headers(self._headers), parts=(body,))
         self.keep_alive = keep_alive
         del self._parser  # it refers back
@@ -191,6 +203,15 @@ class Reply:
 
     def _refuse_size(self, size: str) -> NoReturn:
         raise malformed(f"reply's body has {size} bytes, at most {self._limits.message} are allowed (limits.message)")
+
+
+@contextmanager
+def refused_as_overloaded() -> Iterator[None]:
+    """Tell that the process has no memory left for a reply as the TransportError that it is to whoever asked."""
+    try:
+        yield
+    except GatewayError as error:
+        raise TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True) from error
 
 
 def malformed(text: str) -> TransportError:

@@ -70,6 +70,7 @@ class Replying(Lifecycle, asyncio.Protocol):
         super().connection_lost(error)
         if self._task is not None:
             self._task.cancel()
+            self._task = None
 
     def _coding(self, reply: Message) -> str:
         """The coding that the client wants `reply` to be in."""
@@ -84,8 +85,9 @@ class Replying(Lifecycle, asyncio.Protocol):
         try:
             answered = await finish(reply, head.accepted_coding)
         except asyncio.CancelledError:
+            # The task ends like any other: a cancelled one keeps the error, and with it the request.
             self._transport.abort()
-            raise
+            return
         except Exception as error:
             answered = self._refusal(as_gateway_error(error))
         self._task = None
@@ -99,8 +101,9 @@ class Replying(Lifecycle, asyncio.Protocol):
         try:
             await stream.send(self._transport, self._connection_line, self._taken)
         except asyncio.CancelledError:
+            # The task ends like any other: a cancelled one keeps the error, and with it the request.
             self._transport.abort()
-            raise
+            return
         except Exception as error:
             self._task = None
             self._break_off(as_gateway_error(error), begun=stream.begun)

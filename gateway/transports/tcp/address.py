@@ -38,7 +38,8 @@ def _host_port(rest: str, text: str) -> Address:
         raise _bad(text, "its port is not between 1 and 65535")
     if parts["six"] and not _is_ipv6(parts["six"]):
         raise _bad(text, f"{parts['six']!r} is no IPv6 address")
-    return Address(parts["six"] or parts["host"], port, scheme="tcp")
+    host = str(IPv6Address(parts["six"])) if parts["six"] else parts["host"].lower()
+    return Address(host, port, scheme="tcp")
 
 
 def _is_ipv6(host: str) -> bool:

@@ -19,6 +19,10 @@ from gateway.transports.tcp.writing import write
 
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 
+MESSAGES_A_TURN = 32
+"""Messages that one connection may have handled before others have their turn: many are answered at once, in 0.1 ms
+each, and a client may send thousands together."""
+
 LARGEST_AT_ONCE = 2
 """Requests of `limits.message` bytes that one connection may have in flight, or smaller ones of as many bytes. What
 puts them beyond that is still let in, and the next waits."""
@@ -56,7 +60,11 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self._held = 0
         """All of these bytes."""
         self._may_hold = LARGEST_AT_ONCE * site.limits.message
+        self._received = 0
+        """Bytes that came last."""
         self._refused: GatewayError | None = None
+        self._goes_on: asyncio.Handle | None = None
+        """What gives it its next turn, if it had to stop while messages were waiting."""
         self._ends_at = math.inf
         """When it is to end if nothing is in flight by then; finite while the listener drains."""
 
@@ -80,6 +88,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         if self._phase in _LAST:
             self._drop(nbytes)
             return
+        self._received = nbytes
         try:
             messages = map(self._message, self._reader.received(nbytes))
             if self._ends_at < math.inf and self._framing.tag is not None:
@@ -111,8 +120,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """Begin what has its turn; then read on, wait, or close."""
         if self._phase in _LAST:
             return
-        while self._arrived and self._writable and self._has_room():
-            self._begin(self._arrived.popleft())
+        if self._goes_on is None:
+            self._begin_waiting()
         if not self._tasks and not self._arrived:
             if self._refused is not None:
                 self._give_up(self._refused)
@@ -123,6 +132,18 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
                 return
         self._watch()
 
+    def _begin_waiting(self) -> None:
+        """Begin what has its turn."""
+        for _ in range(MESSAGES_A_TURN):
+            if not (self._arrived and self._writable and self._has_room()):
+                return
+            self._begin(self._arrived.popleft())
+        self._goes_on = self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = None
+        self._proceed()
+
     def _has_room(self) -> bool:
         return self._held < self._may_hold and len(self._tasks) < self._site.at_once
 
@@ -132,6 +153,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
 
     def _message(self, packet: Packet) -> Message:
         """Raises DecodeError where replies carry a tag and this has none to be read: none could be told from others."""
+        self._body_begun = None
         message = Message(parts=packet, peer=self._peer, received=self._loop.time())
         if self._framing.tag is not None:
             self._framing.tag(message)
@@ -166,6 +188,10 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
     async def _answer(self, reply: Awaitable[Message], message: Message) -> None:
         try:
             answer = await reply
+        except asyncio.CancelledError:
+            # The task ends like any other: a cancelled one keeps the error, and with it the request.
+            self._transport.abort()
+            return
         except Exception as error:
             answer = self._site.refuse(as_gateway_error(error), self._site.protocol, message)
         write(self._transport, answer)
@@ -205,7 +231,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             case Phase.HEAD:
                 self._alarm.set(timeouts.head)
             case Phase.BODY:
-                self._alarm.set(timeouts.body)
+                self._await_body(self._received)
             case Phase.FLUSHING:
                 self._await_progress()
             case _:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer
+from gateway.transports.memory import PROCESS, Arriving
 
 Packet = tuple[Buffer, Buffer]
 """A message's header and the rest of it; only its head, where it is beyond the limit."""
@@ -16,10 +17,10 @@ class Reader:
     """What the stream gives is received into `buffer`, then cut by `received`.
 
     That is `scratch`, which may be shared by all connections of a loop, since every loop fills it and calls back in one
-    go. Only the rest of a message that does not fit in there gets a buffer of its own, of exactly its size.
+    go. Only a message that does not fit in there gets a buffer of its own, which grows with what arrives.
     """
 
-    __slots__ = ("_body", "_filled", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_too_much")
+    __slots__ = ("_body", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_too_much")
 
     def __init__(self, framing: Framing, limits: Limits, scratch: memoryview) -> None:
         self._framing = framing
@@ -30,8 +31,7 @@ class Reader:
         """Of the message that is arriving, the bytes behind its head that nobody will see."""
         self._to_drop = 0
         """The same of a message that was handed over."""
-        self._body: memoryview | None = None
-        self._filled = 0
+        self._body: Arriving | None = None
 
     @property
     def header(self) -> bytes:
@@ -46,7 +46,7 @@ class Reader:
     @property
     def buffer(self) -> memoryview:
         """Where to receive into."""
-        return self._scratch if self._body is None else self._body[self._filled :]
+        return self._scratch if self._body is None else self._body.room
 
     def received(self, size: int) -> Iterator[Packet]:
         """The messages that are complete with the next `size` bytes of `buffer`; to be exhausted before it is filled
@@ -54,14 +54,16 @@ class Reader:
 
         Raises:
             DecodeError: something that is no header. `header` is what is wrong, and nothing more can be read.
-            GatewayError: RESOURCE_EXHAUSTED, a message without a head, or the head of one, beyond the limit; the same.
+            GatewayError: RESOURCE_EXHAUSTED, a message without a head, or the head of one, is beyond the limit, or the
+                process has no memory left for it; the same.
         """
         if self._body is None:
             yield from self._cut(self._scratch[:size].tobytes())
             return
-        self._filled += size
-        if self._filled == len(self._body):
-            yield self._complete(self._body)
+        self._body.filled(size)
+        self._body.reserve()
+        if not self._body.missing:
+            yield self._complete(self._body.body)
 
     def check_end(self) -> None:
         """The stream ends here.
@@ -72,7 +74,7 @@ class Reader:
         if self._to_drop:
             raise DecodeError("the connection ended in a message that is larger than limits.message")
         if self._body is not None:
-            there = f"{self._filled} of the {len(self._body)} bytes that its header tells"
+            there = f"{self._body.filled_bytes} of the {self._body.size} bytes that its header tells"
             raise DecodeError(f"the connection ended in a message, after {there}")
         if self._header:
             there = f"{len(self._header)} of the {self._framing.header_size} bytes of its header"
@@ -89,7 +91,7 @@ class Reader:
             if size > end - at:
                 self._begin(data[at:], size)
                 return
-            yield self._complete(data[at : at + size])
+            yield self._complete(PROCESS.hold(data[at : at + size]))
             at += size
             at += self._drop(end - at)
 
@@ -115,9 +117,10 @@ class Reader:
         return dropped
 
     def _begin(self, data: bytes, size: int) -> None:
-        self._body = memoryview(bytearray(size))
-        self._body[: len(data)] = data
-        self._filled = len(data)
+        PROCESS.check(size)
+        self._body = Arriving(size, PROCESS)
+        self._body.append(data)
+        self._body.reserve()
 
     def _complete(self, body: Buffer) -> Packet:
         packet = self._header, body

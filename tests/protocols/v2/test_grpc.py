@@ -90,8 +90,9 @@ def test_traits_and_methods() -> None:
     assert not traits.versions("")
     assert set(V2_GRPC.patterns) == {SERVICE + name for name in METHODS}
     assert V2_GRPC.streams == {STREAM}
-    assert V2_GRPC.example.format(address="h:1", model="m") == (
-        """grpcurl -plaintext -d '{"name": "m"}' h:1 inference.GRPCInferenceService/ModelMetadata"""
+    assert V2_GRPC.example is not None
+    assert V2_GRPC.example("h:1", "m", "3") == (
+        """grpcurl -plaintext -d '{"name": "m", "version": "3"}' h:1 inference.GRPCInferenceService/ModelMetadata"""
     )
 
 

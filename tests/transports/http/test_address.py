@@ -66,3 +66,8 @@ def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
         return
     assert 0 < address.port < 65536
     assert parse_address(f"http://{address.authority}{address.prefix}").host == address.host
+
+
+def test_one_place_has_one_address() -> None:
+    assert parse_address("http://[0::1]:80/") == parse_address("[::1]:80")
+    assert parse_address("HTTP://Localhost") == parse_address("localhost:80")

@@ -253,6 +253,51 @@ async def test_a_slow_client_is_told_and_closed(timeouts: Timeouts, sent: bytes,
         assert await read_all(reader) == expected
 
 
+@pytest.mark.parametrize(
+    ("timeouts", "text"),
+    [
+        (Timeouts(body=0.2, message=0.1, linger=GENEROUS), "the request's body did not arrive within 0.1 s"),
+        (Timeouts(body=0.2, rate=1e6, linger=GENEROUS), "the request's body came at less than 1e+06 bytes a second"),
+    ],
+    ids=["total time", "rate"],
+)
+async def test_a_body_that_trickles_has_a_total_time_and_a_least_rate(timeouts: Timeouts, text: str) -> None:
+    async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
+        end = asyncio.ensure_future(read_all(reader))
+        writer.write(post(bytes(1000))[:-1000])
+        for _ in range(500):
+            writer.write(b"x")
+            if (await asyncio.wait({end}, timeout=0.02))[0]:
+                break
+        assert await within_bound(end) == reply("408 Request Timeout", f"toy: {text}", last=True)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [HELLO * 5000, b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 60_000],
+    ids=["requests", "chunks"],
+)
+async def test_a_flood_on_one_connection_leaves_others_their_turn(flood: bytes) -> None:
+    """Whoever asks after the flood was sent is answered before the flood is."""
+    async with (
+        listening(limits=Limits()) as listener,
+        connected(listener) as (flooded, flooding),
+        connected(listener) as (reader, writer),
+    ):
+        flooding.write(flood)
+        whole = asyncio.ensure_future(read_all(flooded))
+        await asyncio.sleep(0)
+        writer.write(LAST)
+        assert await read_all(reader) == SAID_LAST
+        assert not whole.done()
+        flooding.write(b"0\r\n\r\n" + LAST if b"chunked" in flood else LAST)
+        replies = await within_bound(whole)
+    if b"chunked" in flood:
+        assert replies.count(b"HTTP/1.1 200 OK") == 2
+    else:
+        assert replies == SAID * 5000 + SAID_LAST
+
+
 async def test_a_client_that_never_reads_its_reply_is_cut_off() -> None:
     def big(message: Message, protocol: Protocol) -> Message:
         return Message(status=200, parts=(bytes(32 * MIB),))

@@ -401,6 +401,52 @@ async def test_the_header_has_one_time_however_it_trickles() -> None:
         assert b"header did not arrive" in await within_bound(end)
 
 
+@pytest.mark.parametrize(
+    ("timeouts", "text"),
+    [
+        (Timeouts(body=0.2, message=0.1, linger=GENEROUS), b"the message did not arrive within 0.1 s"),
+        (Timeouts(body=0.2, rate=1e6, linger=GENEROUS), b"the message came at less than 1e+06 bytes a second"),
+    ],
+    ids=["total time", "rate"],
+)
+async def test_a_message_that_trickles_has_a_total_time_and_a_least_rate(timeouts: Timeouts, text: bytes) -> None:
+    async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
+        end = asyncio.ensure_future(read_all(reader))
+        writer.write(packet(bytes(1000))[:-1000])
+        for _ in range(500):
+            writer.write(b"x")
+            if (await asyncio.wait({end}, timeout=0.02))[0]:
+                break
+        assert text in await within_bound(end)
+
+
+async def test_each_message_has_its_own_time() -> None:
+    """Also where one begins in the piece that ends the one before."""
+    timeouts, message = Timeouts(body=5, message=0.5), packet(b"x" * 100)
+    stream = message * 20
+    async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
+        for at in range(0, len(stream), 90):
+            writer.write(stream[at : at + 90])
+            await asyncio.sleep(0.05)
+        assert [await read_packet(reader) for _ in range(20)] == [(0, "X" * 100)] * 20
+
+
+async def test_a_flood_on_one_connection_leaves_others_their_turn() -> None:
+    """Whoever asks after the flood was sent is answered before the flood is."""
+    async with (
+        listening() as listener,
+        connected(listener) as (flooded, flooding),
+        connected(listener) as (reader, writer),
+    ):
+        flooding.write(packet("") * 5000)
+        whole = asyncio.ensure_future(flooded.readexactly(5000 * len(packet(""))))
+        await asyncio.sleep(0)
+        writer.write(packet("me"))
+        assert await read_packet(reader) == (0, "ME")
+        assert not whole.done()
+        assert await within_bound(whole) == packet("") * 5000
+
+
 async def test_a_client_that_never_reads_is_let_go() -> None:
     asked = []
 

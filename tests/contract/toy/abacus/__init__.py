@@ -250,6 +250,6 @@ PROTOCOLS = (
         encode_request=encode_request,
         decode_response=decode_response,
         traits=TRAITS,
-        example="curl http://{address}/abacus/{model}",
+        example=lambda address, model, version: f"curl http://{address}/abacus/{model}",
     ),
 )

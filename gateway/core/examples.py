@@ -1,0 +1,19 @@
+"""Commands for people to try: one question, asked with curl or grpcurl, as a shell takes it."""
+
+import json
+from shlex import quote
+from typing import Any
+
+
+def curl(url: str, body: Any = None) -> str:
+    """GET, or POST with `body` as JSON."""
+    return f"curl {quote(url)}" if body is None else f"curl {quote(url)} -d {_json(body)}"
+
+
+def grpcurl(address: str, method: str, body: Any) -> str:
+    """A call of the unary `method` (`package.Service/Method`) with `body` in protobuf's JSON."""
+    return f"grpcurl -plaintext -d {_json(body)} {quote(address)} {method}"
+
+
+def _json(body: Any) -> str:
+    return quote(json.dumps(body, ensure_ascii=False))

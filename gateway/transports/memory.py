@@ -1,0 +1,212 @@
+"""The memory that messages hold in this process, and buffers that grow with what arrives.
+
+Bodies of COUNTED bytes and more are counted against `limits.memory`, of requests and of replies, compressed and
+inflated: as their bytes arrive, until the last view of them is gone. Smaller ones are not counted one by one;
+`limits.connections` bounds them. What a peer only announced costs nothing.
+"""
+
+import os
+import threading
+import weakref
+from collections import deque
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway.core.errors import Reason, refusal
+from gateway.core.types import Buffer
+
+COUNTED = 16 * 2**10
+"""Bytes. Counting costs about 1 us, which only larger bodies are worth."""
+STEPS = (64 * 2**10, 2**20)
+"""Bytes of the first two buffers of a body; the third has its whole size. The kernel gives the pages of a large array
+only as they are written, but those of 4 MiB and more by 2 MiB each: so one is made when 1 MiB has arrived."""
+
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+_Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+
+
+class Memory:
+    """Counts the bytes that message bodies hold, and refuses what would exceed `limit` bytes. Safe to be called from
+    several threads."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._used = 0
+        self._lock = threading.Lock()
+        self._freed: deque[int] = deque()
+        """What was freed and is still counted. A finalizer may run anywhere, also where the lock is held, so it only
+        notes the size here."""
+
+    @property
+    def used(self) -> int:
+        """Bytes that are held now."""
+        with self._lock:
+            return self._settle()
+
+    def check(self, size: int) -> None:
+        """Refuse a body of `size` bytes before any of it is read.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), it would exceed the limit.
+        """
+        if size >= COUNTED:
+            with self._lock:
+                self._check(size)
+
+    def add(self, size: int) -> None:
+        """Count `size` bytes more.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), they would exceed the limit.
+        """
+        with self._lock:
+            self._check(size)
+            self._used += size
+
+    def free(self, size: int) -> None:
+        """Count `size` bytes less."""
+        self._freed.append(size)
+
+    def hold(self, data: Buffer) -> Buffer:
+        """`data`, counted as long as it is used; it is there already and not refused."""
+        if len(data) < COUNTED:
+            return data
+        array = np.frombuffer(data, np.uint8)
+        with self._lock:
+            self._used += len(data)
+        weakref.finalize(array, self.free, len(data)).atexit = False
+        return array.data
+
+    def _check(self, size: int) -> None:
+        used = self._settle()
+        if used + size > self.limit:
+            raise refusal(
+                Reason.OVERLOADED,
+                f"no memory for {size} bytes more: messages hold {used} bytes, limits.memory is {self.limit} bytes; "
+                "try again later",
+            )
+
+    def _settle(self) -> int:
+        while self._freed:
+            self._used -= self._freed.popleft()
+        return self._used
+
+
+def machine_memory() -> int:
+    """Bytes that this process may use: those of its cgroup, else those of the machine."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CGROUP_LIMITS:
+        try:
+            text = Path(path).read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal():  # `max` is no limit
+            found.append(int(text))
+    return min(found)
+
+
+def default_limit() -> int:
+    """Half of what this process may use: a body is copied at most once on its way through."""
+    return machine_memory() // 2
+
+
+PROCESS = Memory(default_limit())
+"""What everything in this process counts with: memory is the process', not one gateway's. Its `limit` is set by the
+configuration's `limits.memory`."""
+
+
+class _Share:
+    """What the buffers of one body, which follow one another, have counted together; freed with the last of them."""
+
+    __slots__ = ("_buffers", "_memory", "size")
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._buffers = 0
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        """Raises GatewayError as Memory.add does."""
+        self._memory.add(size)
+        self.size += size
+
+    def buffer(self, size: int) -> _Bytes:
+        array = np.empty(size, np.uint8)
+        self._buffers += 1
+        weakref.finalize(array, self._freed).atexit = False
+        return array
+
+    def _freed(self) -> None:
+        self._buffers -= 1
+        if not self._buffers:
+            self._memory.free(self.size)
+            self.size = 0
+
+
+class Arriving:
+    """One body as it arrives. `size` is how many bytes it will have, at least one; or the most that it may have.
+
+    Bytes are appended; or they are received into `room`, told by `filled`, and `reserve` makes new room. A body whose
+    size is known is complete once `missing` is 0.
+    """
+
+    __slots__ = ("_array", "_share", "filled_bytes", "size")
+
+    def __init__(self, size: int, memory: Memory) -> None:
+        self.size = size
+        self.filled_bytes = 0
+        self._share = _Share(memory)
+        self._array = self._share.buffer(min(size, STEPS[0]))
+
+    @property
+    def missing(self) -> int:
+        """How many bytes are still to come, at most."""
+        return self.size - self.filled_bytes
+
+    @property
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        return self._array.data[self.filled_bytes :]
+
+    @property
+    def body(self) -> memoryview:
+        """What has arrived."""
+        return self._array.data[: self.filled_bytes].toreadonly()
+
+    def filled(self, count: int) -> None:
+        """`count` bytes were put into `room`.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for them.
+        """
+        self.filled_bytes += count
+        more = self.filled_bytes - self._share.size
+        if more > 0 and self.size >= COUNTED:
+            self._share.add(min(max(more, STEPS[0]), self.size - self._share.size))
+
+    def reserve(self) -> None:
+        """Make `room` for at least one byte if any is missing."""
+        if self.filled_bytes == len(self._array) < self.size:
+            self._grow(1)
+
+    def append(self, data: Buffer) -> None:
+        """Take the next bytes, which must not be more than are missing.
+
+        Raises:
+            GatewayError: as `filled`.
+        """
+        start, end = self.filled_bytes, self.filled_bytes + len(data)
+        if end > len(self._array):
+            self._grow(len(data))
+        self._array.data[start:end] = data
+        self.filled(len(data))
+
+    def _grow(self, more: int) -> None:
+        wanted = self.filled_bytes + more
+        size = next((step for step in STEPS if step >= wanted), self.size)
+        grown = self._share.buffer(min(size, self.size))
+        grown[: self.filled_bytes] = self._array[: self.filled_bytes]
+        self._array = grown

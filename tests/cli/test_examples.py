@@ -1,0 +1,194 @@
+"""The commands that `gateway serve` prints to try: what they say, and that each of them works."""
+
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import json_format
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+
+from gateway.cli.examples import examples
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.registry import protocols
+from tests.cli.commands import started
+from tests.interop.processes import free_port
+
+CONFIG = """
+listeners:
+  - {name: http, bind: "0.0.0.0:0", protocols: [v2-rest, umbridge, graphpipe, grps-rest], prefix: {umbridge: /a}}
+  - {name: grpc, bind: "[::]:0", protocols: [v2-grpc, grps-grpc]}
+backends:
+  lab: {protocol: v2-rest, endpoints: ["127.0.0.1:1"]}
+routes:
+"""
+ADDRESSES = {"http": "0.0.0.0:1", "grpc": "[::]:2"}
+
+
+def printed(*matches: str) -> list[str]:
+    routes = "".join(f"  - {{match: {{{match}}}, backend: lab, rewrite: {{model: m}}}}\n" for match in matches)
+    found = examples(loads(CONFIG + routes, "test.yaml", catalog(), {}), ADDRESSES)
+    assert found[:1] == ["try:"] or not found
+    return [line.removeprefix("  ") for line in found[1:]]
+
+
+V2 = "curl http://127.0.0.1:1/v2/models/"
+UMBRIDGE = "curl http://127.0.0.1:1/a/InputSizes -d "
+GRAPHPIPE = "curl http://127.0.0.1:1/graphpipe/"
+GRPS = "curl http://127.0.0.1:1/grps/v1/metadata/model -d "
+GRPCURL = "grpcurl -plaintext -d "
+V2_GRPC = "'[::1]:2' inference.GRPCInferenceService/ModelMetadata"
+GRPS_GRPC = "'[::1]:2' grps.protos.v1.GrpsService/ModelMetadata"
+
+
+def test_one_for_each_protocol_of_each_listener() -> None:
+    assert printed("model: m", "model: n") == [
+        f"{V2}m",
+        f"""{UMBRIDGE}'{{"name": "m"}}'""",
+        f"{GRAPHPIPE}m",
+        f"""{GRPS}'{{"str_data": "m"}}'""",
+        f"""{GRPCURL}'{{"name": "m"}}' {V2_GRPC}""",
+        f"""{GRPCURL}'{{"str_data": "m"}}' {GRPS_GRPC}""",
+    ]
+
+
+def test_a_version_is_said_in_the_protocols_way() -> None:
+    assert printed("model: m, version: v1.2") == [
+        f"{V2}m/versions/v1.2",
+        f"""{GRPS}'{{"str_data": "m-v1.2"}}'""",
+        f"""{GRPCURL}'{{"name": "m", "version": "v1.2"}}' {V2_GRPC}""",
+        f"""{GRPCURL}'{{"str_data": "m-v1.2"}}' {GRPS_GRPC}""",
+    ]
+    # grps has no way to write such a version
+    assert printed("model: m, version: latest")[0::2] == [f"{V2}m/versions/latest"]
+
+
+def test_names_are_written_as_the_shell_and_the_url_take_them() -> None:
+    assert printed('model: "it\'s/a \\"b\\"", listener: http')[:2] == [
+        f"{V2}it%27s%2Fa%20%22b%22",
+        UMBRIDGE + shlex.quote('{"name": "it\'s/a \\"b\\""}'),
+    ]
+    assert printed("model: .., protocol: v2-rest") == []
+
+
+@pytest.mark.parametrize(
+    "matches",
+    [
+        ("model: 'm*'",),
+        ("",),
+        ("model: m, header: {key: secret}",),
+        ("model: m, operation: infer",),
+        ("model: m, protocol: v2-rest, path: /other",),
+        ("model: m, protocol: umbridge, version: '1'",),  # there are none in its messages
+        # what an earlier route takes is no example of this one
+        ("model: '*'", "model: m"),
+    ],
+)
+def test_what_a_command_cannot_reach_is_not_shown(matches: tuple[str, ...]) -> None:
+    assert printed(*matches) == []
+
+
+def test_a_condition_that_the_command_meets_is_no_obstacle() -> None:
+    matches = (
+        "model: a, path: /v2/models/a, protocol: v2-rest",
+        "model: b, operation: metadata, protocol: umbridge",
+        "model: c, listener: grpc, protocol: v2-grpc",
+    )
+    assert printed(*matches) == [
+        f"{V2}a",
+        f"""{UMBRIDGE}'{{"name": "b"}}'""",
+        f"""{GRPCURL}'{{"name": "c"}}' {V2_GRPC}""",
+    ]
+
+
+RUNNING = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge, graphpipe, grps-rest]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc]}
+reference:
+  - {protocol: v2-rest, bind: "127.0.0.1:PORT", models: [double]}
+backends:
+  tensors: {protocol: v2-rest, endpoints: ["127.0.0.1:PORT"]}
+routes:
+  - match: {model: "dou ble", version: "1"}
+    backend: tensors
+    rewrite: {model: double}
+    signature: &sizes
+      inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]
+      outputs: [{name: y, datatype: FP64, shape: [-1, 3]}]
+  - {match: {model: sizes}, backend: tensors, rewrite: {model: double}, signature: *sizes}
+"""
+
+
+with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """What a running gateway printed."""
+    path = tmp_path_factory.mktemp("examples") / "gateway.yaml"
+    path.write_text(RUNNING.replace("PORT", str(free_port())))
+    with started("serve", "--config", str(path)) as (_, said):
+        yield [line.strip() for line in said[said.index("try:") + 1 : -1]]
+
+
+@with_curl
+def test_each_of_them_works(commands: list[str]) -> None:
+    replies = [curl(each, "--fail") if each.startswith("curl") else grpcurl(each) for each in commands]
+    assert len(commands) == 6
+    for at, about in enumerate(("dou%20ble/versions/1", "sizes", "sizes", "dou ble-1", "dou ble", "dou ble-1")):
+        assert about in commands[at]
+    assert '"name":"dou ble"' in replies[0]
+    assert '"inputSizes":[3]' in replies[1]
+    assert '"dou ble' in replies[4]
+
+
+@with_curl
+def test_a_mistake_in_one_is_told_in_its_protocol(commands: list[str]) -> None:
+    rest, umbridge, graphpipe, grps, v2_grpc, grps_grpc = commands
+    version = "model 'dou ble' has version '1' here, not '2'"
+    name = "no model 'sizs' here; did you mean 'sizes'?"
+    wrong = [each.replace("sizes", "sizs") for each in (umbridge, graphpipe)]
+    assert json.loads(curl(rest.replace("versions/1", "versions/2"))) == {"error": version}
+    assert json.loads(curl(wrong[0])) == {"error": {"type": "ModelNotFound", "message": name}}
+    assert name in curl(wrong[1])
+    assert json.loads(curl(grps.replace("ble-1", "ble-2")))["status"] == {
+        "code": 404, "msg": version, "status": "FAILURE"
+    }  # fmt: skip
+    with pytest.raises(grpc.RpcError) as refused:
+        grpcurl(v2_grpc.replace('"version": "1"', '"version": "2"'))
+    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.NOT_FOUND, version)
+    assert version in grpcurl(grps_grpc.replace("ble-1", "ble-2"))
+
+
+def curl(command: str, *options: str) -> str:
+    """What it prints."""
+    words = [*shlex.split(command), "--silent", *options]
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=30, check=True).stdout
+
+
+def grpcurl(command: str) -> str:
+    """What grpcurl does with such a command, by grpcio."""
+    program, plaintext, data, body, address, method = shlex.split(command)
+    assert (program, plaintext, data) == ("grpcurl", "-plaintext", "-d")
+    asked, answered = kinds(*method.split("/"))
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary(f"/{method}", asked.SerializeToString, answered.FromString)
+        return str(json_format.MessageToJson(call(json_format.Parse(body, asked()), timeout=30)))
+
+
+def kinds(service: str, method: str) -> tuple[Any, Any]:
+    """The classes of a method's request and reply."""
+    pool = DescriptorPool()
+    for protocol in (protocols()["v2-grpc"], protocols()["grps-grpc"]):
+        for file in FileDescriptorSet.FromString(protocol.descriptors).file:
+            pool.Add(file)
+    found = pool.FindServiceByName(service).FindMethodByName(method)
+    return GetMessageClass(found.input_type), GetMessageClass(found.output_type)

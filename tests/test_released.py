@@ -1,0 +1,133 @@
+"""Nothing of a request outlives its answer: no reference cycle keeps it until the garbage collector runs.
+
+The collector is switched off, one request is sent through the gateway, and then the collector is asked what it finds.
+"""
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway import registry
+from gateway.app import Gateway, one_backend, serve_reference
+from gateway.cli.options import catalog
+from gateway.config import loads, reference_config
+from gateway.core.errors import GatewayError, drop_tracebacks
+from gateway.core.operations import Operation
+from gateway.core.types import Message, Request, RequestedOutput, Response, Tensor, tensor
+from gateway.reference import signature
+
+KEEPS_BODIES = (Message, Request, Response, Tensor, BaseException, TracebackType, FrameType)
+
+CLIENT = "v2-rest"
+WELL, REFUSING, HANGING = 0.0, 1.0, 2.0
+
+
+@signature(inputs=[("input0", "FP64", [-1, 2])], outputs=[("output0", "FP64", [-1, 2])])
+async def moody(x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """A model whose first number says what it does."""
+    mood = x.reshape(-1)[0]
+    if mood == REFUSING:
+        raise ValueError("not today")
+    if mood == HANGING:
+        await asyncio.get_running_loop().create_future()
+    return x
+
+
+PROTOCOLS = tuple(registry.protocols())
+PAIRS = [(front, "v2-rest") for front in PROTOCOLS] + [("v2-rest", back) for back in PROTOCOLS if back != "v2-rest"]
+
+CONFIG = """
+listeners: [{name: front, bind: "FRONT", protocols: [PROTOCOL], LISTENER}]
+backends:
+  moody: {protocol: BACK, endpoints: ["AT"], policies: [{timeout: {seconds: 30}}]}
+  late: {protocol: BACK, endpoints: ["AT"], policies: [{timeout: {seconds: 0.05}}]}
+  dead: {protocol: BACK, endpoints: ["127.0.0.1:1"]}
+routes:
+  - {match: {model: moody}, backend: moody, SIGNATURE}
+  - {match: {model: late}, backend: late, rewrite: {model: moody}, SIGNATURE}
+  - {match: {model: dead}, backend: dead, rewrite: {model: moody}, SIGNATURE}
+"""
+SIGNATURE = """signature: {inputs: [{name: input0, datatype: FP64, shape: [-1, 2]}],
+    outputs: [{name: output0, datatype: FP64, shape: [-1, 2]}]}"""
+CASES = {
+    "answered": ("moody", WELL, None),
+    "refused by the model": ("moody", REFUSING, GatewayError),
+    "refused by the route": ("nobody", WELL, GatewayError),
+    "unreachable": ("dead", WELL, GatewayError),
+    "late": ("late", HANGING, GatewayError),
+    "left": ("moody", HANGING, TimeoutError),
+}
+
+
+@asynccontextmanager
+async def gateway(front: str, back: str, model: str) -> AsyncIterator[str]:
+    """The address of a gateway that speaks `front` before a server of `moody` that speaks `back`."""
+    served = reference_config(back, "127.0.0.1:0", ["tests.test_released:moody"], catalog())
+    reference = await serve_reference(served, asyncio.get_running_loop().time)
+    text = CONFIG.replace("SIGNATURE", SIGNATURE).replace("AT", reference.address).replace("BACK", back)
+    listener = f", model: {model}" if registry.protocols()[front].transport == "tcp" else ""
+    text = text.replace("PROTOCOL", front).replace("FRONT", "127.0.0.1:0").replace(", LISTENER", listener)
+    here = Gateway(loads(text, "test.yaml", catalog(), {}))
+    await here.start()
+    try:
+        yield here.listeners["front"].address
+    finally:
+        await here.stop(0)
+        await reference.drain(0)
+
+
+@contextmanager
+def uncollected() -> Iterator[list[str]]:
+    """The types of what only the collector could have freed, once the block is left."""
+    found: list[str] = []
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield found
+        gc.collect()
+        found += [type(each).__name__ for each in gc.garbage if isinstance(each, KEEPS_BODIES)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+async def outcome(
+    call: Callable[[Request], Awaitable[object]], request: Request, seconds: float
+) -> type[Exception] | None:
+    """The type of the error, if there is one; the error itself goes as it goes where clients are answered."""
+    try:
+        async with asyncio.timeout(seconds):
+            await call(request)
+    except (GatewayError, TimeoutError) as error:
+        drop_tracebacks(error)
+        return GatewayError if isinstance(error, GatewayError) else TimeoutError
+    return None
+
+
+@pytest.mark.parametrize(("front", "back"), PAIRS, ids=["-to-".join(pair) for pair in PAIRS])
+@pytest.mark.parametrize("case", CASES)
+async def test_nothing_of_a_request_is_left_to_the_collector(front: str, back: str, case: str) -> None:
+    model, mood, expected = CASES[case]
+    patience = 0.05 if expected is TimeoutError else 30.0
+    protocols = registry.protocols()
+    x = tensor("input0", np.array([[mood, 0.5]]))
+    request = Request(Operation.INFER, model, inputs=(x,), protocol=CLIENT, outputs=(RequestedOutput("output0"),))
+    async with (
+        gateway(front, back, model) as address,
+        one_backend(protocols[front], address, protocols[CLIENT]) as call,
+    ):
+        assert await outcome(call, request, patience) is expected  # caches fill
+        with uncollected() as found:
+            assert await outcome(call, request, patience) is expected
+            for _ in range(20):
+                await asyncio.sleep(0)
+    assert Counter(found) == {}

@@ -1,0 +1,98 @@
+import gc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import GatewayError, Reason
+from gateway.transports.memory import COUNTED, STEPS, Arriving, Memory, default_limit, machine_memory
+
+MIB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_to_the_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@given(st.lists(st.binary(max_size=90_000), min_size=1, max_size=8), st.integers(0, 100_000))
+def test_a_body_is_what_was_appended(pieces: list[bytes], more: int) -> None:
+    memory, whole = Memory(10 * MIB), b"".join(pieces)
+    arriving = Arriving(len(whole) + more or 1, memory)
+    for piece in pieces:
+        arriving.append(piece)
+    assert arriving.body == whole
+    assert arriving.missing == (len(whole) + more or 1) - len(whole)
+
+
+@given(st.integers(1, 5 * MIB), st.integers(1, 200_000))
+def test_a_body_is_what_was_received_into_its_room(size: int, at_most: int) -> None:
+    memory, sent = Memory(100 * MIB), bytes(range(256)) * (size // 256 + 1)
+    arriving = Arriving(size, memory)
+    while arriving.missing:
+        room = arriving.room[:at_most]
+        room[:] = sent[arriving.filled_bytes : arriving.filled_bytes + len(room)]
+        arriving.filled(len(room))
+        arriving.reserve()
+    assert arriving.body == sent[:size]
+
+
+def test_what_was_only_announced_is_not_counted() -> None:
+    memory = Memory(MIB)
+    bodies = [Arriving(64 * MIB, memory) for _ in range(100)]
+    assert memory.used == 0
+    bodies[0].append(b"x")
+    assert memory.used == STEPS[0]
+
+
+def test_bytes_are_counted_as_they_arrive_until_the_last_view_is_gone() -> None:
+    memory = Memory(10 * MIB)
+    arriving = Arriving(3 * MIB, memory)
+    for _ in range(48):
+        arriving.append(bytes(64 * 1024))
+    body = arriving.body
+    del arriving
+    assert memory.used == 3 * MIB
+    tail = body[-1:]
+    del body
+    assert memory.used == 3 * MIB
+    del tail
+    assert memory.used == 0
+
+
+def test_a_body_that_broke_off_is_freed() -> None:
+    memory = Memory(10 * MIB)
+    arriving = Arriving(3 * MIB, memory)
+    arriving.append(bytes(2 * MIB))
+    assert memory.used == 2 * MIB
+    del arriving
+    assert memory.used == 0
+
+
+def test_what_would_exceed_the_limit_is_refused_before_and_while_it_arrives() -> None:
+    memory = Memory(MIB)
+    with pytest.raises(GatewayError, match=f"no memory for {MIB + 1} bytes more: .* limits.memory is {MIB} bytes"):
+        memory.check(MIB + 1)
+    first, second = Arriving(MIB, memory), Arriving(MIB, memory)
+    first.append(bytes(MIB // 2))
+    second.append(bytes(MIB // 2))
+    with pytest.raises(GatewayError) as refused:
+        first.append(b"x")
+    assert refused.value.reason is Reason.OVERLOADED
+    del second
+    assert memory.used == MIB // 2
+
+
+def test_what_is_there_already_is_counted_and_small_bodies_are_not() -> None:
+    memory = Memory(COUNTED)
+    small, large = memory.hold(bytes(COUNTED - 1)), memory.hold(bytes(3 * COUNTED))
+    assert (len(small), len(large), memory.used) == (COUNTED - 1, 3 * COUNTED, 3 * COUNTED)
+    del large
+    assert memory.used == 0
+
+
+def test_the_default_is_half_of_what_the_process_may_use() -> None:
+    assert 0 < default_limit() <= machine_memory() // 2
