@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-fast lint format generate bench matrix peers clean
+.PHONY: setup run test test-fast lint format generate bench matrix chart peers clean
 
 setup: $(VENV)/.ready
 
@@ -39,6 +39,9 @@ bench: setup peers  ## ratios, side by side in one run
 
 matrix: setup  ## docs/matrix.md: what each pair of protocols carries
 	$(BIN)/python -m tests.contract.document
+
+chart: setup  ## the table of values in the README of deploy/helm/gateway
+	$(BIN)/python -m deploy.helm.document
 
 peers: setup  ## one virtual environment per real client or server, in .peers/
 	$(BIN)/python -m tests.peers.build

@@ -1,0 +1,199 @@
+"""Clients of every wire form that send one inference after the other, and a TCP balancer that follows readiness."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any
+
+from gateway import registry
+from gateway.app import one_backend
+from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import Message, Translate
+from tests.deploy.pods import Pod
+
+FORM = "v2-rest"
+"""The wire form whose JSON the requests and replies are shown in."""
+
+POLL = 0.05
+
+Infer = Callable[[], Awaitable[list[Any]]]
+
+
+@asynccontextmanager
+async def client(protocol: str, address: str, model: str, inputs: Sequence[Mapping[str, Any]]) -> AsyncIterator[Infer]:
+    """A client that keeps its connections: each call sends one inference, and returns the data of its outputs."""
+    form = registry.protocols()[FORM]
+    body = json.dumps({"inputs": list(inputs)}).encode()
+    async with one_backend(registry.protocols()[protocol], address, form) as handle:
+
+        async def infer() -> list[Any]:
+            message = Message(
+                "POST",
+                parts=(body,),
+                pattern="POST /v2/models/{model}/infer",
+                captures={"model": model},
+                received=asyncio.get_running_loop().time(),
+            )
+            request = form.decode_request(message, ListenerSettings("test"))
+            reply = form.encode_response(await handle(request), request, Translate())
+            return [each["data"] for each in json.loads(bytes(reply.body))["outputs"]]
+
+        yield infer
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what is waited for happens in other processes
+        await asyncio.sleep(POLL)
+
+
+class LoggedOff(Exception):  # noqa: N818 - it is no error of the server
+    """The server has not accepted a call, and said so."""
+
+
+class Balancer:
+    """What a Service does: each new connection goes to the next pod that is ready. Connections that are open stay."""
+
+    def __init__(self, pods: list[Pod]) -> None:
+        self.pods = pods
+        self.ready: list[Pod] = []
+        self.addresses: dict[str, str] = {}
+        """By the name of the port."""
+        self._turn = 0
+        self._open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+
+    async def watch(self) -> None:
+        """Ask the readiness probes of all pods again and again."""
+        while True:
+            pods = list(self.pods)
+            statuses = await asyncio.gather(*(asyncio.to_thread(pod.probe, "readiness") for pod in pods))
+            self.ready = [pod for pod, status in zip(pods, statuses, strict=True) if status == 200]
+            await asyncio.sleep(POLL)
+
+    async def connected(self, port: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._turn += 1
+        pod = self.ready[self._turn % len(self.ready)]
+        host, _, number = pod.address(port).rpartition(":")
+        try:
+            there, back = await asyncio.open_connection(host, int(number))
+        except OSError:
+            writer.close()
+            return
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        assert task
+        self._open[task] = [writer, back]
+        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        del self._open[task]
+
+    async def close(self) -> None:
+        """End the connections that are still open."""
+        for writer in (writer for writers in self._open.values() for writer in writers):
+            writer.close()
+        await asyncio.gather(*self._open)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass on what arrives, then that nothing more does."""
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def balanced(pods: list[Pod], ports: Sequence[str]) -> AsyncIterator[Balancer]:
+    """A Balancer on loopback, with an address for each of these ports of the pods."""
+    balancer = Balancer(pods)
+    async with AsyncExitStack() as stack:
+        for port in ports:
+            server = await asyncio.start_server(partial(balancer.connected, port), "127.0.0.1", 0)
+            stack.callback(server.close)
+            balancer.addresses[port] = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        watching = asyncio.ensure_future(balancer.watch())
+        stack.push_async_callback(balancer.close)
+        stack.callback(watching.cancel)
+        await until(lambda: len(balancer.ready) == len(pods))
+        yield balancer
+
+
+class Load:
+    """Inferences without end over several wire forms, each by a client that keeps its connection and by one that opens
+    a new one for every call. What was not answered is in `failures`.
+
+    Nothing is sent twice, with one exception. A brpc server that stops answers ELOGOFF to what it has not accepted, and
+    a client of brpc then sends the call once more, on a new connection: so does the one here that keeps its own.
+    """
+
+    def __init__(self, addresses: Mapping[str, str], model: str, inputs: Sequence[Mapping[str, Any]]) -> None:
+        self.addresses, self.model, self.inputs = addresses, model, inputs
+        self.answers: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self.cancelled = 0
+        """Calls over gRPC that grpc.aio's server broke off: of a kept connection it cancels what arrives between its
+        `stop` and the GOAWAY that it sends then, and offers no way around that."""
+        self._tasks: list[asyncio.Future[None]] = []
+        self._ended = False
+
+    def start(self) -> None:
+        for protocol in self.addresses:
+            self._tasks += [asyncio.ensure_future(self._kept(protocol)), asyncio.ensure_future(self._new(protocol))]
+
+    async def _kept(self, protocol: str) -> None:
+        sent_away = False
+        while not self._ended:
+            async with client(protocol, self.addresses[protocol], self.model, self.inputs) as infer:
+                while not self._ended:
+                    before, sent_away = sent_away, False
+                    try:
+                        await self._count(f"{protocol}, one connection", infer)
+                    except LoggedOff:
+                        if before or protocol != "grps-brpc":
+                            self.failures.append(f"{protocol}, one connection: sent away")
+                        sent_away = True
+                        break
+
+    async def _new(self, protocol: str) -> None:
+        while not self._ended:
+            async with client(protocol, self.addresses[protocol], self.model, self.inputs) as infer:
+                await self._count(f"{protocol}, new connections", infer)
+
+    async def _count(self, name: str, infer: Infer) -> None:
+        try:
+            assert await infer() == [[2.0, 4.0, 6.0]]
+            self.answers[name] += 1
+        except GatewayError as error:
+            if error.reason is Reason.NOT_READY and name.endswith("one connection"):
+                raise LoggedOff from error
+            if name == "v2-grpc, one connection" and error.status is Status.CANCELLED:
+                self.cancelled += 1
+                return
+            self.failures.append(f"{name}: {error!r}")
+        except Exception as error:
+            self.failures.append(f"{name}: {error!r}")
+        await asyncio.sleep(0.01)
+
+    async def progress(self, count: int = 5) -> None:
+        """Until every client got so many answers more, or one got none."""
+        before = Counter(self.answers)
+        clients = 2 * len(self.addresses)
+        await until(
+            lambda: (
+                bool(self.failures)
+                or (
+                    len(self.answers) == clients
+                    and all(self.answers[name] >= before[name] + count for name in self.answers)
+                )
+            )
+        )
+
+    async def end(self) -> None:
+        """Every client sends its last request, and is answered."""
+        self._ended = True
+        await asyncio.gather(*self._tasks)

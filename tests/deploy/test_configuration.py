@@ -1,0 +1,256 @@
+"""The gateway's configuration in values: how it reaches the pod, what is derived from it, and what is refused."""
+
+import re
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from gateway import registry
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.config.schema import Schema, dereferenced, json_schema
+from tests.deploy.rendered import CHART, EXAMPLES, render, rendered
+
+MINIMAL = """
+listeners: [{name: http, bind: "0.0.0.0:8080", protocols: [v2-rest]}]
+health: {bind: "0.0.0.0:9091"}
+"""
+
+
+def refusal(values: dict[str, Any] | str) -> str:
+    """What Helm says of values that are refused."""
+    with pytest.raises(helm_python.HelmError) as raised:
+        render(values)
+    return str(raised.value)
+
+
+def test_a_text_reaches_the_pod_as_it_is() -> None:
+    text = f"# kept\n{MINIMAL}\nbackends: {{}}  # as it is\n"
+    assert render({"config": text}).configuration.strip() == text.strip()
+
+
+def test_a_map_is_merged_with_the_defaults() -> None:
+    read = yaml.safe_load(render("config: {backends: {a: {protocol: v2-rest, endpoints: ['a:1']}}}").configuration)
+    assert set(read) == {"listeners", "health", "drain", "backends", "routes"}
+    assert set(read["backends"]) == {"a"}
+
+
+def test_numbers_arrive_as_they_were() -> None:
+    """Helm holds every number as a float; large ones must not come out with an exponent, which is no whole number."""
+    release = render(
+        """
+        config:
+          listeners: [{name: http, bind: "0.0.0.0:1", protocols: [v2-rest], limits: {message: 1073741824}}]
+          backends: {b: {protocol: v2-rest, endpoints: ["b:1"], policies: [{timeout: {seconds: 0.000001}}]}}
+        """
+    )
+    read = loads(release.configuration, "gateway.yaml", catalog(), {})
+    assert read.listeners[0].limits.message == 2**30
+    assert "1e-06" in release.configuration
+
+
+def test_the_checksum_changes_when_and_only_when_the_configuration_does() -> None:
+    before = render().checksum
+    assert render("{replicaCount: 3, podLabels: {a: b}, service: {type: NodePort}, resources: {}}").checksum == before
+    assert render("config: {drain: {delay: 5}}").checksum == before
+    assert render("config: {drain: {delay: 6}}").checksum != before
+    texts = [render({"config": MINIMAL + comment}).checksum for comment in ("", "# a", "# b")]
+    assert len({before, *texts}) == 4
+    assert rendered("demo-values").checksum != before
+
+
+def test_an_existing_config_map_is_mounted_and_not_made() -> None:
+    release = rendered("existing-values")
+    assert [each["metadata"]["name"] for each in release.all("ConfigMap")] == ["my-gateway"]
+    assert "checksum/config" not in release.deployment["spec"]["template"]["metadata"]["annotations"]
+    assert [(each["name"], each["port"]) for each in release.service["spec"]["ports"]] == [
+        ("http", 8080),
+        ("mip", 9100),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("drain", "hook", "grace"),
+    [
+        ("", ["sleep", "5"], 5 + 30 + 10),
+        ("drain: {delay: 7}", None, 7 + 30 + 10),
+        ("drain: {delay: 0.5, timeout: 1.5}", None, 1 + 2 + 10),
+        ("drain: {timeout: 60}", ["sleep", "5"], 5 + 60 + 10),
+        ("drain: {delay: 0, timeout: 0}", ["sleep", "5"], 5 + 0 + 10),
+    ],
+)
+def test_a_pod_has_the_time_that_its_drain_takes(drain: str, hook: list[str] | None, grace: int) -> None:
+    """Either the gateway's own delay or the hook, not both."""
+    release = render({"config": f"{MINIMAL}\n{drain}\n"})
+    assert release.pod["terminationGracePeriodSeconds"] == grace
+    lifecycle = release.container.get("lifecycle", {})
+    assert lifecycle.get("preStop", {}).get("exec", {}).get("command") == hook
+
+
+def test_the_default_drains_by_the_gateway_itself() -> None:
+    release = render()
+    assert "lifecycle" not in release.container
+    assert release.pod["terminationGracePeriodSeconds"] == 5 + 30 + 10
+    assert render("terminationGracePeriodSeconds: 7").pod["terminationGracePeriodSeconds"] == 7
+
+
+def test_the_drain_of_an_existing_config_map_is_told() -> None:
+    release = rendered("existing-values")
+    assert release.container["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "5"]
+    assert release.pod["terminationGracePeriodSeconds"] == 5 + 20 + 10
+
+
+def test_ports_have_the_listeners_names_where_kubernetes_takes_them() -> None:
+    names = ["http", "Upper", "health", "double--dash", "8080", "a-name-that-is-too-long", "http"]
+    listeners = [
+        {"name": name, "bind": f"0.0.0.0:{7000 + number}", "protocols": ["v2-rest"]}
+        for number, name in enumerate(names)
+    ]
+    ports = render({"config": {"listeners": listeners}}).service["spec"]["ports"]
+    assert [each["name"] for each in ports] == ["http", *(f"port-{7000 + number}" for number in range(1, 7))]
+
+
+LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            LISTENERS.format("127.0.0.1:8080", "v2-rest"),
+            "nothing outside the pod reaches 127.0.0.1:8080; bind 0.0.0.0:8080 or",
+        ),
+        (
+            LISTENERS.format("tcp://localhost:9100", "mip"),
+            "listener 'a': nothing outside the pod reaches tcp://localhost:9100",
+        ),
+        (LISTENERS.format("[::1]:8080", "v2-rest"), "nothing outside the pod reaches [::1]:8080"),
+        (LISTENERS.format("0.0.0.0:0", "v2-rest"), "a Service needs a port from 1 to 65535"),
+        (LISTENERS.format("0.0.0.0", "v2-rest"), "expected a bind such as 0.0.0.0:8080"),
+        (LISTENERS.format("0.0.0.0:${PORT}", "v2-rest"), "cannot read the reference in bind"),
+        (LISTENERS.format("unix:///run/a.sock", "mip"), "no listener has a TCP port"),
+        (LISTENERS.format("0.0.0.0:1", "v3-rest"), "the chart knows no protocol 'v3-rest'; expected one of graphpipe"),
+        ("config: {listeners: []}", "it has no listeners"),
+        (
+            'config: {health: {bind: "127.0.0.1:9091"}}',
+            "config: health: nothing outside the pod reaches 127.0.0.1:9091",
+        ),
+        ("config: {health: null}", "the probes need the health port"),
+        ('config: {drain: {delay: "${DELAY}"}}', "drain: delay is ${DELAY}"),
+        ('config: "listeners: ["', "the text is no YAML map"),
+        ("{demo: {enabled: true}, config: 'a: b'}", "must be a map for that"),
+        (
+            "{demo: {enabled: true}, existingConfigMap: {name: a, listeners: [{name: a, port: 1, protocols: [mip]}]}}",
+            "demo",
+        ),
+        ("existingConfigMap: {name: a}", "existingConfigMap.listeners"),
+        ("service: {ports: {htp: 80}}", "no listener is called 'htp'; expected one of http, grpc"),
+        ("ingress: {enabled: true, hosts: [{paths: [{path: /, listener: mip}]}]}", "no listener 'mip'"),
+        ("httpRoute: {enabled: true}", "httpRoute: parentRefs names no Gateway"),
+        (
+            "httpRoute: {enabled: true, listener: grpc, parentRefs: [{name: a}]}",
+            "no listener 'grpc' speaks protocols over http",
+        ),
+        (
+            "{httpRoute: {enabled: true, parentRefs: [{name: a}]}, "
+            "grpcRoute: {enabled: true, parentRefs: [{name: a}]}}",
+            "only for different host names",
+        ),
+        ("autoscaling: {enabled: true, targetCPUUtilizationPercentage: null}", "it needs a metric"),
+        ("autoscaling: {enabled: true, minReplicas: 5, maxReplicas: 2}", "minReplicas 5 is more than maxReplicas 2"),
+        (
+            '{networkPolicy: {enabled: true}, config: {backends: {b: {protocol: v2-rest, endpoints: ["${IT}"]}}}}',
+            "cannot read the reference in endpoint ${IT} of backend 'b'",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_with_what_would(values: str, said: str) -> None:
+    assert said in refusal(values)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            "routes: [{match: {model: on}, backend: b}]",
+            "config.routes[0].match.model: a text belongs here, and YAML has read",
+        ),
+        (
+            "routes: [{match: {model: a, version: 1}, backend: b}]",
+            "config.routes[0].match.version: a text belongs here",
+        ),
+        (
+            "backends: {no: {protocol: umbridge, endpoints: ['a:1']}}",
+            "config.backends: YAML has read a key as the boolean",
+        ),
+        ("routes: [{match: {header: {x-on: yes}}, backend: b}]", "config.routes[0].match.header.x-on"),
+        ("routes: [{match: {}, backend: b, translate: {order: [true]}}]", "config.routes[0].translate.order[0]"),
+    ],
+)
+def test_a_boolean_or_a_number_in_the_place_of_a_text_is_refused(written: str, said: str) -> None:
+    message = refusal(f"config: {{{written}}}")
+    assert said in message
+    assert "quote it" in message
+
+
+def test_booleans_that_are_meant_pass() -> None:
+    flags = "{match: {path: /a}, backend: b, passthrough: true, translate: {carry_config: false}}"
+    constant = "{match: {}, backend: b, translate: {constants: [{name: c, datatype: BOOL, shape: [], data: true}]}}"
+    assert "true" in render(f"config: {{routes: [{flags}, {constant}]}}").configuration
+
+
+def kinds(whole: Schema, part: Schema, key: str, found: dict[str, set[object]]) -> None:
+    """The JSON types of the values below each key of the configuration."""
+    part = dereferenced(whole, part)
+    if part.get("type") == "array":
+        kinds(whole, part["items"], key, found)
+    elif part.get("type") == "object":
+        for name, child in part.get("properties", {}).items():
+            kinds(whole, child, name, found)
+        if isinstance(part.get("additionalProperties"), dict):
+            kinds(whole, part["additionalProperties"], key, found)
+    else:
+        found.setdefault(key, set()).add(part.get("type"))
+
+
+def test_the_chart_knows_which_keys_of_the_configuration_are_texts() -> None:
+    found: dict[str, set[object]] = {}
+    whole = json_schema(catalog())
+    kinds(whole, whole, "", found)
+    texts = {key for key, types in found.items() if types == {"string"}}
+    template = (CHART / "templates" / "_config.tpl").read_text()
+    listed = template.partition("$texts := list ")[2].partition("-}}")[0]
+    assert set(listed.replace('"', "").split()) == texts
+
+
+def test_the_chart_knows_every_protocol() -> None:
+    for name, protocol in registry.protocols().items():
+        release = render(LISTENERS.format("tcp://0.0.0.0:1" if protocol.transport == "tcp" else "0.0.0.0:1", name))
+        (port,) = release.service["spec"]["ports"]
+        assert port["appProtocol"].removeprefix("kubernetes.io/") == {"grpc": "h2c"}.get(
+            protocol.transport, protocol.transport
+        )
+
+
+def test_the_examples_say_only_what_differs() -> None:
+    """They stand for what a user writes: nothing in them repeats a default of the chart."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        for given in yaml.safe_load_all(path.read_text()):
+            if "kind" not in given:
+                assert not [key for key, value in given.items() if defaults[key] == value]
+
+
+README = (CHART / "README.md").read_text()
+
+
+@pytest.mark.parametrize("shown", re.findall(r"^ *```yaml\n(.*?)^ *```$", README, re.MULTILINE | re.DOTALL))
+def test_what_the_readme_shows_is_right(shown: str) -> None:
+    loads(render(shown).configuration, "gateway.yaml", catalog(), {})
+
+
+def test_the_grace_periods_in_the_readme_are_those_of_the_chart() -> None:
+    assert "D + T + 10" in README
+    assert "sleeps `preStopSeconds` (5) | 5 + T + 10" in README

@@ -1,0 +1,347 @@
+"""Every object of every values file is one that Kubernetes takes, and the objects fit together."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import helm_python
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from kubernetes_validate.utils import all_versions
+
+from gateway import registry
+from gateway.cli.options import catalog
+from gateway.config import Config, loads
+from gateway.core.address import Address
+from tests.deploy.gateway_api import SCHEMAS
+from tests.deploy.rendered import CHART, FILES, NAMESPACE, Object, Release, render, rendered, servers, values
+
+VERSIONS = all_versions()
+TESTED = {
+    VERSIONS[0]: "oldest",
+    VERSIONS[len(VERSIONS) // 2]: "between",
+    VERSIONS[-2]: "current",
+    VERSIONS[-1]: "newest",
+}
+
+each_file = pytest.mark.parametrize("name", FILES)
+
+
+@pytest.fixture
+def release(name: str) -> Release:
+    return rendered(name)
+
+
+def test_the_oldest_kubernetes_is_the_chart_s() -> None:
+    """What Chart.yaml promises is what the objects are checked against."""
+    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert metadata["kubeVersion"] == f">={VERSIONS[0].removesuffix('.0')}.0-0"
+
+
+@each_file
+def test_helm_finds_nothing_to_complain_about(name: str) -> None:
+    report = helm_python.lint(CHART, values(FILES[name].read_text()), strict=True)
+    assert report["errors"] == []
+    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
+
+
+def validate(thing: Object, version: str) -> None:
+    """Raises ValidationError where Kubernetes would refuse an object, or not know one of its fields."""
+    if thing["kind"] in SCHEMAS:
+        jsonschema.validate(thing, SCHEMAS[thing["kind"]])
+    else:
+        kubernetes_validate.validate(thing, version, strict=True)
+
+
+@pytest.mark.parametrize("version", TESTED)
+@each_file
+def test_kubernetes_takes_every_object(release: Release, version: str) -> None:
+    for each in release.objects:
+        validate(each, version)
+
+
+@pytest.mark.parametrize("version", TESTED)
+def test_kubernetes_takes_the_servers_of_the_documentation(version: str) -> None:
+    for each in servers():
+        validate(each, version)
+
+
+def test_a_misspelt_field_would_be_seen() -> None:
+    route = rendered("gateway-api-values").one("HTTPRoute")
+    service = rendered("default-values").service
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate({**service, "spec": {**service["spec"], "slector": {}}}, VERSIONS[-1])
+    with pytest.raises(jsonschema.ValidationError):
+        validate({**route, "spec": {**route["spec"], "hostnmes": []}}, VERSIONS[-1])
+
+
+def test_everything_is_on_in_one_of_the_files() -> None:
+    kinds = {each["kind"] for each in rendered("all-values").objects}
+    assert kinds == {
+        "ConfigMap",
+        "Deployment",
+        "GRPCRoute",
+        "HTTPRoute",
+        "HorizontalPodAutoscaler",
+        "Ingress",
+        "NetworkPolicy",
+        "Pod",
+        "PodDisruptionBudget",
+        "Service",
+        "ServiceAccount",
+    }
+
+
+def config(release: Release) -> Config:
+    """The configuration as `gateway check` reads it, in the environment of the pod."""
+    annotations = release.deployment["spec"]["template"]["metadata"]["annotations"]
+    return loads(release.configuration, "gateway.yaml", catalog(), environment(release.container, annotations))
+
+
+def environment(container: Object, annotations: dict[str, str]) -> dict[str, str]:
+    """The environment that a container gets; of what is not written there, annotations of the pod alone."""
+    found = {}
+    for each in container.get("env", []):
+        path = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+        found[each["name"]] = (
+            annotations[path.split("'")[1]] if path.startswith("metadata.annotations") else each["value"]
+        )
+    return found
+
+
+@each_file
+def test_the_gateway_takes_its_configuration(release: Release) -> None:
+    read = config(release)
+    assert read.health
+
+
+def tcp(address: Address) -> bool:
+    return not address.path
+
+
+@each_file
+def test_ports_are_those_that_the_configuration_listens_on(release: Release) -> None:
+    read = config(release)
+    assert read.health
+    listening = [each.bind.port for each in read.listeners if tcp(each.bind)]
+    ports = {each["name"]: each["containerPort"] for each in release.container["ports"]}
+    assert sorted(ports.values()) == sorted([*listening, read.health.bind.port])
+    assert [ports[each["targetPort"]] for each in release.service["spec"]["ports"]] == listening
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        asked = release.container[probe]["httpGet"]
+        assert ports[asked["port"]] == read.health.bind.port
+        assert asked["path"] == ("/readyz" if probe == "readinessProbe" else "/healthz")
+
+
+@each_file
+def test_every_port_says_what_it_carries(release: Release) -> None:
+    words = {"http": "http", "grpc": "kubernetes.io/h2c", "tcp": "tcp"}
+    protocols = registry.protocols()
+    expected = [words[protocols[each.protocols[0]].transport] for each in config(release).listeners if tcp(each.bind)]
+    assert [each["appProtocol"] for each in release.service["spec"]["ports"]] == expected
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    return labels.items() >= selector.items()
+
+
+def templates(release: Release) -> Iterator[Object]:
+    """What each Deployment makes pods from, and the pod of the test."""
+    for each in release.all("Deployment"):
+        yield each["spec"]["template"]
+    yield from release.all("Pod")
+
+
+@each_file
+def test_selectors_mean_the_right_pods_and_no_others(release: Release) -> None:
+    pods = [each["metadata"]["labels"] for each in templates(release)]
+    for each in release.all("Deployment"):
+        labels = each["spec"]["template"]["metadata"]["labels"]
+        assert [pod for pod in pods if selects(each["spec"]["selector"]["matchLabels"], pod)] == [labels]
+    for each in release.all("Service"):
+        assert sum(selects(each["spec"]["selector"], pod) for pod in pods) == 1
+    own = release.deployment["spec"]["template"]["metadata"]["labels"]
+    for each in release.all("PodDisruptionBudget"):
+        assert [pod for pod in pods if selects(each["spec"]["selector"]["matchLabels"], pod)] == [own]
+    for each in release.all("NetworkPolicy"):
+        assert [pod for pod in pods if selects(each["spec"]["podSelector"]["matchLabels"], pod)] == [own]
+    for spread in release.pod["topologySpreadConstraints"]:
+        assert selects(spread["labelSelector"]["matchLabels"], own)
+
+
+@each_file
+def test_a_selector_does_not_change_with_the_version(release: Release) -> None:
+    """Kubernetes refuses an upgrade that changes the selector of a Deployment."""
+    assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(
+        release.deployment["spec"]["selector"]["matchLabels"]
+    )
+
+
+@each_file
+def test_every_volume_and_every_port_that_is_used_is_there(release: Release) -> None:
+    for template in templates(release):
+        spec = template["spec"]
+        volumes = {each["name"]: each for each in spec["volumes"]}
+        for each in volumes.values():
+            if "configMap" in each:
+                data = release.one("ConfigMap", each["configMap"]["name"])["data"]
+                assert {item["key"] for item in each["configMap"].get("items", [])} <= set(data)
+        for container in spec["containers"]:
+            assert {mount["name"] for mount in container.get("volumeMounts", [])} <= set(volumes)
+            names = [port["name"] for port in container.get("ports", [])]
+            assert len(set(names)) == len(names)
+            for probe in (container[key] for key in container if key.endswith("Probe")):
+                (asked,) = [probe[way]["port"] for way in ("httpGet", "tcpSocket") if way in probe]
+                assert asked in names
+
+
+@each_file
+def test_what_leads_to_the_service_names_its_ports(release: Release) -> None:
+    by_name = {each["name"]: each for each in release.service["spec"]["ports"]}
+    by_number = {each["port"]: each for each in release.service["spec"]["ports"]}
+    name = release.service["metadata"]["name"]
+    for each in release.all("Ingress"):
+        for path in (path for rule in each["spec"]["rules"] for path in rule["http"]["paths"]):
+            assert path["backend"]["service"]["name"] == name
+            assert by_name[path["backend"]["service"]["port"]["name"]]["appProtocol"] != "tcp"
+    for kind, carried in (("HTTPRoute", "http"), ("GRPCRoute", "kubernetes.io/h2c")):
+        for each in release.all(kind):
+            for backend in (backend for rule in each["spec"]["rules"] for backend in rule["backendRefs"]):
+                assert backend["name"] == name
+                assert by_number[backend["port"]]["appProtocol"] == carried
+
+
+@each_file
+def test_pods_keep_the_restricted_pod_security_standard(release: Release) -> None:
+    for template in templates(release):
+        spec = template["spec"]
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            if container["name"] in ("fit",):  # a container of the user's
+                continue
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    for each in release.all("ServiceAccount"):
+        assert each["automountServiceAccountToken"] is False
+
+
+@each_file
+def test_replicas_are_counted_by_one_of_two(release: Release) -> None:
+    """A Deployment that has `replicas` takes back what its autoscaler decided at every upgrade."""
+    scalers = release.all("HorizontalPodAutoscaler")
+    assert ("replicas" in release.deployment["spec"]) == (not scalers)
+    for each in scalers:
+        target = each["spec"]["scaleTargetRef"]
+        assert (target["kind"], target["name"]) == ("Deployment", release.deployment["metadata"]["name"])
+        assert target["apiVersion"] == release.deployment["apiVersion"]
+        resources = [metric["resource"]["name"] for metric in each["spec"]["metrics"] if metric["type"] == "Resource"]
+        assert set(resources) <= set(release.container["resources"]["requests"]), (
+            "a share of a request that is not made"
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "budgets"),
+    [
+        ("podDisruptionBudget: {enabled: true}", 0),
+        ("{podDisruptionBudget: {enabled: true}, replicaCount: 2}", 1),
+        ("{podDisruptionBudget: {enabled: true}, replicaCount: 5, autoscaling: {enabled: true, minReplicas: 1}}", 0),
+        ("{podDisruptionBudget: {enabled: true}, autoscaling: {enabled: true}}", 1),
+        ("replicaCount: 2", 0),
+    ],
+)
+def test_a_budget_never_blocks_a_single_replica(text: str, budgets: int) -> None:
+    assert len(render(text).all("PodDisruptionBudget")) == budgets
+
+
+# A map of the cluster: what the NetworkPolicy lets a packet to.
+Place = tuple[str, int]
+
+
+def allows(rule: Object, place: Place) -> bool:
+    """Whether an egress rule lets packets to `NAME`, `NAME.NAMESPACE...` or an address, at a port."""
+    host, port = place
+    if not any(each.get("protocol", "TCP") == "TCP" and each["port"] == port for each in rule["ports"]):
+        return False
+    return any(_peer_has(peer, host) for peer in rule["to"])
+
+
+def _peer_has(peer: Object, host: str) -> bool:
+    if "ipBlock" in peer:
+        network = ip_network(peer["ipBlock"]["cidr"])
+        try:
+            return ip_address(host) in network
+        except ValueError:
+            # A name outside of the cluster has an address that nobody knows here: only "every address" has it.
+            return network.prefixlen == 0 and (host.count(".") > 1 and ".svc" not in host)
+    _, _, rest = host.partition(".")
+    if rest.count(".") and ".svc" not in rest:
+        return False
+    namespace = rest.removesuffix(".cluster.local").removesuffix(".svc").split(".")[-1] or NAMESPACE
+    if "namespaceSelector" not in peer:
+        return namespace == NAMESPACE
+    wanted = peer["namespaceSelector"].get("matchLabels", {}).get("kubernetes.io/metadata.name")
+    return wanted in (None, namespace)
+
+
+def places(read: Config) -> Iterator[Place]:
+    """What the backends of a configuration are connected to, but for what is in the pod itself."""
+    for backend in read.backends.values():
+        for endpoint in backend.endpoints:
+            scheme, _, rest = endpoint.rpartition("://")
+            if scheme == "unix":
+                continue
+            host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdigit() else (rest, "", "443")
+            if host not in ("127.0.0.1", "localhost"):
+                yield host.strip("[]"), int(port)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if rendered(name).all("NetworkPolicy")])
+def test_the_network_policy_lets_through_what_the_gateway_needs_and_nothing_else(release: Release) -> None:
+    policy = release.one("NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    names = {each["name"]: each["containerPort"] for each in release.container["ports"]}
+    entered = {port["port"]: rule for rule in policy["ingress"] for port in rule["ports"]}
+    assert set(entered) == set(names), "listeners and probes come in, at their ports"
+    assert entered["health"].get("from") in (None, [{"ipBlock": {"cidr": "10.0.0.0/8"}}])
+    for pod in release.all("Pod"):
+        for port, rule in entered.items():
+            tested = [peer["podSelector"]["matchLabels"] for peer in rule.get("from", []) if "podSelector" in peer]
+            assert port == "health" or "from" not in rule or selects(tested[0], pod["metadata"]["labels"])
+    dns, *rest = policy["egress"]
+    assert {(each["protocol"], each["port"]) for each in dns["ports"]} == {("UDP", 53), ("TCP", 53)}
+    wanted = list(places(config(release)))
+    assert wanted
+    for place in wanted:
+        assert any(allows(rule, place) for rule in rest), place
+    ports = {each["port"] for rule in rest for each in rule["ports"]}
+    assert ports <= {port for _, port in wanted} | {443}, "443 is what all-values adds"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "refused"),
+    [
+        ("near:8001", ("near.models", 8001)),
+        ("near.models:8001", ("near", 8001)),
+        ("a.near.models.svc.cluster.local:8001", ("192.0.2.1", 8001)),
+        ("192.0.2.7:8001", ("192.0.2.8", 8001)),
+        ("models.example.com:8001", ("models.example.com", 8002)),
+        ("127.0.0.1:8001", ("192.0.2.1", 8001)),
+    ],
+)
+def test_an_endpoint_opens_no_other_place(endpoint: str, refused: Place) -> None:
+    release = render(
+        f"""
+        networkPolicy: {{enabled: true}}
+        config: {{backends: {{it: {{protocol: v2-grpc, endpoints: ["{endpoint}"]}}}}}}
+        """
+    )
+    _, *rules = release.one("NetworkPolicy")["spec"]["egress"]
+    for place in places(config(release)):
+        assert any(allows(rule, place) for rule in rules)
+    assert not any(allows(rule, refused) for rule in rules)

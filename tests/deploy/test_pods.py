@@ -1,0 +1,88 @@
+"""The pods that the chart makes, run on this machine: they start, their probes answer, and `helm test` passes.
+
+How they end is in test_rollout.py.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.pods import run_to_the_end, running
+from tests.deploy.rendered import needed, render, rendered
+
+RUN = ["demo-values", "existing-values", "v2-facade", "umbridge-to-triton", "everything"]
+"""The values files whose backends are all here: the demo's, and the stand-ins of docs/deploy.md."""
+
+DOUBLED = [[2.0, 4.0, 6.0]]
+WIRE_FORMS = 8
+
+
+def outputs(text: str) -> dict[str, Any]:
+    """The outputs that `gateway call` printed, by name."""
+    return {each["name"]: each["data"] for each in json.loads(text)["outputs"]}
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_a_pod_starts_answers_its_probes_and_passes_helm_test(name: str, tmp_path: Path) -> None:
+    release = rendered(name)
+    with running(release, needed(release), tmp_path) as (cluster, gateway):
+        assert [gateway.probe(each) for each in ("startup", "readiness", "liveness")] == [200, 200, 200]
+        for each in release.all("Pod"):
+            results = run_to_the_end(cluster, each, tmp_path / "test")
+            assert {container: status for container, (status, _) in results.items() if status} == {}, results
+            check_outputs(results)
+
+
+def check_outputs(results: dict[str, tuple[int, str]]) -> None:
+    """`helm test` goes by the exit status; that the numbers are right, too, is seen here."""
+    for container, (_, text) in results.items():
+        values = list(outputs(text).values())
+        assert values in ([DOUBLED[0]], DOUBLED, [[-5.0]], [["class_1"], [pytest.approx(0.9362, abs=1e-4)]]), container
+
+
+@pytest.mark.parametrize("name", ["demo-values", "everything"])
+def test_helm_test_asks_over_every_wire_form(name: str) -> None:
+    arguments = [each["args"] for each in rendered(name).one("Pod")["spec"]["containers"]]
+    assert len({next(each for each in given if each.startswith("--protocol=")) for given in arguments}) == WIRE_FORMS
+
+
+def test_there_is_no_test_without_anything_to_ask() -> None:
+    release = rendered("minimal-values")
+    assert not release.all("Pod")
+    assert "`helm test` has nothing to ask" in release.notes
+
+
+def test_helm_test_fails_where_a_protocol_does_not_answer(tmp_path: Path) -> None:
+    release = render(
+        """
+        demo: {enabled: true}
+        test:
+          requests:
+            - model: absent
+              protocols: [v2-rest, v2-grpc]
+              inputs: [{name: x, datatype: FP64, shape: [1], data: [1]}]
+        """
+    )
+    with running(release, [], tmp_path) as (cluster, _):
+        results = run_to_the_end(cluster, release.one("Pod"), tmp_path / "test")
+    assert [status for status, _ in results.values()] == [1, 1]
+    assert all("absent" in text for _, text in results.values())
+
+
+def commands(notes: str) -> list[str]:
+    return [line.strip() for line in notes.splitlines() if line.strip().startswith("curl ")]
+
+
+def test_the_calls_that_the_notes_show_succeed(tmp_path: Path) -> None:
+    release = rendered("demo-values")
+    with running(release, [], tmp_path) as (_, gateway):
+        shown = commands(release.notes)
+        assert len(shown) == 4
+        for command in shown:
+            for port in gateway.container["ports"]:
+                command = command.replace(f"127.0.0.1:{port['containerPort']}", gateway.address(port["name"]))
+            done = subprocess.run(["sh", "-c", command.replace("curl", "curl -sf", 1)], capture_output=True, timeout=60)
+            assert done.returncode == 0, command
