@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup run test test-fast lint format generate bench matrix chart peers clean
+.PHONY: setup help run test test-fast lint format generate bench matrix chart peers lock clean
 
-setup: $(VENV)/.ready
+setup: $(VENV)/.ready  ## the virtual environment in .venv
 
 $(VENV)/.ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -13,8 +13,11 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	touch $@
 
-run: setup  ## the gateway with bundled reference backends, on loopback
-	$(BIN)/gateway serve --config config/gateway.yaml
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-10s  %s\n", $$1, $$2 }'
+
+run: setup  ## the gateway with bundled model servers behind it, on loopback
+	$(BIN)/gateway demo
 
 test: setup peers  ## everything, the real servers and clients included
 	$(BIN)/python -m pytest
@@ -22,12 +25,12 @@ test: setup peers  ## everything, the real servers and clients included
 test-fast: setup  ## without the real peers
 	$(BIN)/python -m pytest -m "not interop"
 
-lint: setup
+lint: setup  ## formatting, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: setup
+format: setup  ## rewrite what lint would refuse, where that can be done
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -46,5 +49,9 @@ chart: setup  ## the table of values in the README of deploy/helm/gateway
 peers: setup  ## one virtual environment per real client or server, in .peers/
 	$(BIN)/python -m tests.peers.build
 
-clean:
-	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+lock: setup  ## the image's exact packages with hashes, newest versions: deploy/*.lock
+	$(BIN)/python -m pip install --quiet --group lock
+	$(BIN)/python -m deploy.lock
+
+clean:  ## remove the environments, caches and build output
+	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info

@@ -1,23 +1,41 @@
 """The command line: one module per command."""
 
+from typing import Annotated
+
 import typer
 
+from gateway.app import INFO
 from gateway.cli.call import call
 from gateway.cli.check import check
+from gateway.cli.demo import demo
 from gateway.cli.reference import reference
 from gateway.cli.schema import schema
 from gateway.cli.serve import serve
 
 application = typer.Typer(
     name="gateway",
-    help="Any model client to any model server.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, check, schema, reference, call):
+for command in (serve, demo, check, schema, reference, call):
     application.command()(command)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"gateway {INFO.version}")
+        raise typer.Exit
+
+
+@application.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Any model client to any model server."""
 
 
 def main() -> None:

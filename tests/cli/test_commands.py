@@ -1,6 +1,7 @@
 """What the commands say of themselves."""
 
 import json
+import tomllib
 
 import pytest
 
@@ -8,13 +9,14 @@ from gateway.cli.options import catalog
 from gateway.config import json_schema
 from gateway.config.schema import below
 from gateway.registry import protocols
-from tests.cli.commands import gateway
+from tests.cli.commands import ROOT, gateway
 
 
 def test_without_arguments_it_tells_its_commands() -> None:
     result = gateway()
     for command, what in (
         ("serve", "Serve a configuration."),
+        ("demo", "Serve the configuration that comes with the package."),
         ("check", "Check a configuration."),
         ("schema", "Print the JSON Schema of a configuration."),
         ("reference", "Serve bundled models or Python callables."),
@@ -27,6 +29,7 @@ def test_without_arguments_it_tells_its_commands() -> None:
     ("command", "option"),
     [
         ("serve", "--config FILE"),
+        ("demo", "--print"),
         ("check", "--config FILE"),
         ("check", "--strict"),
         ("reference", "--bind HOST:PORT"),
@@ -53,3 +56,14 @@ def test_misuse_is_told_with_a_code_of_its_own(arguments: tuple[str, ...]) -> No
     result = gateway(*arguments)
     assert result.exit_code == 2
     assert "Error: " in result.stderr
+
+
+def test_it_tells_its_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    result = gateway("--version")
+    assert (result.exit_code, result.output) == (0, f"gateway {version}\n")
+
+
+def test_the_demo_s_configuration_is_the_documented_default() -> None:
+    result = gateway("demo", "--print")
+    assert (result.exit_code, result.output) == (0, (ROOT / "config/gateway.yaml").read_text())

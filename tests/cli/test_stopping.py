@@ -224,7 +224,7 @@ def test_every_step_is_a_line_with_time_and_level(tmp_path: Path) -> None:
 
 
 async def test_in_the_delay_it_is_not_ready_and_still_serves(tmp_path: Path) -> None:
-    with serving(tmp_path, HANGING.replace("PORT", "1") + "drain: {delay: 1000}\n") as (process, ports):
+    with serving(tmp_path, HANGING.replace("PORT", "1") + "ready: none\ndrain: {delay: 1000}\n") as (process, ports):
         assert (await ask(ports["health"], get("/readyz"))).startswith(b"HTTP/1.1 200")
         assert (await ask(ports["http"], get("/v2/health/ready"))).startswith(b"HTTP/1.1 200")
         process.send_signal(signal.SIGINT)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import SkipTest
 
 ROOT = Path(__file__).resolve().parents[2]
 # Several checkouts may share one set of environments.
@@ -42,11 +43,23 @@ class Peer:
     """What is left to do in the environment once pip is done."""
     revision: int = 1
     """To be raised when `finish` changes, so that built environments are built again."""
+    before: tuple[int, int] | None = None
+    """The first version of Python that it does not run on."""
+
+    def unavailable(self, python: tuple[int, int] = sys.version_info[:2]) -> str:
+        """Why it cannot be built with this Python; empty where it can."""
+        if self.before is None or python < self.before:
+            return ""
+        return f"{self.name} needs a Python older than {_dotted(self.before)}, and this is {_dotted(python)}"
 
     def stamp(self) -> str:
         """Changes with everything the environment is made of, the interpreter included."""
         parts = (*self.requirements, *self.options, sys.version, sys.base_prefix, str(self.revision))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 def lay_out_triton(home: Path) -> None:
@@ -74,9 +87,15 @@ TABLE = (
     Peer("grpc", ("grpcio-reflection==1.85.1", "grpcio-health-checking==1.85.1")),
     Peer("kubemo", ("kubemo==0.0.dev2", "numpy==2.4.6", "pillow==13.0.0")),
     # Only the server of pytriton's wheel is wanted, not the dependencies of its Python package.
-    Peer("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"), options=("--no-deps",), finish=lay_out_triton),
-    Peer("mlserver", ("mlserver==1.7.1",)),
-    Peer("kserve", ("kserve==0.21.0",)),
+    Peer(
+        "triton",
+        ("nvidia-pytriton==0.7.0", "numpy==1.26.4"),
+        options=("--no-deps",),
+        finish=lay_out_triton,
+        before=(3, 12),
+    ),
+    Peer("mlserver", ("mlserver==1.7.1",), before=(3, 13)),
+    Peer("kserve", ("kserve==0.21.0",), before=(3, 14)),
     # graphpipe pins versions of its dependencies that do not import on Python 3.11; flatbuffers 2 breaks its errors.
     Peer(
         "graphpipe",
@@ -91,6 +110,7 @@ TABLE = (
             "urllib3",
         ),
         options=("--no-deps",),
+        before=(3, 12),  # that flatbuffers imports `imp`
     ),
     # The bridges that people write by hand, for the benchmarks.
     Peer(
@@ -123,8 +143,15 @@ def is_built(peer: Peer) -> bool:
 
 
 def require(name: str) -> Path:
-    """The folder of a built peer; an absent or outdated one is an error, so that no test passes by not running."""
+    """The folder of a built peer; an absent or outdated one is an error, so that no test passes by not running.
+
+    Raises:
+        BuildError: it is absent or outdated.
+        SkipTest: it does not run on this Python, which pytest takes for a skip with that reason.
+    """
     peer = next(peer for peer in TABLE if peer.name == name)
+    if reason := peer.unavailable():
+        raise SkipTest(reason)
     if not is_built(peer):
         raise BuildError(f"the peer {name!r} is absent or outdated in {PEERS}: run `make peers`")
     return PEERS / name
@@ -132,6 +159,8 @@ def require(name: str) -> Path:
 
 def build(peer: Peer) -> str:
     """Build one peer unless it is there; the stamp comes last, so that a broken build is not taken for a whole one."""
+    if reason := peer.unavailable():
+        return f"{peer.name}: not built, and its tests are skipped: {reason}"
     if is_built(peer):
         return f"{peer.name}: up to date"
     home = PEERS / peer.name

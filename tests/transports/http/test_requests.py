@@ -1,11 +1,15 @@
 """Literal requests, hostile and odd: what the listener writes until it closes, sent whole and byte by byte."""
 
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 
 import pytest
 
 from tests.transports.http.toy import LOOPS as LOOPS
 from tests.transports.http.toy import connected, listening, read_all, reply, send_byte_by_byte, send_whole
+
+TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
+"""Python 3.13 has another phrase for it."""
 
 HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -124,7 +128,7 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "length beyond 64 bits": (post("Content-Length: 99999999999999999999"), malformed("Content-Length overflow")),
     "length beyond the limit": (
         post("Content-Length: 1001"),
-        bad("the body of 1001 bytes is larger than limits.message, 1000 bytes", "413 Request Entity Too Large"),
+        bad("the body of 1001 bytes is larger than limits.message, 1000 bytes", TOO_LARGE),
     ),
     "length and chunked": (
         post("Content-Length: 5", CHUNKED, body=b"0\r\n\r\n"),
@@ -165,11 +169,11 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "chunk beyond the limit": (
         post(CHUNKED, body=b"3e9\r\n"),
-        bad("the body is larger than limits.message, 1000 bytes", "413 Request Entity Too Large"),
+        bad("the body is larger than limits.message, 1000 bytes", TOO_LARGE),
     ),
     "chunks beyond the limit": (
         post(CHUNKED, body=b"1f4\r\n" + b"x" * 500 + b"\r\n1f5\r\n"),
-        bad("the body is larger than limits.message, 1000 bytes", "413 Request Entity Too Large"),
+        bad("the body is larger than limits.message, 1000 bytes", TOO_LARGE),
     ),
     "huge chunk extension": (post(CHUNKED, body=b"3;" + b"x" * 600), LINE_TOO_LARGE),
     "huge trailers": (post(CHUNKED, body=b"0\r\n" + b"X: yyyyy\r\n" * 60), LINE_TOO_LARGE),
@@ -199,7 +203,7 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "100-continue for what is too large": (
         post("Expect: 100-continue", "Content-Length: 2000"),
-        bad("the body of 2000 bytes is larger than limits.message, 1000 bytes", "413 Request Entity Too Large"),
+        bad("the body of 2000 bytes is larger than limits.message, 1000 bytes", TOO_LARGE),
     ),
     "100-continue for a path that is not there": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",

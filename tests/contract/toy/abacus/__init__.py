@@ -235,6 +235,7 @@ def _segment(model: str) -> str:
 TRAITS = Traits(
     datatypes=frozenset({Datatype.INT32, Datatype.INT64, Datatype.FP64}),
     derivatives=True,
+    parameters=False,
     platform=NAME,
     nan="literal",
 )
