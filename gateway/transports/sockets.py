@@ -1,10 +1,14 @@
 """What the transports that open sockets themselves have in common."""
 
 import asyncio
+import fcntl
 import os
 import re
+import select
 import socket
 import ssl
+import sys
+import termios
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable, Iterator
 
@@ -24,6 +28,8 @@ _KEEPALIVE = [
     ),
 ]
 
+_TELLS_UNCONFIRMED = sys.platform == "linux"
+
 
 def keep_probing(sock: socket.socket | TransportSocket) -> None:
     """Have the kernel notice that the peer has vanished; accepted sockets inherit it from the one that listens.
@@ -39,14 +45,42 @@ def keep_probing(sock: socket.socket | TransportSocket) -> None:
 
 def has_unread(sock: socket.socket | TransportSocket) -> bool:
     """Whether the peer has sent something that the loop has not read yet, or has closed."""
-    borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
     try:
-        borrowed.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        _peek(sock, 1)
     except OSError as error:
         return not isinstance(error, BlockingIOError)
+    return True
+
+
+def unread(sock: socket.socket | TransportSocket, size: int) -> bytes:
+    """The first `size` bytes of what the peer has sent and the loop has not read yet."""
+    try:
+        return _peek(sock, size)
+    except OSError:
+        return b""
+
+
+def _peek(sock: socket.socket | TransportSocket, size: int) -> bytes:
+    borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
+    try:
+        return borrowed.recv(size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     finally:
         borrowed.detach()
-    return True
+
+
+def is_silent(descriptor: int) -> bool:
+    """Whether the peer has neither closed nor sent anything that nobody has read yet."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return not poll.poll(0)
+
+
+def unconfirmed(descriptor: int) -> int:
+    """How many of the bytes that were sent over TCP the peer's system has not confirmed. A reply confirms all that its
+    sender had received by then. 0 where the system does not tell."""
+    if not _TELLS_UNCONFIRMED:
+        return 0
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
