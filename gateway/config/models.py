@@ -105,7 +105,7 @@ class ReferenceConfig(Keys):
 _NEVER_FORWARDED = frozenset(
     {
         "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
-        "gateway-reason", "host", "inference-header-content-length", "keep-alive", "proxy-connection",
+        "gateway-hops", "gateway-reason", "host", "inference-header-content-length", "keep-alive", "proxy-connection",
         "request-timeout", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip

@@ -57,6 +57,12 @@ class Headers:
 NO_HEADERS = Headers()
 
 
+class Metadata(Headers):
+    """Headers in which the values of names that end in `-bin` are any bytes, as gRPC has them, and not base64."""
+
+    __slots__ = ()
+
+
 @value
 class Message:
     """Bytes and a little addressing: one HTTP or gRPC message, or one packet of a stream.

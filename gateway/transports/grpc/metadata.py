@@ -3,10 +3,14 @@
 Names are lower-case; values are printable ASCII, those of names that end in `-bin` any bytes.
 """
 
+import base64
+import binascii
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
+from gateway.core import types
+from gateway.core.errors import invalid_input
 from gateway.core.types import Headers
 
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
@@ -32,7 +36,7 @@ _RESERVED = frozenset(
 )
 
 
-class ReceivedHeaders(Headers):
+class ReceivedHeaders(types.Metadata):
     """The metadata of a call that was received, read from it when first asked for: few codecs ever do."""
 
     __slots__ = ("_context",)
@@ -63,6 +67,32 @@ def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The same, as bytes, the names in lower case."""
     pairs = [(name.lower(), text) for name, text in raw]
     return [(name, text) for name, text in pairs if _is_legal(name, text)]
+
+
+def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
+    """`raw`. Raises GatewayError, naming a header of which gRPC could carry the name but not the value."""
+    for name, text in raw:
+        if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
+            shown = name.decode("latin-1")
+            raise invalid_input(f"header {shown!r} cannot be sent over gRPC: its value is not printable ASCII")
+    return raw
+
+
+def from_text(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """`raw` of another transport, where the values of names that end in `-bin` are base64, padded or not.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, naming one that is not.
+    """
+    return [(name, _binary(name, text) if name.endswith(b"-bin") else text) for name, text in raw]
+
+
+def _binary(name: bytes, text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+    except binascii.Error as error:
+        shown = name.decode("latin-1")
+        raise invalid_input(f"header {shown!r} cannot be sent over gRPC: its value is not base64") from error
 
 
 def _value(name: bytes, text: bytes) -> str | bytes:
