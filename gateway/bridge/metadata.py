@@ -9,7 +9,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key, is_unknown, of_derivative
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import Reason, not_found, refusal, unsupported
+from gateway.core.errors import Reason, refusal, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits
 from gateway.core.types import Request, Signature, TensorSpec
@@ -105,12 +105,6 @@ class Metadata:
             companion = self._addressing.companion(key, operation)
             return self._upstream.traits.companions and await self._ready(request, companion)
         return operation in (await self._declared.described(key)).operations and await self._ready(request, key)
-
-    async def config(self, request: Request) -> dict[str, object]:
-        """perf_analyzer ends if `config` is not answered with 200; an empty one is enough for it."""
-        if not await self.ready(request):
-            raise not_found(f"model {request.model!r} is not ready")
-        return {}
 
     async def _ready(self, request: Request, key: Key) -> bool:
         asked = self._addressing.asked(replace(request, operation=Operation.MODEL_READY), key)

@@ -197,6 +197,28 @@ class ModelEntry:
 
 
 @value
+class ModelStatistics:
+    """One version of one model in Statistics. `counters` are V2's, as JSON has them: `inference_count`,
+    `inference_stats`, ..."""
+
+    name: str
+    version: str
+    counters: Mapping[str, object] = field(default_factory=dict)
+
+
+@value
+class Statistics:
+    """The answer to `model-statistics` and `all-statistics`."""
+
+    models: tuple[ModelStatistics, ...]
+
+
+CLASSIFICATION = "classification"
+"""The parameter of a RequestedOutput (V2's extension of this name) that asks for its n largest values in place of all:
+BYTES elements `value:index[:label]`."""
+
+
+@value
 class RequestedOutput:
     """An output that the client asks for, by name."""
 
@@ -249,6 +271,18 @@ class Request:
     stands among `parameters` also if it is an input, and a list among `inputs`, flat, whatever the model's shape."""
 
 
+SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
+
+
+@value
+class ControlRequest(Request):
+    """One of CONTROL_OPERATIONS. `settings` are the parameters of `load` and `unload` (`config`, a JSON text;
+    `file:PATH`, bytes; `unload_dependents`) or the trace or log settings to change; None resets a trace setting.
+    Without settings the question is what they are."""
+
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+
+
 @value
 class Response:
     """The answer to `infer` and to the derivatives. `schemaless` as a Request is, with outputs for inputs."""
@@ -262,7 +296,10 @@ class Response:
     schemaless: bool = False
 
 
-Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | bool
+Answer: TypeAlias = (
+    Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Statistics | Mapping[str, object] | bool
+)
 """What a Handler returns: Response for `infer` and the derivatives, Signature for `metadata`, ServerInfo for
-`server-metadata`, ModelEntry's for `models`, a mapping for `config` and `statistics`, a bool for `live`, `ready`,
-`model-ready`, `online`, `offline`."""
+`server-metadata`, ModelEntry's for `models`, Statistics for `model-statistics` and `all-statistics`, a mapping for
+`config`, `statistics`, `trace-settings` and `log-settings`, a bool for `live`, `ready`, `model-ready`, `online`,
+`offline`, `load` and `unload`."""

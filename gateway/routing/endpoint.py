@@ -49,7 +49,7 @@ class Endpoint:
 
     def watch(self, on_free: Callable[["Endpoint"], bool], on_recovery: Callable[[], None]) -> None:
         """`on_free` is called when a slot is given back, and tells whether it took it; `on_recovery` when the address
-        answers again after it could not be reached."""
+        answers again after it could not be reached, or has other models."""
         self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
 
@@ -101,11 +101,15 @@ class Endpoint:
         if self.passthrough is not None:
             await self.passthrough.close()
 
+    def changed(self) -> None:
+        """Its server was told to load or unload a model: what is known of its models is old."""
+        for watcher in self._on_recovery:
+            watcher()
+
     def _answered(self) -> None:
         if not self.reachable:
             self.reachable = True
-            for watcher in self._on_recovery:
-                watcher()
+            self.changed()
 
     def _failed(self, error: TransportError) -> None:
         """Only an address that could not be reached, or broke off, is avoided: an answer that is too large is one, too,

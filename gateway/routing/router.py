@@ -1,12 +1,12 @@
 """Which route a request takes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from gateway.core.errors import not_found, unsupported
-from gateway.core.operations import SERVER_OPERATIONS, Operation, split_companion
+from gateway.core.errors import Reason, not_found, refusal, unsupported
+from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation, split_companion
 from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.core.values import replace, value
@@ -102,6 +102,8 @@ class Router:
     glob. One like `M-1.0.0`, from clients of the protocols `joined`, that no route names exactly is matched as the
     version of `M`: first exactly, then by glob. Behind a glob the backend knows which it is: it is asked for the whole
     name and, if it has no such model, for the version of `M`; once only, where it would see one name in both.
+
+    Only clients of the listeners `controlling` may ask for CONTROL_OPERATIONS.
     """
 
     def __init__(
@@ -109,10 +111,12 @@ class Router:
         routes: Sequence[Route],
         server: Mapping[Operation, Destination],
         joined: frozenset[str] = frozenset(),
+        controlling: Container[str] = (),
     ) -> None:
         self._routes = tuple(routes)
         self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
         self._joined = joined
+        self._controlling = controlling
         self._server = dict(server)
         self._candidates: Callable[[str, str, str, str, Operation], tuple[tuple[Conditions, Destination], ...]] = (
             lru_cache(MOST_CACHED)(self._find)
@@ -122,7 +126,8 @@ class Router:
         """Where `request` goes.
 
         Raises:
-            GatewayError: NOT_FOUND if no route matches, UNIMPLEMENTED for a server operation that nothing answers.
+            GatewayError: NOT_FOUND if no route matches, UNIMPLEMENTED for a server operation that nothing answers,
+                PERMISSION_DENIED for what the listener's clients may not do.
         """
         if request.operation in SERVER_OPERATIONS:
             return self._of_server(request.operation)
@@ -134,8 +139,7 @@ class Router:
         for conditions, destination in candidates:
             if not conditions.per_request or conditions.holds(request):
                 return destination
-        what = f"model {request.model!r}" if request.model else _NAMELESS
-        raise not_found(f"no route for {what}")
+        raise not_found(f"no route for {_what(request)}")
 
     def _of_server(self, operation: Operation) -> Destination:
         destination = self._server.get(operation)
@@ -146,6 +150,9 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation
     ) -> tuple[tuple[Conditions, Destination], ...]:
+        if operation in CONTROL_OPERATIONS and listener not in self._controlling:
+            text = f"clients of listener {listener!r} may not ask for {operation.value}"
+            raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
         key = Key(listener, protocol, model, version, operation)
         if self._is_named(key):
             return _until_sure((route, _whole(route, key)) for route in self._routes)
@@ -181,6 +188,15 @@ class Router:
             and route.conditions.names(key, key.model, key.operation)
             for route in self._routes
         )
+
+
+def _what(request: Request) -> str:
+    if request.model:
+        return f"model {request.model!r}"
+    if request.operation in CONTROL_OPERATIONS:
+        operation = request.operation.value
+        return f"{operation} without a model: one with `match: {{operation: {operation}}}` says which backend is meant"
+    return _NAMELESS
 
 
 def _whole(route: Route, key: Key) -> Destination | None:

@@ -485,10 +485,9 @@ def test_paths(rig: Rig, line: str, status: int, expected: bytes) -> None:
         ("GET /v2/models/%ff", 400, "not percent-encoded UTF-8"),
         ("GET /v2/models/%zz", 400, "a % without two hexadecimal digits"),
         # what the gateway does not carry
-        ("GET /v2/models/fail/stats", 404, "no such path"),
-        ("POST /v2/repository/models/fail/unload", 404, "no such path"),
-        ("GET /v2/systemsharedmemory/status", 404, "no such path"),
-        ("POST /v2/logging", 404, "no such path"),
+        ("POST /v2/repository/models/fail/unload", 403, "`allow_control: true`"),
+        ("GET /v2/systemsharedmemory/status", 501, "shared memory cannot cross the gateway"),
+        ("GET /v2/logging", 403, "`allow_control: true`"),
         ("GET /metrics", 404, "no such path"),
     ],
 )

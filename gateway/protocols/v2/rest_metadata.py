@@ -18,14 +18,15 @@ from gateway.core.types import (
     Translate,
 )
 from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.extensions import named_for
 from gateway.protocols.v2.flavors import BINARY_EXTENSION
 from gateway.protocols.v2.index import asked_for
 from gateway.protocols.v2.members import Entry, read_list, read_name, read_text, read_texts
 from gateway.protocols.v2.parameters import take_flag
 from gateway.protocols.v2.raw_tensors import read_datatype, read_dimensions
 
-EXTENSIONS = (BINARY_EXTENSION, "model_configuration", "parameters")
-"""Triton's names of the extensions that are served. Clients act on them: perf_analyzer asks for `statistics`."""
+EXTENSIONS = (BINARY_EXTENSION, "parameters")
+"""Triton's names of the extensions that this wire form always has."""
 
 GATEWAY_INFER = "gateway_infer"
 """A parameter of model metadata (MLServer's has `parameters`, too), false where only the model's companions can be
@@ -77,7 +78,7 @@ def _write_spec(spec: TensorSpec) -> Entry:
 def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
     """A model's configuration. `{}` is enough for perf_analyzer, which does not run without the path."""
     assert isinstance(answer, Mapping)
-    return _reply(dict(answer))
+    return _reply(named_for(request, answer))
 
 
 def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:

@@ -50,8 +50,7 @@ INDEX = (
             Operation.SERVER_METADATA,
             ServerInfo("gateway", "0.1"),
             200,
-            b'{"name":"gateway","version":"0.1",'
-            b'"extensions":["binary_tensor_data","model_configuration","parameters"]}',
+            b'{"name":"gateway","version":"0.1","extensions":["binary_tensor_data","parameters"]}',
         ),
         (Operation.CONFIG, {}, 200, b"{}"),
         (Operation.MODELS, MODELS, 200, INDEX),
