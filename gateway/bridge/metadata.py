@@ -43,7 +43,7 @@ class Metadata:
         apart = self._client.operations_part
         if apart and request.part == apart:
             return Signature(operations=await self._operations(key), name=request.model)
-        signature = await self._tensors(request, key)
+        signature = self._with_version(await self._tensors(request, key))
         if apart or not self._client.derivatives:
             return signature
         return replace(signature, operations=await self._operations(key))
@@ -75,12 +75,20 @@ class Metadata:
             return known
         return await self._upstream.metadata(self._addressing.asked(request, key))
 
+    def _with_version(self, signature: Signature) -> Signature:
+        """A route that sets the version reaches no other one, whatever else the backend has or does not tell."""
+        version = self._settings.version
+        return replace(signature, versions=(version,)) if version else signature
+
     async def companion(self, request: Request, operation: Operation) -> Signature:
         """The same of a derivative of the model that `request` names.
 
         Raises:
             GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it does not claim the derivative.
         """
+        return self._with_version(await self._companion(request, operation))
+
+    async def _companion(self, request: Request, operation: Operation) -> Signature:
         key = self._addressing.key(request)
         name = f"{request.model}.{operation.value}"
         if not self._upstream.traits.derivatives:

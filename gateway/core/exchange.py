@@ -9,13 +9,14 @@ from gateway.core.errors import (
     GatewayError,
     Reason,
     TransportError,
+    WrongReplyError,
     invalid_output,
     refusal,
     without_traceback,
 )
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
-from gateway.core.types import Answer, Headers, Message, Request
+from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request
 from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     try:
         return protocol.decode_response(reply, request, target)
     except DecodeError as error:
+        if isinstance(error, WrongReplyError) and isinstance(reply, ReplyMessage) and reply.close is not None:
+            reply.close()
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
         raise presentable(error, target) from error

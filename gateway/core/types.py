@@ -1,6 +1,6 @@
 """The values that everything speaks in: Message on the wire side, Request, Response and Tensor on the other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from typing import Any, TypeAlias
@@ -82,6 +82,14 @@ class Message:
     def body(self) -> Buffer:
         """All parts as one buffer; copied only if there are several."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+@value
+class ReplyMessage(Message):
+    """A reply of an endpoint. `close` closes the connection that it came over, where that carries one exchange after
+    the other and is kept for the next."""
+
+    close: Callable[[], None] | None = None
 
 
 @value

@@ -18,6 +18,7 @@ from gateway.protocols.v2 import grpc_extensions, grpc_metadata, grpc_requests, 
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
 from gateway.protocols.v2.flavors import FLAVORS, MLSERVER
 from gateway.protocols.v2.grpc_errors import denies_readiness, encode_error
+from gateway.protocols.v2.members import check_id
 from gateway.protocols.v2.versions import check_version
 
 
@@ -176,19 +177,20 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """The backend's answer to `request`; one of them in a stream.
 
     Raises:
-        DecodeError: a reply that is not V2's.
+        DecodeError: a reply that is not V2's, or that has the id of another request.
         GatewayError: the error that the reply tells.
     """
     if reply.status:
         if request.operation is Operation.MODEL_READY and denies_readiness(reply):
             return False
         raise error_of(reply)
+    if request.operation not in (Operation.INFER, Operation.STREAM):
+        return _ANSWERS[request.operation](reply)
     # MLServer streams plain ModelInferResponses
-    if request.operation is Operation.STREAM and target.flavor != MLSERVER:
-        return grpc_streams.decode_stream(reply, target)
-    if request.operation in (Operation.INFER, Operation.STREAM):
-        return grpc_responses.decode_infer(reply, target)
-    return _ANSWERS[request.operation](reply)
+    is_wrapped = request.operation is Operation.STREAM and target.flavor != MLSERVER
+    response = grpc_streams.decode_stream(reply, target) if is_wrapped else grpc_responses.decode_infer(reply, target)
+    check_id(response, request.id)
+    return response
 
 
 V2_GRPC = Protocol(

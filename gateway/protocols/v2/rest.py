@@ -21,7 +21,8 @@ from gateway.protocols.v2 import (
 from gateway.protocols.v2.binary import JSON_HEADERS
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
 from gateway.protocols.v2.flavors import FLAVORS, KSERVE
-from gateway.protocols.v2.rest_errors import decode_error, encode_error
+from gateway.protocols.v2.members import check_id
+from gateway.protocols.v2.rest_errors import decode_error, denies_readiness, encode_error
 from gateway.protocols.v2.rest_paths import backend_path
 
 
@@ -211,12 +212,12 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """The backend's answer to `request`; one of them in a stream.
 
     Raises:
-        DecodeError: a reply that is not V2's.
+        DecodeError: a reply that is not V2's, or that has the id of another request.
         GatewayError: the error that the reply tells.
     """
     if reply.status >= 400:
         # "a 4xx status code indicates false"
-        if request.operation in _HEALTH and reply.status < 500:
+        if request.operation in _HEALTH and denies_readiness(reply):
             return False
         raise decode_error(reply, request)
     # tritonclient, too, takes nothing but 200 for success: MLServer's 307 for a slash is an error
@@ -225,9 +226,14 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     if request.operation in _HEALTH:
         return True
     if request.operation is Operation.STREAM:
-        return rest_streams.decode_response(reply, target)
+        response = rest_streams.decode_response(reply, target)
+        check_id(response, request.id)
+        return response
     answers = _ANSWERS_OF_KSERVE if target.flavor == KSERVE else _ANSWERS
-    return answers[request.operation](reply, target.limits)
+    answer = answers[request.operation](reply, target.limits)
+    if request.id:
+        check_id(answer, request.id)
+    return answer
 
 
 V2_REST = Protocol(

@@ -45,8 +45,12 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
     # The status is the answer ("a 4xx status code indicates false", in Triton 400). The specification would have the
     # body empty, and tritonclient does not look; but KServe's client reads OIP's {"live": true} and fails without it.
     healthy = answer is True
-    named = {"name": request.model} if request.operation is Operation.MODEL_READY else {}
-    return _reply({**named, _HEALTH[request.operation]: healthy}, 200 if healthy else 400)
+    document: Entry = {_HEALTH[request.operation]: healthy}
+    if request.operation is Operation.MODEL_READY:
+        document = {"name": request.model, **document}
+        if not healthy:
+            document["error"] = f"model {request.model!r} is not ready"
+    return _reply(document, 200 if healthy else 400)
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:

@@ -1,5 +1,6 @@
 """One reply of an endpoint: its bytes in, a Message out. No sockets."""
 
+from collections.abc import Callable
 from typing import NoReturn
 
 import httptools
@@ -7,7 +8,7 @@ import numpy as np
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Message
+from gateway.core.types import Buffer, Headers, Message, ReplyMessage
 
 # A sized body of at least this is received straight into its one allocation, past the parser, which would copy it.
 _LARGE = 64 * 2**10
@@ -16,7 +17,8 @@ _NO_BODY = (204, 304)  # RFC 9112 section 6.3, whatever their headers say
 
 
 class Reply:
-    """Reads one reply. A new one for each exchange, so that nothing of a reply can reach the next.
+    """Reads one reply. A new one for each exchange, so that nothing of a reply can reach the next. `close` closes
+    its connection.
 
     `rest`, where there is one, is where the next bytes are to be put, told by `filled`; else they are given to `read`.
     `is_full`: none are to be read for now. `message` is None until the reply is complete; then `keep_alive` tells
@@ -37,8 +39,9 @@ class Reply:
     _size = 0  # of the body so far
     _fed = 0  # bytes since the body last grew
 
-    def __init__(self, limits: Limits, *, to_head: bool = False) -> None:
+    def __init__(self, limits: Limits, *, to_head: bool = False, close: Callable[[], None] | None = None) -> None:
         self._limits = limits
+        self._close = close
         self._to_head = to_head
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
@@ -182,7 +185,9 @@ class Reply:
 
     def _complete(self, keep_alive: bool) -> None:
         body: Buffer = self._body if self._room is None else self._room.toreadonly()
-        self.message = Message(status=self._status, headers=Headers(self._headers), parts=(body,))
+        self.message = ReplyMessage(
+            status=self._status, headers=Headers(self._headers), parts=(body,), close=self._close
+        )
         self.keep_alive = keep_alive
         del self._parser  # it refers back
 

@@ -72,11 +72,11 @@ def test_triton_gets_the_json_that_it_takes() -> None:
     load = V2_REST.encode_request(ControlRequest(Operation.LOAD, "m/1", settings=SETTINGS["load"][1]), EVERY)
     assert (load.method, load.path) == ("POST", "/v2/repository/models/m%2F1/load")
     file = base64.b64encode(b"\0\xff").decode()
-    assert json.loads(load.body) == {"parameters": {"config": '{"name":"m"}', "file:1/m.bin": file, "n": -1}}
+    assert json.loads(bytes(load.body)) == {"parameters": {"config": '{"name":"m"}', "file:1/m.bin": file, "n": -1}}
 
     trace = V2_REST.encode_request(ControlRequest(Operation.TRACE_SETTINGS, settings=SETTINGS["trace"][1]), EVERY)
     assert (trace.method, trace.path) == ("POST", "/v2/trace/setting")
-    assert json.loads(trace.body) == {"trace_level": ["A", "B"], "trace_rate": "7", "trace_file": None}
+    assert json.loads(bytes(trace.body)) == {"trace_level": ["A", "B"], "trace_rate": "7", "trace_file": None}
 
 
 ANSWERS: list[tuple[Operation, Answer]] = [
@@ -135,7 +135,7 @@ def test_an_unknown_member_of_a_configuration_is_for_rest_alone() -> None:
     request = Request(Operation.CONFIG, "m")
     config = {"name": "m", "newer": {"than": "the schema"}}
     told = V2_REST.encode_response(config, request, DEFAULT_TRANSLATE)
-    assert json.loads(told.body) == config
+    assert json.loads(bytes(told.body)) == config
     found = V2_GRPC.decode_response(V2_GRPC.encode_response(config, request, DEFAULT_TRANSLATE), request, EVERY)
     assert isinstance(found, dict)
     assert "newer" not in found

@@ -37,7 +37,7 @@ INDEX = (
         (Operation.READY, True, 200, b'{"ready":true}'),
         (Operation.READY, False, 400, b'{"ready":false}'),
         (Operation.MODEL_READY, True, 200, b'{"name":"m","ready":true}'),
-        (Operation.MODEL_READY, False, 400, b'{"name":"m","ready":false}'),
+        (Operation.MODEL_READY, False, 400, b'{"name":"m","ready":false,"error":"model \'m\' is not ready"}'),
         (Operation.METADATA, SIGNATURE, 200, METADATA),
         (Operation.METADATA, DERIVATIVES_ONLY, 200, DERIVATIVES_ONLY_METADATA),
         (
