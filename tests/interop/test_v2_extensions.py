@@ -392,6 +392,18 @@ def test_log_settings(site: Site, pair: str) -> None:
         assert site.ask(pair, told(pair, "update_log_settings", settings=back)) == [before]
 
 
+@each_pair
+def test_asyncio_clients_get_the_same(site: Site, pair: str) -> None:
+    steps = [
+        told(pair, "get_model_config", model_name="alias"),
+        told(pair, "get_inference_statistics"),
+        told(pair, "get_trace_settings", model_name="single"),
+        told(pair, "get_log_settings"),
+    ]
+    ask = tritonclient_grpc if pair in GRPC else tritonclient
+    assert ask(site.at[pair], "aio", *steps) == site.ask(pair, *steps)
+
+
 # --- who may, and who can ---
 
 CONTROLS = (
