@@ -34,7 +34,7 @@ def fit_outputs(
     if not signature.outputs:
         given = [_unfitted(tensor, client) for tensor in _named(outputs, asked, settings, client)]
     else:
-        classified = {each.name for each in asked if CLASSIFICATION in each.parameters}
+        classified = {each.name for each in asked if CLASSIFICATION in each.parameters} if asked else ()
         given = [
             _classes(tensor, spec, fitted)
             if spec.name in classified and tensor.datatype is Datatype.BYTES

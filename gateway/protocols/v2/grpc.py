@@ -189,7 +189,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     # MLServer streams plain ModelInferResponses
     is_wrapped = request.operation is Operation.STREAM and target.flavor != MLSERVER
     response = grpc_streams.decode_stream(reply, target) if is_wrapped else grpc_responses.decode_infer(reply, target)
-    check_id(response, request.id)
+    if request.id:
+        check_id(response, request.id)
     return response
 
 

@@ -102,7 +102,8 @@ def encode_infer(request: Request, target: Target) -> Message:
             UNIMPLEMENTED, an extension that the server lacks.
     """
     check_version(request.version, target)
-    check_outputs(request.outputs, target)
+    if request.outputs:
+        check_outputs(request.outputs, target)
     try:
         head = ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
         write_parameters(head.parameters, request.parameters, target.flavor, _WHAT)

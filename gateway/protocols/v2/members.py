@@ -43,15 +43,15 @@ def read_name(entry: object, role: str, position: int) -> str:
     return name
 
 
-def check_id(answer: Answer, sent: str | None) -> None:
+def check_id(answer: Answer, sent: str) -> None:
     """Whether a response is that of the request with the id `sent`: "if specified this identifier must be returned". A
-    server that returns none, or was sent none, is left alone (MLServer makes one up).
+    server that returns none is left alone. Not for requests without an id, for which MLServer makes one up.
 
     Raises:
         WrongReplyError: it has another id.
     """
     told = answer.id if isinstance(answer, Response) else None
-    if sent and told and told != sent:
+    if told and told != sent:
         raise WrongReplyError(f"the reply's id is {shown(told)}, expected {shown(sent)}, the request's")
 
 

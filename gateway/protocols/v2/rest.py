@@ -227,7 +227,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         return True
     if request.operation is Operation.STREAM:
         response = rest_streams.decode_response(reply, target)
-        check_id(response, request.id)
+        if request.id:
+            check_id(response, request.id)
         return response
     answers = _ANSWERS_OF_KSERVE if target.flavor == KSERVE else _ANSWERS
     answer = answers[request.operation](reply, target.limits)

@@ -116,7 +116,8 @@ def encode_infer(request: Request, target: Target) -> Message:
     """
     form = _FORMS.get(target.flavor, _BINARY)
     path = backend_path(request, target, "/infer")
-    check_outputs(request.outputs, target)
+    if request.outputs:
+        check_outputs(request.outputs, target)
     if form.needs_id and request.id is None:
         request = replace(request, id="")
     headers, parts = (_write_binary if form.binary else _write_json)(request, form.lacks)
@@ -129,7 +130,8 @@ def encode_infer_stream(request: Request, target: Target) -> Message:
     Raises:
         GatewayError: as `encode_infer`.
     """
-    check_outputs(request.outputs, target)
+    if request.outputs:
+        check_outputs(request.outputs, target)
     lacks = _FORMS[MLSERVER].lacks if target.flavor == MLSERVER else WITHOUT_JSON
     headers, parts = _write_json(request, lacks)
     return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)
