@@ -65,7 +65,8 @@ class HttpConnector:
         size = sum(map(len, message.parts))
         head = self._heads.write(message, size, _remaining(message))
         connection = self._pool.take() or await self._connect(message.deadline)
-        waiter = connection.send(head, message, size, Reply(self._limits, to_head=message.method == "HEAD"))
+        reading = Reply(self._limits, to_head=message.method == "HEAD", close=connection.abort)
+        waiter = connection.send(head, message, size, reading)
         try:
             reply = await waiter
         except asyncio.CancelledError:
