@@ -21,7 +21,8 @@ from gateway.core.values import replace
 from gateway.registry import Policy
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Beside, Endpoint
-from gateway.routing.listing import BackendModels, Listed, Listing
+from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
+from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
 from gateway.routing.readiness import Backends, Readiness
 from gateway.routing.router import Route, Router
 
@@ -56,6 +57,7 @@ class Assembly:
         self.statistics = {each.name: Statistics(clock) for each in config.listeners if each.metrics_page}
         """Of the listeners that show them."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
+        controlling = frozenset(each.name for each in config.listeners if each.allow_control)
         routed = dict.fromkeys(each.backend for each in config.routes)
         self.readiness = Backends({name: self.backends[name].is_ready for name in routed}, clock)
         """Of the backends that routes name."""
@@ -64,7 +66,8 @@ class Assembly:
         own = own_answers(info, readiness, self.statistics, asks_backends=asks_backends)
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
-        self.router = self._router([each for each in config.routes if not each.passthrough], clients, own)
+        routes = [each for each in config.routes if not each.passthrough]
+        self.router = self._router(routes, clients, own, info, controlling)
         self.passthrough = Router(
             [self._passthrough(each, config) for each in config.routes if each.passthrough],
             {},
@@ -102,13 +105,51 @@ class Assembly:
         return Upstream(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
     def _router(
-        self, configs: Sequence[RouteConfig], clients: Sequence[Protocol], own: Mapping[Operation, Destination]
+        self,
+        configs: Sequence[RouteConfig],
+        clients: Sequence[Protocol],
+        own: Mapping[Operation, Destination],
+        info: ServerInfo,
+        controlling: frozenset[str],
     ) -> Router:
         routes = [self._route(config, clients) for config in configs]
         models = {name: BackendModels(each.handler, self._clock) for name, each in self._upstreams.items()}
+        for name, each in models.items():
+            self.backends[name].on_recovery(each.forget)
         listed = [self._listed(config, clients, models) for config in configs]
-        listing = Destination(Listing(listed, one_point(clients)))
-        return Router(routes, {**own, Operation.MODELS: listing}, joined_versions(clients))
+        extended = self._extended(configs, clients)
+        own_extensions = {client.name: client.traits.own_extensions for client in clients}
+        server = {
+            **own,
+            Operation.MODELS: Destination(Listing(listed, one_point(clients))),
+            Operation.ALL_STATISTICS: Destination(AllStatistics(extended)),
+        }
+        if any(each.info for each in extended):
+            server[Operation.SERVER_METADATA] = Destination(
+                ServerExtensions(info, extended, own_extensions, controlling)
+            )
+        return Router(routes, server, joined_versions(clients), controlling)
+
+    def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
+        """The routes, and what servers behind them may have beyond their protocol's specification."""
+        infos: dict[str, Remembered[ServerInfo | None]] = {}
+        for name, each in self._upstreams.items():
+            if each.traits.extensions:
+                infos[name] = Remembered(each.handler, Operation.SERVER_METADATA, None, self._clock)
+                self.backends[name].on_recovery(infos[name].forget)
+        return [
+            Extended(
+                conditions(config.match),
+                frozenset(client.name for client in _matched(config, clients)),
+                config.backend,
+                self._upstreams[config.backend].traits,
+                config.rewrite.model,
+                config.rewrite.version,
+                infos.get(config.backend),
+                self._upstreams[config.backend].handler if config.backend in infos else None,
+            )
+            for config in configs
+        ]
 
     def _passthrough(self, config: RouteConfig, whole: Config) -> Route:
         """A Route whose messages pass between both sides of the backend's protocol."""

@@ -1,7 +1,7 @@
 """The Handler between a route and its backend, built once for each client protocol that the route serves."""
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 from gateway.bridge import members, streams
@@ -9,6 +9,7 @@ from gateway.bridge.addressing import Addressing
 from gateway.bridge.batching import batched
 from gateway.bridge.configs import Configs
 from gateway.bridge.declared import Declared
+from gateway.bridge.extensions import Extensions
 from gateway.bridge.fitting import Fitting, reply
 from gateway.bridge.inputs import Fitted
 from gateway.bridge.metadata import Metadata
@@ -17,8 +18,8 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, unsupported
-from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
+from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature
@@ -52,12 +53,15 @@ class Bridge:
         self._configs = Configs(settings, client.traits, upstream)
         self._declared = Declared(settings, upstream, self._addressing)
         self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._alike)
+        self._extensions = Extensions(upstream, self._addressing)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,
             **dict.fromkeys(DERIVATIVES, self._derive),
             Operation.METADATA: self._metadata.signature,
             Operation.MODEL_READY: self._metadata.ready,
-            Operation.CONFIG: self._metadata.config,
+            Operation.CONFIG: self._config,
+            Operation.MODEL_STATISTICS: self._extensions.statistics,
+            **dict.fromkeys(CONTROL_OPERATIONS, self._extensions.control),
         }
 
     async def __call__(self, request: Request) -> Answer:
@@ -117,11 +121,24 @@ class Bridge:
                 case Operation.MODEL_READY:
                     return await self._metadata.companion_ready(base, operation)
                 case Operation.CONFIG:
-                    return await self._metadata.config(base)
+                    return await self._config(base, operation)
+                case Operation.MODEL_STATISTICS:
+                    return await self._extensions.statistics(base, operation)
+                case control if control in CONTROL_OPERATIONS:
+                    return await self._extensions.control(base, operation)
                 case other:
                     raise unsupported(f"{other.value} is not supported by {request.model!r}, itself a derivative")
 
         return handle
+
+    async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
+        """perf_analyzer ends if `config` is not answered with 200; an empty one is enough for it."""
+        found = await self._extensions.config(request, companion)
+        if found is not None:
+            return found
+        if not await self._metadata.ready(request):
+            raise not_found(f"model {request.model!r} is not ready")
+        return {}
 
     async def _unary(self, request: Request) -> Response:
         try:

@@ -9,7 +9,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key, is_unknown, of_derivative
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import Reason, not_found, refusal, unsupported
+from gateway.core.errors import Reason, refusal, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits
 from gateway.core.types import Request, Signature, TensorSpec
@@ -43,7 +43,7 @@ class Metadata:
         apart = self._client.operations_part
         if apart and request.part == apart:
             return Signature(operations=await self._operations(key), name=request.model)
-        signature = await self._tensors(request, key)
+        signature = self._with_version(await self._tensors(request, key))
         if apart or not self._client.derivatives:
             return signature
         return replace(signature, operations=await self._operations(key))
@@ -75,12 +75,20 @@ class Metadata:
             return known
         return await self._upstream.metadata(self._addressing.asked(request, key))
 
+    def _with_version(self, signature: Signature) -> Signature:
+        """A route that sets the version reaches no other one, whatever else the backend has or does not tell."""
+        version = self._settings.version
+        return replace(signature, versions=(version,)) if version else signature
+
     async def companion(self, request: Request, operation: Operation) -> Signature:
         """The same of a derivative of the model that `request` names.
 
         Raises:
             GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it does not claim the derivative.
         """
+        return self._with_version(await self._companion(request, operation))
+
+    async def _companion(self, request: Request, operation: Operation) -> Signature:
         key = self._addressing.key(request)
         name = f"{request.model}.{operation.value}"
         if not self._upstream.traits.derivatives:
@@ -105,12 +113,6 @@ class Metadata:
             companion = self._addressing.companion(key, operation)
             return self._upstream.traits.companions and await self._ready(request, companion)
         return operation in (await self._declared.described(key)).operations and await self._ready(request, key)
-
-    async def config(self, request: Request) -> dict[str, object]:
-        """perf_analyzer ends if `config` is not answered with 200; an empty one is enough for it."""
-        if not await self.ready(request):
-            raise not_found(f"model {request.model!r} is not ready")
-        return {}
 
     async def _ready(self, request: Request, key: Key) -> bool:
         asked = self._addressing.asked(replace(request, operation=Operation.MODEL_READY), key)

@@ -10,7 +10,8 @@ from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Traits
-from gateway.core.types import RequestedOutput, Signature, Tensor, TensorSpec
+from gateway.core.types import CLASSIFICATION, RequestedOutput, Signature, Tensor, TensorSpec
+from gateway.core.values import replace
 
 if TYPE_CHECKING:
     from gateway.bridge.images import ImageOutput
@@ -33,7 +34,13 @@ def fit_outputs(
     if not signature.outputs:
         given = [_unfitted(tensor, client) for tensor in _named(outputs, asked, settings, client)]
     else:
-        given = [_fit(tensor, spec, fitted, settings, client) for tensor, spec in paired(outputs, asked, signature)]
+        classified = {each.name for each in asked if CLASSIFICATION in each.parameters} if asked else ()
+        given = [
+            _classes(tensor, spec, fitted)
+            if spec.name in classified and tensor.datatype is Datatype.BYTES
+            else _fit(tensor, spec, fitted, settings, client)
+            for tensor, spec in paired(outputs, asked, signature)
+        ]
     return _encoded(given, settings.image_outputs) if settings.image_outputs else given
 
 
@@ -90,6 +97,13 @@ def _fit(tensor: Tensor, spec: TensorSpec, fitted: Fitted, settings: RouteSettin
     data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
     content_type = spec.content_type or tensor.content_type
     return Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
+
+
+def _classes(tensor: Tensor, spec: TensorSpec, fitted: Fitted) -> Tensor:
+    """The best classes of an output, which are texts and not what the signature says of it."""
+    of_rows = shapes.is_batch(spec.shape) and len(tensor.shape) > 1
+    shape = shapes.without_batch(tensor.shape, f"output {spec.name!r}") if fitted.lone and of_rows else tensor.shape
+    return replace(tensor, name=spec.name, shape=shape)
 
 
 def _unfitted(tensor: Tensor, client: Traits) -> Tensor:

@@ -54,6 +54,9 @@ class ListenerConfig(Keys):
     allow_offline: Flag = False
     """Clients may take the listener offline and online again (grps): offline it says that it is not ready, and answers
     all the same. Without it that is refused."""
+    allow_control: Flag = False
+    """Clients may load and unload models, and see and change the settings of traces and logs, on the model servers
+    behind it (V2). Without it that is refused."""
     metrics_page: Flag = False
     """Serve the page of metrics that one of its protocols has (grps-rest: `/`), about this listener."""
     limits: LimitsKey = Field(default_factory=Limits)

@@ -96,6 +96,10 @@ class DecodeError(Exception):
     """Bytes that are not what the protocol says. `answer` blames the client for it, `ask` the backend."""
 
 
+class WrongReplyError(DecodeError):
+    """A backend's reply that belongs to another request. What comes after it on the same connection may as well."""
+
+
 class TransportError(GatewayError):
     """An exchange with an endpoint failed. `sent`: whether the endpoint may have seen the request. `answered`: it did
     answer, with more than the gateway takes."""

@@ -9,6 +9,7 @@ from gateway.core.errors import (
     GatewayError,
     Reason,
     TransportError,
+    WrongReplyError,
     drop_tracebacks,
     invalid_output,
     refusal,
@@ -18,7 +19,7 @@ from gateway.core.forwarding import forwarding
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
-from gateway.core.types import Answer, Message, Request
+from gateway.core.types import Answer, Message, ReplyMessage, Request
 from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
@@ -129,6 +130,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
             return await in_thread(protocol.decode_response, reply, request, target)
         return protocol.decode_response(reply, request, target)
     except DecodeError as error:
+        if isinstance(error, WrongReplyError) and isinstance(reply, ReplyMessage) and reply.close is not None:
+            reply.close()
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
         sanitize(error, target)

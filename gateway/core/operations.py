@@ -18,6 +18,12 @@ class Operation(Enum):
     OFFLINE = "offline"
     STATISTICS = "statistics"
     CONFIG = "config"
+    MODEL_STATISTICS = "model-statistics"
+    ALL_STATISTICS = "all-statistics"
+    LOAD = "load"
+    UNLOAD = "unload"
+    TRACE_SETTINGS = "trace-settings"
+    LOG_SETTINGS = "log-settings"
     GRADIENT = "gradient"
     APPLY_JACOBIAN = "apply_jacobian"
     APPLY_HESSIAN = "apply_hessian"
@@ -35,10 +41,16 @@ SERVER_OPERATIONS = frozenset(
         Operation.ONLINE,
         Operation.OFFLINE,
         Operation.STATISTICS,
+        Operation.ALL_STATISTICS,
     }
 )
 """Asked of the server as a whole: they name no model and take no route. ONLINE and OFFLINE change whether the listener
-where they arrive calls itself ready; STATISTICS asks how its requests went, second by second."""
+where they arrive calls itself ready; STATISTICS asks how its requests went, second by second; ALL_STATISTICS for the
+counters of every model."""
+
+CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRACE_SETTINGS, Operation.LOG_SETTINGS})
+"""They show or change how a model server runs, and are refused unless the listener has `allow_control`. LOG_SETTINGS
+never names a model and TRACE_SETTINGS need not; without one they take a route whose `match` has no `model`."""
 
 DERIVATIVES: dict[Operation, tuple[str, ...]] = {
     Operation.GRADIENT: ("out_wrt", "in_wrt", "sens"),

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
+from gateway.core.operations import Operation
 from gateway.core.types import Answer, Buffer, Message, Request, ServerInfo, Signature, Translate
 from gateway.core.values import value
 
@@ -49,6 +50,8 @@ class Target:
     limits: Limits = DEFAULT_LIMITS
     forward_headers: tuple[str, ...] = ()
     """Headers of clients, in lower case, that the endpoint gets; it gets no other."""
+    extensions: frozenset[str] | None = None
+    """What its server metadata lists; None: it was not asked."""
 
 
 class Rows(Enum):
@@ -83,6 +86,12 @@ class Traits:
     rows: Rows = Rows.FREE
     points: bool = False
     """One call is one point: every tensor a vector. Its `rows` are ONE."""
+    extensions: Mapping[Operation, str] = field(default_factory=dict)
+    """The operations that only those of its servers have whose metadata lists the extension of this name."""
+    further_extensions: frozenset[str] = frozenset()
+    """Extensions of its servers that need no operation of their own: what they are about passes with inferences."""
+    own_extensions: tuple[str, ...] = ()
+    """The extensions that its wire form itself stands for, whatever the servers have."""
     derivatives: bool = False
     """Gradient and its like are operations of their own; elsewhere they are companion models."""
     named_models: bool = True

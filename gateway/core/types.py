@@ -1,6 +1,6 @@
 """The values that everything speaks in: Message on the wire side, Request, Response and Tensor on the other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from math import prod
 from typing import Any, TypeAlias
@@ -88,6 +88,14 @@ class Message:
     def body(self) -> Buffer:
         """All parts as one buffer; copied only if there are several."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+@value
+class ReplyMessage(Message):
+    """A reply of an endpoint. `close` closes the connection that it came over, where that carries one exchange after
+    the other and is kept for the next."""
+
+    close: Callable[[], None] | None = None
 
 
 @value
@@ -203,6 +211,28 @@ class ModelEntry:
 
 
 @value
+class ModelStatistics:
+    """One version of one model in Statistics. `counters` are V2's, as JSON has them: `inference_count`,
+    `inference_stats`, ..."""
+
+    name: str
+    version: str
+    counters: Mapping[str, object] = field(default_factory=dict)
+
+
+@value
+class Statistics:
+    """The answer to `model-statistics` and `all-statistics`."""
+
+    models: tuple[ModelStatistics, ...]
+
+
+CLASSIFICATION = "classification"
+"""The parameter of a RequestedOutput (V2's extension of this name) that asks for its n largest values in place of all:
+BYTES elements `value:index[:label]`."""
+
+
+@value
 class RequestedOutput:
     """An output that the client asks for, by name."""
 
@@ -257,6 +287,18 @@ class Request:
     patience: float | None = None
 
 
+SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
+
+
+@value
+class ControlRequest(Request):
+    """One of CONTROL_OPERATIONS. `settings` are the parameters of `load` and `unload` (`config`, a JSON text;
+    `file:PATH`, bytes; `unload_dependents`) or the trace or log settings to change; None resets a trace setting.
+    Without settings the question is what they are."""
+
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+
+
 @value
 class Response:
     """The answer to `infer` and to the derivatives. `schemaless` as a Request is, with outputs for inputs."""
@@ -277,7 +319,10 @@ class NotReady:
     text: str
 
 
-Answer: TypeAlias = Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Mapping[str, object] | NotReady | bool
+Answer: TypeAlias = (
+    Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Statistics | Mapping[str, object] | NotReady | bool
+)
 """What a Handler returns: Response for `infer` and the derivatives, Signature for `metadata`, ServerInfo for
-`server-metadata`, ModelEntry's for `models`, a mapping for `config` and `statistics`, a bool for `live`, `ready`,
-`model-ready`, `online`, `offline`; NotReady in place of False where there is something to say."""
+`server-metadata`, ModelEntry's for `models`, Statistics for `model-statistics` and `all-statistics`, a mapping for
+`config`, `statistics`, `trace-settings` and `log-settings`, a bool for `live`, `ready`, `model-ready`, `online`,
+`offline`, `load` and `unload`; NotReady in place of False where there is something to say."""

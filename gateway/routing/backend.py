@@ -6,9 +6,9 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from contextlib import aclosing
 
-from gateway.core.errors import Reason, Status, TransportError, refusal
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
-from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
@@ -63,16 +63,20 @@ class Backend:
         return self.max_in_flight * len(self.endpoints)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when an endpoint answers again after it was ejected."""
+        """Call `watcher` when an endpoint answers again after it was ejected, or has other models."""
         self._on_recovery.append(watcher)
 
     async def __call__(self, request: Request) -> Answer:
-        """The answer of one endpoint. Another one is asked if nothing could be sent to the first.
+        """The answer of one endpoint. Another one is asked if nothing could be sent to the first. What controls a
+        server is asked of all.
 
         Raises:
             GatewayError: as `ask` does; RESOURCE_EXHAUSTED if too many are waiting.
         """
-        attempt = self._call if self._takes_slot(request) else self._tell
+        takes_slot = self._takes_slot(request)
+        if not takes_slot and request.operation in CONTROL_OPERATIONS:
+            return await self._control(request)
+        attempt = self._call if takes_slot else self._tell
         tried: tuple[Endpoint, ...] = ()
         while True:
             endpoint = await self._endpoint(request, tried)
@@ -152,6 +156,29 @@ class Backend:
     def _given_up(self, visit: Visit | None, request: Request, error: TransportError | None = None) -> None:
         if visit is not None:
             visit.given_up(request, error, runs_to_the_end=self.protocol.traits.runs_to_the_end)
+
+    async def _control(self, request: Request) -> Answer:
+        """The answer that all endpoints give: their servers are to stay replicas of each other.
+
+        Raises:
+            GatewayError: the first endpoint's that failed, naming it where there are others; FAILED_PRECONDITION if
+                they do not agree.
+        """
+        found = await asyncio.gather(*(self._tell(request, each) for each in self.endpoints), return_exceptions=True)
+        if request.operation in (Operation.LOAD, Operation.UNLOAD):
+            for endpoint in self.endpoints:
+                endpoint.changed()
+        for endpoint, answer in zip(self.endpoints, found, strict=True):
+            if isinstance(answer, GatewayError) and len(found) > 1 and not isinstance(answer, TransportError):
+                text = f"backend {self.name!r} at {endpoint.address}: {answer.message}"
+                raise GatewayError(answer.status, answer.reason, text) from answer
+            if isinstance(answer, BaseException):
+                raise answer
+            if answer != found[0]:
+                text = f"endpoints {self.endpoints[0].address} and {endpoint.address} of backend {self.name!r}"
+                raise refusal(Reason.FAILED_PRECONDITION, f"{text} differ in their {request.operation.value}")
+        assert not isinstance(found[0], BaseException)
+        return found[0]
 
     async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
         if self.protocol.traits.runs_to_the_end:

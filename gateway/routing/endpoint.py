@@ -56,7 +56,7 @@ class Endpoint:
 
     def watch(self, on_free: Callable[["Endpoint"], bool], on_recovery: Callable[[], None]) -> None:
         """`on_free` is called when a slot is free, and tells whether it took it; `on_recovery` when the address answers
-        again after it was ejected."""
+        again after it was ejected, or has other models."""
         self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
 
@@ -120,6 +120,11 @@ class Endpoint:
         if self.passthrough is not None:
             await self.passthrough.close()
 
+    def changed(self) -> None:
+        """Its server was told to load or unload a model: what is known of its models is old."""
+        for watcher in self._on_recovery:
+            watcher()
+
     def note_failure(self, why: str, *, unreachable: bool) -> None:
         """A call failed. `unreachable`: there was no connection, or no more."""
         if not self._is_closed and self.health.failed(why, unreachable=unreachable):
@@ -130,8 +135,7 @@ class Endpoint:
 
     def _answered(self) -> None:
         if self.health.answered():
-            for watcher in self._on_recovery:
-                watcher()
+            self.changed()
             while self.offer():
                 pass
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Generic, TypeVar, cast
 
 from gateway.core.errors import GatewayError
 from gateway.core.operations import DERIVATIVES, Operation, split_companion
@@ -19,36 +20,62 @@ SECONDS_WAITED = 2.0
 ASKED_AT_ONCE = 16
 """Models whose claims are asked for at the same time."""
 
+Known = TypeVar("Known")
 
-class BackendModels:
-    """A backend's own list of models, remembered for a minute, and beyond that while the backend is down."""
 
-    def __init__(self, backend: Handler, clock: Callable[[], float], wait: float = SECONDS_WAITED) -> None:
+class Remembered(Generic[Known]):
+    """A backend's answer to one question about its server, remembered for a minute, and beyond that while the backend
+    is down; `nothing` until it has answered."""
+
+    def __init__(
+        self,
+        backend: Handler,
+        operation: Operation,
+        nothing: Known,
+        clock: Callable[[], float],
+        wait: float = SECONDS_WAITED,
+    ) -> None:
         self._backend = backend
+        self._question = Request(operation)
         self._clock = clock
         self._wait = wait
-        self._known: tuple[ModelEntry, ...] = ()
+        self._known = nothing
         self._fresh_until = 0.0
         self._fetching: asyncio.Task[None] | None = None
 
-    async def get(self) -> tuple[ModelEntry, ...]:
-        """The list, fetched if it is unknown or old; the last known one, or none, if that fails or takes too long."""
+    async def get(self) -> Known:
+        """The answer, fetched if it is unknown or old; the last known one if that fails or takes too long."""
         if self._clock() >= self._fresh_until:
             if self._fetching is None:
                 self._fetching = spawn(self._fetch())
             await asyncio.wait({self._fetching}, timeout=self._wait)
         return self._known
 
+    def forget(self) -> None:
+        """The answer is old: ask again, also if somebody is asking at the moment."""
+        self._fresh_until = 0.0
+        self._fetching = None
+
     async def _fetch(self) -> None:
+        task = asyncio.current_task()
         try:
-            answer = await self._backend(Request(Operation.MODELS))
+            answer = await self._backend(self._question)
         except GatewayError:
             return
         finally:
-            self._fetching = None
-        assert isinstance(answer, tuple)
-        self._known = answer
-        self._fresh_until = self._clock() + SECONDS_KEPT
+            is_current = self._fetching is task
+            if is_current:
+                self._fetching = None
+        if is_current:
+            self._known = cast(Known, answer)
+            self._fresh_until = self._clock() + SECONDS_KEPT
+
+
+class BackendModels(Remembered[tuple[ModelEntry, ...]]):
+    """A backend's own list of models."""
+
+    def __init__(self, backend: Handler, clock: Callable[[], float], wait: float = SECONDS_WAITED) -> None:
+        super().__init__(backend, Operation.MODELS, (), clock, wait)
 
 
 @value

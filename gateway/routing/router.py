@@ -1,11 +1,11 @@
 """Which route a request takes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 
-from gateway.core.errors import not_found, unsupported
-from gateway.core.operations import SERVER_OPERATIONS, Operation, split_companion
+from gateway.core.errors import Reason, not_found, refusal, unsupported
+from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation, split_companion
 from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.core.values import replace, value
@@ -45,6 +45,8 @@ class Router:
     glob. One like `M-1.0.0`, from clients of the protocols `joined`, that no route names exactly is matched as the
     version of `M`: first exactly, then by glob. Behind a glob the backend knows which it is: it is asked for the whole
     name and, if it has no such model, for the version of `M`; once only, where it would see one name in both.
+
+    Only clients of the listeners `controlling` may ask for CONTROL_OPERATIONS.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class Router:
         routes: Sequence[Route],
         server: Mapping[Operation, Destination],
         joined: frozenset[str] = frozenset(),
+        controlling: Container[str] = (),
     ) -> None:
         self._routes = tuple(routes)
         self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
         self._joined = joined
         self._unknown = Unknown(((route.conditions, route.whole) for route in routes), joined)
+        self._controlling = controlling
         self._server = dict(server)
         self._candidates: Callable[[str, str, str, str, Operation], tuple[tuple[Conditions, Destination], ...]] = (
             lru_cache(MOST_CACHED)(self._find)
@@ -66,7 +70,8 @@ class Router:
         """Where `request` goes.
 
         Raises:
-            GatewayError: NOT_FOUND if no route matches, UNIMPLEMENTED for a server operation that nothing answers.
+            GatewayError: NOT_FOUND if no route matches, UNIMPLEMENTED for a server operation that nothing answers,
+                PERMISSION_DENIED for what the listener's clients may not do.
         """
         if request.operation in SERVER_OPERATIONS:
             return self._of_server(request.operation)
@@ -89,6 +94,9 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation
     ) -> tuple[tuple[Conditions, Destination], ...]:
+        if operation in CONTROL_OPERATIONS and listener not in self._controlling:
+            text = f"clients of listener {listener!r} may not ask for {operation.value}"
+            raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
         key = Key(listener, protocol, model, version, operation)
         if self._is_named(key):
             return _until_sure((route, _whole(route, key)) for route in self._routes)

@@ -72,7 +72,9 @@ class Targets:
 
     async def _find(self, endpoint: Endpoint, flavors: Flavors) -> Target:
         target = self._unflavored[endpoint]
-        found = replace(target, flavor=flavors.detect(await self._ask(endpoint, target)))
+        info = await self._ask(endpoint, target)
+        extensions = frozenset(info.extensions) if info else frozenset()
+        found = replace(target, flavor=flavors.detect(info), extensions=extensions)
         self.known[endpoint] = found
         return found
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from gateway.core.errors import GatewayError, not_found
+from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.types import Request
 from gateway.core.values import value
 from gateway.routing.conditions import Conditions
@@ -18,8 +19,6 @@ LONGEST_SUGGESTED = 64
 """Names beyond these bounds are not suggested."""
 _SHORTEST_SUGGESTED = 3
 _MOST_VERSIONS = 5
-
-_NAMELESS = "a request without a model: name one, or set `model` on the listener"
 
 
 @value
@@ -43,7 +42,7 @@ class Unknown:
     def error(self, request: Request) -> GatewayError:
         """NOT_FOUND, in words that help."""
         if not request.model:
-            return not_found(f"no route for {_NAMELESS}")
+            return not_found(f"no route for {_nameless(request.operation)}")
         visible = self._visible(request.listener, request.protocol)
         for model, version in self._readings(request):
             if model in visible.versions:
@@ -76,6 +75,13 @@ class Unknown:
                 near |= {each: near.get(each, name) for each in trimmed(name)}
             versions[name] = (*versions.get(name, ()), conditions.version)
         return Visible(versions, near)
+
+
+def _nameless(operation: Operation) -> str:
+    if operation in CONTROL_OPERATIONS:
+        name = operation.value
+        return f"{name} without a model: one with `match: {{operation: {name}}}` says which backend is meant"
+    return "a request without a model: name one, or set `model` on the listener"
 
 
 def trimmed(name: str) -> Iterator[str]:

@@ -304,3 +304,11 @@ async def test_a_client_of_named_tensors_that_knows_derivatives_is_told_of_compa
     backend = Backend({"m": MODEL, "m.gradient": MODEL})
     assert (await describe(bridge(COUNTERS, TENSORS, backend))).operations == {Operation.INFER, GRADIENT}
     assert (await describe(bridge(TENSORS, TENSORS, backend))).operations == {Operation.INFER}
+
+
+@pytest.mark.parametrize("told", [(), ("1", "2")])
+@pytest.mark.parametrize("settings", [RouteSettings(version="1"), RouteSettings(version="1", signature=MODEL)])
+async def test_a_route_that_sets_the_version_has_no_other(told: tuple[str, ...], settings: RouteSettings) -> None:
+    backend = Backend({"m": replace(MODEL, versions=told)})
+    assert (await describe(bridge(TENSORS, TENSORS, backend, settings))).versions == ("1",)
+    assert (await describe(bridge(TENSORS, TENSORS, backend, RouteSettings(version="")))).versions == told

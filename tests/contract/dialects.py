@@ -35,8 +35,9 @@ class Dialect:
 
     @property
     def target(self) -> Target:
-        """A server of this flavor."""
-        return Target("contract", "127.0.0.1:1", self.flavor)
+        """A server of this flavor, with every extension that there is."""
+        extensions = frozenset(self.protocol.traits.extensions.values())
+        return Target("contract", "127.0.0.1:1", self.flavor, extensions=extensions)
 
     def asked(self, request: Request) -> Request:
         """What the server understands of `request`."""

@@ -10,18 +10,22 @@ from gateway.core.errors import Reason, refusal
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.types import (
     Answer,
+    ControlRequest,
     Message,
     ModelEntry,
+    ModelStatistics,
     Request,
     Response,
     ServerInfo,
+    SettingValue,
     Shape,
     Signature,
+    Statistics,
     Tensor,
     TensorSpec,
     tensor,
 )
-from gateway.core.values import value
+from gateway.core.values import extended, value
 from tests.contract.dialects import Dialect
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 
@@ -31,7 +35,20 @@ ANSWERS: Mapping[Operation, Answer] = {
     Operation.MODEL_READY: True,
     Operation.SERVER_METADATA: ServerInfo("contract", "1.2", ("extension",)),
     Operation.MODELS: (ModelEntry("m", "1", "READY"), ModelEntry("other")),
-    Operation.CONFIG: {},
+    Operation.CONFIG: {"name": "m", "input": [{"name": "x", "dims": [-1]}]},
+    Operation.MODEL_STATISTICS: Statistics((ModelStatistics("m", "1", {"inference_count": 5}),)),
+    Operation.ALL_STATISTICS: Statistics((ModelStatistics("m", "1", {"batch_stats": [{"batch_size": 1}]}),)),
+    Operation.LOAD: True,
+    Operation.UNLOAD: True,
+    Operation.TRACE_SETTINGS: {"trace_level": ["OFF"], "trace_rate": "1"},
+    Operation.LOG_SETTINGS: {"log_info": True, "log_verbose_level": 1, "log_format": "default"},
+}
+
+SETTINGS: Mapping[Operation, Mapping[str, SettingValue]] = {
+    Operation.LOAD: {"config": "{}", "file:1/model": b"\0"},
+    Operation.UNLOAD: {"unload_dependents": True},
+    Operation.TRACE_SETTINGS: {"trace_level": ("TIMESTAMPS",), "trace_rate": None},
+    Operation.LOG_SETTINGS: {"log_info": False, "log_verbose_level": 1, "log_format": "default"},
 }
 
 
@@ -80,7 +97,8 @@ def _requests(dialect: Dialect) -> Iterator[Request]:
     for operation in Operation:
         for part in dialect.traits.metadata_parts if operation is Operation.METADATA else ("",):
             carried = inputs if operation in (Operation.INFER, Operation.STREAM) else ()
-            yield Request(operation, "m", inputs=(*carried, *extras(operation)), part=part, translate=LITERAL)
+            request = Request(operation, "m", inputs=(*carried, *extras(operation)), part=part, translate=LITERAL)
+            yield extended(ControlRequest, request, SETTINGS[operation]) if operation in SETTINGS else request
 
 
 def small_tensors(dialect: Dialect) -> tuple[Tensor, ...]:

@@ -190,6 +190,10 @@ TOLD: Mapping[Operation, Answer] = {
     Operation.ONLINE: True,
     Operation.OFFLINE: True,
     Operation.STATISTICS: {},
+    Operation.LOAD: True,
+    Operation.UNLOAD: True,
+    Operation.TRACE_SETTINGS: {"trace_level": ["OFF"], "trace_rate": "1"},
+    Operation.LOG_SETTINGS: {"log_info": True, "log_verbose_level": 1, "log_format": "default"},
 }
 """What a server answers. One operation may travel as another: UM-Bridge asks for the models to know who is alive."""
 

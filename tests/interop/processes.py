@@ -206,13 +206,14 @@ class Triton:
         return status
 
 
-def start_triton(folder: Path) -> Triton:
+def start_triton(folder: Path, *options: str) -> Triton:
+    """The real Triton with every model of the table, ready; `options` of its command line are added."""
     home = require("triton")
     http, grpc = free_port(), free_port()
     repository = write_repository(folder / "repository")
     memory = f"triton_{os.getpid()}_{http}_"
     command = triton_command(home, repository, http, grpc, memory)
-    process = Process(command, folder, triton_environment(home))
+    process = Process([*command, *options], folder, triton_environment(home))
     triton = Triton(process, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", memory)
     try:
         process.wait_until(lambda: answers(f"http://{triton.http}/v2/health/ready"), seconds=120)

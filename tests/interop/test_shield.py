@@ -446,6 +446,9 @@ def test_what_triton_refuses_is_told_in_its_words(rig: Rig, model: str, body: by
 ALIVE = b'{"live":true}'
 
 
+NOT_READY = b'{"name":"%b","ready":false,"error":"model \'%b\' is not ready"}'
+
+
 @pytest.mark.parametrize(
     ("line", "status", "expected"),
     [
@@ -458,10 +461,10 @@ ALIVE = b'{"live":true}'
         ("HEAD /v2/models/fail/ready", 200, b""),
         ("HEAD /v2/models/nobody/ready", 400, b""),
         ("GET /v2/models/fail/ready", 200, b'{"name":"fail","ready":true}'),
-        ("GET /v2/models/nobody/ready", 400, b'{"name":"nobody","ready":false}'),
+        ("GET /v2/models/nobody/ready", 400, NOT_READY % (b"nobody", b"nobody")),
         ("GET /v2/models/f%61il/ready", 200, b'{"name":"fail","ready":true}'),  # Triton does not decode: 404
         ("GET /v2/models/versioned/versions/%31/ready", 200, b'{"name":"versioned","ready":true}'),
-        ("GET /v2/models/versioned/versions/7/ready", 400, b'{"name":"versioned","ready":false}'),
+        ("GET /v2/models/versioned/versions/7/ready", 400, NOT_READY % (b"versioned", b"versioned")),
     ],
 )
 def test_paths(rig: Rig, line: str, status: int, expected: bytes) -> None:
@@ -485,10 +488,9 @@ def test_paths(rig: Rig, line: str, status: int, expected: bytes) -> None:
         ("GET /v2/models/%ff", 400, "not percent-encoded UTF-8"),
         ("GET /v2/models/%zz", 400, "a % without two hexadecimal digits"),
         # what the gateway does not carry
-        ("GET /v2/models/fail/stats", 404, "no such path"),
-        ("POST /v2/repository/models/fail/unload", 404, "no such path"),
-        ("GET /v2/systemsharedmemory/status", 404, "no such path"),
-        ("POST /v2/logging", 404, "no such path"),
+        ("POST /v2/repository/models/fail/unload", 403, "`allow_control: true`"),
+        ("GET /v2/systemsharedmemory/status", 501, "shared memory cannot cross the gateway"),
+        ("GET /v2/logging", 403, "`allow_control: true`"),
         ("GET /metrics", 404, "no such path"),
     ],
 )

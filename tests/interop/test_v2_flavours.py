@@ -279,7 +279,8 @@ def test_what_the_models_are(fronts: Mapping[str, str], server: str, kind: str) 
         {"op": "index"},
     )
 
-    assert (ready, config) == (True, {})
+    # only a Triton has a configuration; perf_analyzer ends without an answer
+    assert (ready, config.get("name")) == (True, "single" if server == "triton" else None)
     assert {key: metadata[key] for key in ("name", "inputs", "outputs")} == {
         "name": "single",
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],

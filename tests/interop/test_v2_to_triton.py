@@ -221,7 +221,8 @@ def test_health_and_metadata(ask: Ask) -> None:
 
     assert (live, ready, known, other, unknown) == (True, True, True, False, False)
     assert server["name"] == "inference-gateway"
-    assert server["extensions"] == ["binary_tensor_data", "model_configuration", "parameters"]
+    extensions = {"binary_tensor_data", "parameters", "classification", "sequence", "model_configuration", "statistics"}
+    assert set(server["extensions"]) == extensions
     assert metadata == {
         "name": "batched",
         "versions": ["1"],
@@ -230,7 +231,7 @@ def test_health_and_metadata(ask: Ask) -> None:
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
     }
     assert versioned["versions"] == ["1"]
-    assert config == {}
+    assert (config["name"], config["max_batch_size"], config["input"][0]["dims"]) == ("batched", 8, [3])
 
 
 def test_the_repository_index_lists_routes_and_what_triton_serves(ask: Ask) -> None:

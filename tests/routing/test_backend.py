@@ -786,3 +786,44 @@ async def test_there_is_an_end_to_what_is_remembered_of_sequences() -> None:
     assert [len(wire.sent) for wire in lab.wires] == [1, MOST_SEQUENCES + 1]
     with pytest.raises(GatewayError, match="sequence_id has 129 characters, at most 128 are allowed"):
         await lab.backend(in_sequence("s" * 129))
+
+
+async def test_what_controls_a_server_is_asked_of_every_endpoint() -> None:
+    """Replicas stay replicas. What is known of their models is forgotten."""
+    lab = Lab(wires=2)
+    forgotten: list[int] = []
+    lab.backend.on_recovery(lambda: forgotten.append(1))
+    task = lab.ask(operation=Operation.LOAD)
+    await settle()
+    assert [len(wire.sent) for wire in lab.wires] == [1, 1]
+    assert lab.in_flight == [0, 0]
+    for wire in lab.wires:
+        wire.answer(b"")
+    await task
+    assert len(forgotten) == 2
+
+
+async def test_the_endpoint_that_fails_is_named() -> None:
+    lab = Lab(wires=2)
+    task = lab.ask(operation=Operation.UNLOAD)
+    await settle()
+    lab.wires[0].answer(b"")
+    lab.wires[1].answer(b"no such model", 400)
+    with pytest.raises(GatewayError) as caught:
+        await task
+    assert caught.value.message == "backend 'lab' at host:1: no such model"
+
+
+async def test_endpoints_that_differ_have_no_common_settings() -> None:
+    def differing(message: Message, request: Request, target: Target) -> Answer:
+        return {"at": bytes(message.body).decode()}
+
+    lab = Lab(wires=2, protocol=replace(TOY, decode_response=differing))
+    task = lab.ask(operation=Operation.LOG_SETTINGS)
+    await settle()
+    lab.wires[0].answer(b"one")
+    lab.wires[1].answer(b"two")
+    with pytest.raises(GatewayError) as caught:
+        await task
+    assert caught.value.reason is Reason.FAILED_PRECONDITION
+    assert "endpoints host:0 and host:1 of backend 'lab' differ in their log-settings" in caught.value.message

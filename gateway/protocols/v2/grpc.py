@@ -10,13 +10,16 @@ from functools import partial
 from gateway.core.errors import unsupported
 from gateway.core.examples import grpcurl
 from gateway.core.grpc_status import error_of
-from gateway.core.operations import SERVER_OPERATIONS, Operation
+from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 from gateway.core.protobuf import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings, Protocol, Target, Traits
-from gateway.core.types import Answer, Message, Request, Translate
-from gateway.protocols.v2 import grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
+from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
+from gateway.core.values import extended, replace
+from gateway.protocols.v2 import grpc_extensions, grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
+from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
 from gateway.protocols.v2.flavors import FLAVORS, MLSERVER
 from gateway.protocols.v2.grpc_errors import denies_readiness, encode_error
+from gateway.protocols.v2.members import check_id
 from gateway.protocols.v2.versions import check_version
 
 
@@ -42,6 +45,29 @@ def _read(operation: Operation, kind: ProtobufClass, message: Message, listener:
     )
 
 
+def _read_statistics(message: Message, listener: ListenerSettings) -> Request:
+    """Of all models where none is named."""
+    request = _read(Operation.MODEL_STATISTICS, schema.ModelStatisticsRequest, message, listener)
+    return request if request.model else replace(request, operation=Operation.ALL_STATISTICS, version="")
+
+
+def _read_control(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
+    model, settings = grpc_extensions.decode_control(operation, kind, message, listener)
+    request = Request(
+        operation,
+        model,
+        deadline=message.deadline,
+        listener=listener.name,
+        protocol=grpc_requests.NAME,
+        headers=message.headers,
+        peer=message.peer,
+        origin=message,
+    )
+    return extended(ControlRequest, request, settings)
+
+
+_STATISTICS = _path("ModelStatistics")
+
 _QUESTIONS: dict[Operation, tuple[str, ProtobufClass]] = {
     Operation.LIVE: (_path("ServerLive"), schema.ServerLiveRequest),
     Operation.READY: (_path("ServerReady"), schema.ServerReadyRequest),
@@ -57,6 +83,9 @@ _READERS: dict[str, DecodeRequest] = {
     grpc_requests.INFER: grpc_requests.decode_infer,
     grpc_requests.STREAM: grpc_requests.decode_infer,
     **{path: partial(_read, operation, kind) for operation, (path, kind) in _QUESTIONS.items()},
+    _STATISTICS: _read_statistics,
+    **{path: partial(_read_control, *each) for path, each in grpc_extensions.READERS.items()},
+    **grpc_extensions.SHARED_MEMORY,
 }
 
 
@@ -79,7 +108,13 @@ _WRITERS: dict[Operation, EncodeResponse] = {
     Operation.METADATA: grpc_metadata.encode_metadata,
     Operation.SERVER_METADATA: grpc_metadata.encode_server_metadata,
     Operation.MODELS: grpc_metadata.encode_index,
-    Operation.CONFIG: grpc_metadata.encode_config,
+    Operation.CONFIG: grpc_extensions.encode_config,
+    Operation.MODEL_STATISTICS: grpc_extensions.encode_statistics,
+    Operation.ALL_STATISTICS: grpc_extensions.encode_statistics,
+    Operation.LOAD: grpc_extensions.encode_loaded,
+    Operation.UNLOAD: grpc_extensions.encode_unloaded,
+    Operation.TRACE_SETTINGS: grpc_extensions.encode_trace_settings,
+    Operation.LOG_SETTINGS: grpc_extensions.encode_log_settings,
 }
 
 
@@ -92,18 +127,29 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     return _WRITERS[request.operation](answer, request, translate)
 
 
+_ASKING = {
+    **_QUESTIONS,
+    **dict.fromkeys(
+        (Operation.MODEL_STATISTICS, Operation.ALL_STATISTICS), (_STATISTICS, schema.ModelStatisticsRequest)
+    ),
+}
+
+
 def encode_request(request: Request, target: Target) -> Message:
     """The message that asks `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, no such operation on V2 gRPC; INVALID_ARGUMENT or NOT_FOUND, a name, version or
-            parameter that has no form on it.
+        GatewayError: UNIMPLEMENTED, no such operation on V2 gRPC, or an extension that the server lacks;
+            INVALID_ARGUMENT or NOT_FOUND, a name, version or parameter that has no form on it.
     """
     if request.operation in (Operation.INFER, Operation.STREAM):
         return grpc_requests.encode_infer(request, target)
-    if request.operation not in _QUESTIONS:
+    check_operation(request.operation, target)
+    if request.operation in CONTROL_OPERATIONS:
+        return grpc_extensions.write_control(request)
+    if request.operation not in _ASKING:
         raise unsupported(f"V2 gRPC has no operation {request.operation.value}")
-    path, kind = _QUESTIONS[request.operation]
+    path, kind = _ASKING[request.operation]
     return Message(path=path, parts=(_write(kind, request, target).SerializeToString(),), pattern=path)
 
 
@@ -124,7 +170,7 @@ _ANSWERS: dict[Operation, Callable[[Message], Answer]] = {
     Operation.METADATA: grpc_metadata.decode_metadata,
     Operation.SERVER_METADATA: grpc_metadata.decode_server_metadata,
     Operation.MODELS: grpc_metadata.decode_index,
-    Operation.CONFIG: grpc_metadata.decode_config,
+    **grpc_extensions.ANSWERS,
 }
 
 
@@ -132,19 +178,21 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """The backend's answer to `request`; one of them in a stream.
 
     Raises:
-        DecodeError: a reply that is not V2's.
+        DecodeError: a reply that is not V2's, or that has the id of another request.
         GatewayError: the error that the reply tells.
     """
     if reply.status:
         if request.operation is Operation.MODEL_READY and denies_readiness(reply):
             return False
         raise error_of(reply)
+    if request.operation not in (Operation.INFER, Operation.STREAM):
+        return _ANSWERS[request.operation](reply)
     # MLServer streams plain ModelInferResponses
-    if request.operation is Operation.STREAM and target.flavor != MLSERVER:
-        return grpc_streams.decode_stream(reply, target)
-    if request.operation in (Operation.INFER, Operation.STREAM):
-        return grpc_responses.decode_infer(reply, target)
-    return _ANSWERS[request.operation](reply)
+    is_wrapped = request.operation is Operation.STREAM and target.flavor != MLSERVER
+    response = grpc_streams.decode_stream(reply, target) if is_wrapped else grpc_responses.decode_infer(reply, target)
+    if request.id:
+        check_id(response, request.id)
+    return response
 
 
 def _example(address: str, model: str, version: str) -> str:
@@ -155,14 +203,22 @@ def _example(address: str, model: str, version: str) -> str:
 V2_GRPC = Protocol(
     name=grpc_requests.NAME,
     transport="grpc",
-    patterns=schema.METHODS,
+    patterns=(*schema.METHODS, *grpc_extensions.SHARED_MEMORY),
     decode_request=decode_request,
     encode_response=encode_response,
     encode_error=encode_error,
     encode_request=encode_request,
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
-    traits=Traits(versions=bool, platform="v2", flavors=FLAVORS, streams=True),
+    traits=Traits(
+        versions=bool,
+        platform="v2",
+        flavors=FLAVORS,
+        streams=True,
+        extensions=EXTENSIONS,
+        further_extensions=FURTHER_EXTENSIONS,
+        own_extensions=grpc_metadata.EXTENSIONS,
+    ),
     example=_example,
     streams=frozenset({grpc_requests.STREAM}),
     encode_end=grpc_streams.encode_end,

@@ -1,6 +1,4 @@
-"""V2 gRPC's other answers: health, metadata, the repository index and a model's configuration."""
-
-from collections.abc import Mapping
+"""V2 gRPC's other answers: health, metadata and the repository index."""
 
 from gateway.core.operations import Operation
 from gateway.core.protobuf import Protobuf, parse
@@ -8,7 +6,6 @@ from gateway.core.types import Answer, Message, ModelEntry, Request, ServerInfo,
 from gateway.protocols.v2.index import asked_for
 from gateway.protocols.v2.raw_tensors import read_datatype, read_dimensions
 from gateway.protocols.v2.schema import (
-    ModelConfigResponse,
     ModelMetadataResponse,
     ModelReadyResponse,
     RepositoryIndexResponse,
@@ -17,8 +14,8 @@ from gateway.protocols.v2.schema import (
     ServerReadyResponse,
 )
 
-EXTENSIONS = ("model_configuration", "parameters")
-"""Triton's names of the extensions that are served. Clients act on them: perf_analyzer asks for `statistics`."""
+EXTENSIONS = ("parameters",)
+"""Triton's name of the extension that this wire form always has."""
 
 
 def _reply(message: Protobuf) -> Message:
@@ -52,13 +49,6 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
         for spec in specs:
             entries.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
     written.gateway_no_infer = Operation.INFER not in answer.operations
-    return _reply(written)
-
-
-def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A ModelConfigResponse with an empty configuration, which is enough for perf_analyzer."""
-    written = ModelConfigResponse()
-    written.config.SetInParent()
     return _reply(written)
 
 
@@ -115,12 +105,6 @@ def _read_specs(given: Protobuf, role: str) -> tuple[TensorSpec, ...]:
 
 def _read_spec(given: Protobuf, what: str) -> TensorSpec:
     return TensorSpec(given.name, read_datatype(given.datatype, what), read_dimensions(list(given.shape), what))
-
-
-def decode_config(reply: Message) -> Mapping[str, object]:
-    """A model's configuration: nothing, since the schema has no more of it. Raises DecodeError for another message."""
-    parse(ModelConfigResponse, reply.body)
-    return {}
 
 
 def decode_index(reply: Message) -> tuple[ModelEntry, ...]:

@@ -8,6 +8,7 @@ from gateway.core.protobuf_wire import Allowance, cut
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Message, Request, RequestedOutput
 from gateway.core.values import extended, value
+from gateway.protocols.v2.extensions import check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
 from gateway.protocols.v2.grpc_tensors import REQUEST, TENSORS, read_inference, read_tensors, write_inference
@@ -97,9 +98,12 @@ def encode_infer(request: Request, target: Target) -> Message:
     """The ModelInferRequest for `target`, raw: every flavor reads that.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT or NOT_FOUND, a name, version or parameter that has no form on the wire.
+        GatewayError: INVALID_ARGUMENT or NOT_FOUND, a name, version or parameter that has no form on the wire;
+            UNIMPLEMENTED, an extension that the server lacks.
     """
     check_version(request.version, target)
+    if request.outputs:
+        check_outputs(request.outputs, target)
     try:
         head = ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
         write_parameters(head.parameters, request.parameters, target.flavor, _WHAT)

@@ -3,7 +3,8 @@
 from reprlib import repr as shown
 from typing import Any, TypeAlias
 
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, WrongReplyError
+from gateway.core.types import Answer, Response
 
 Entry: TypeAlias = dict[str, Any]
 
@@ -40,6 +41,18 @@ def read_name(entry: object, role: str, position: int) -> str:
     if not isinstance(name, str):
         raise DecodeError(f"{role} {position}: name must be a string, not {shown(name)}")
     return name
+
+
+def check_id(answer: Answer, sent: str) -> None:
+    """Whether a response is that of the request with the id `sent`: "if specified this identifier must be returned". A
+    server that returns none is left alone. Not for requests without an id, for which MLServer makes one up.
+
+    Raises:
+        WrongReplyError: it has another id.
+    """
+    told = answer.id if isinstance(answer, Response) else None
+    if told and told != sent:
+        raise WrongReplyError(f"the reply's id is {shown(told)}, expected {shown(sent)}, the request's")
 
 
 def read_id(given: object) -> str | None:

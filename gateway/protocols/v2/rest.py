@@ -8,12 +8,22 @@ from gateway.core.errors import DecodeError, unsupported
 from gateway.core.examples import curl
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings, Protocol, Target, Traits
-from gateway.core.types import Answer, Message, Request, Translate
-from gateway.core.values import replace
-from gateway.protocols.v2 import events, rest_generate, rest_metadata, rest_requests, rest_responses, rest_streams
+from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
+from gateway.core.values import extended, replace
+from gateway.protocols.v2 import (
+    events,
+    rest_extensions,
+    rest_generate,
+    rest_metadata,
+    rest_requests,
+    rest_responses,
+    rest_streams,
+)
 from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
 from gateway.protocols.v2.flavors import FLAVORS, KSERVE
-from gateway.protocols.v2.rest_errors import decode_error, encode_error
+from gateway.protocols.v2.members import check_id
+from gateway.protocols.v2.rest_errors import decode_error, denies_readiness, encode_error
 from gateway.protocols.v2.rest_paths import backend_path, model_path
 
 
@@ -38,6 +48,11 @@ def _read_index(message: Message, listener: ListenerSettings) -> Request:
     return replace(_read(Operation.MODELS, message, listener), parameters=parameters)
 
 
+def _read_control(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
+    settings = rest_extensions.SETTINGS[operation](message, listener)
+    return extended(ControlRequest, _read(operation, message, listener), settings)
+
+
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
 
@@ -60,6 +75,28 @@ _READERS: dict[str, DecodeRequest] = {
     f"POST {_MODEL}/infer_stream": rest_streams.decode_infer_stream,
     f"POST {_VERSION}/infer_stream": rest_streams.decode_infer_stream,
     "POST /v2/repository/index": _read_index,
+    "GET /v2/models/stats": partial(_read, Operation.ALL_STATISTICS),
+    f"GET {_MODEL}/stats": partial(_read, Operation.MODEL_STATISTICS),
+    f"GET {_VERSION}/stats": partial(_read, Operation.MODEL_STATISTICS),
+    "POST /v2/repository/models/{model}/load": partial(_read_control, Operation.LOAD),
+    "POST /v2/repository/models/{model}/unload": partial(_read_control, Operation.UNLOAD),
+    "GET /v2/trace/setting": partial(_read_control, Operation.TRACE_SETTINGS),
+    "POST /v2/trace/setting": partial(_read_control, Operation.TRACE_SETTINGS),
+    f"GET {_MODEL}/trace/setting": partial(_read_control, Operation.TRACE_SETTINGS),
+    f"POST {_MODEL}/trace/setting": partial(_read_control, Operation.TRACE_SETTINGS),
+    "GET /v2/logging": partial(_read_control, Operation.LOG_SETTINGS),
+    "POST /v2/logging": partial(_read_control, Operation.LOG_SETTINGS),
+    **{
+        question.format(kind=kind): partial(rest_extensions.refuse_shared_memory, kind)
+        for kind in ("system", "cuda", "tpu")
+        for question in (
+            "GET /v2/{kind}sharedmemory/status",
+            "GET /v2/{kind}sharedmemory/region/{{region}}/status",
+            "POST /v2/{kind}sharedmemory/region/{{region}}/register",
+            "POST /v2/{kind}sharedmemory/region/{{region}}/unregister",
+            "POST /v2/{kind}sharedmemory/unregister",
+        )
+    },
 }
 
 
@@ -88,6 +125,12 @@ _WRITERS: dict[Operation, EncodeResponse] = {
     Operation.SERVER_METADATA: rest_metadata.encode_server_metadata,
     Operation.MODELS: rest_metadata.encode_index,
     Operation.CONFIG: rest_metadata.encode_config,
+    Operation.MODEL_STATISTICS: rest_extensions.encode_statistics,
+    Operation.ALL_STATISTICS: rest_extensions.encode_statistics,
+    Operation.LOAD: rest_extensions.encode_done,
+    Operation.UNLOAD: rest_extensions.encode_done,
+    Operation.TRACE_SETTINGS: rest_extensions.encode_settings,
+    Operation.LOG_SETTINGS: rest_extensions.encode_settings,
 }
 
 
@@ -98,6 +141,9 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         GatewayError: INVALID_ARGUMENT naming a tensor that has no form in the reply that was asked for.
     """
     return _WRITERS[request.operation](answer, request, translate)
+
+
+_Ask: TypeAlias = Callable[[Request, Target], Message]
 
 
 def _get(path: str, request: Request, target: Target) -> Message:
@@ -115,7 +161,12 @@ def _ask_models(request: Request, target: Target) -> Message:
     return Message("POST", "/v2/repository/index", JSON_HEADERS, (b"{}",))
 
 
-_ASKING: dict[Operation, Callable[[Request, Target], Message]] = {
+def _ask_extension(ask: _Ask, request: Request, target: Target) -> Message:
+    check_operation(request.operation, target)
+    return ask(request, target)
+
+
+_ASKING: dict[Operation, _Ask] = {
     Operation.INFER: rest_requests.encode_infer,
     Operation.STREAM: rest_streams.encode_request,
     Operation.LIVE: partial(_get, "/v2/health/live"),
@@ -123,8 +174,9 @@ _ASKING: dict[Operation, Callable[[Request, Target], Message]] = {
     Operation.SERVER_METADATA: partial(_get, "/v2"),
     Operation.METADATA: partial(_get_model, ""),
     Operation.MODEL_READY: partial(_get_model, "/ready"),
-    Operation.CONFIG: partial(_get_model, "/config"),
+    Operation.CONFIG: partial(_ask_extension, partial(_get_model, "/config")),
     Operation.MODELS: _ask_models,
+    **{operation: partial(_ask_extension, ask) for operation, ask in rest_extensions.ASKING.items()},
 }
 
 
@@ -132,8 +184,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """The message that asks `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, no such operation on V2 REST; INVALID_ARGUMENT or NOT_FOUND, a name, version or
-            tensor that has no form on it.
+        GatewayError: UNIMPLEMENTED, no such operation on V2 REST, or an extension that the server lacks;
+            INVALID_ARGUMENT or NOT_FOUND, a name, version or tensor that has no form on it.
     """
     ask = _ASKING.get(request.operation)
     if ask is None:
@@ -149,6 +201,7 @@ _ANSWERS: dict[Operation, _Answers] = {
     Operation.SERVER_METADATA: rest_metadata.decode_server_metadata,
     Operation.MODELS: rest_metadata.decode_index,
     Operation.CONFIG: rest_metadata.decode_config,
+    **rest_extensions.ANSWERS,
 }
 
 _ANSWERS_OF_KSERVE = {**_ANSWERS, Operation.MODELS: rest_metadata.decode_model_names}
@@ -160,12 +213,12 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """The backend's answer to `request`; one of them in a stream.
 
     Raises:
-        DecodeError: a reply that is not V2's.
+        DecodeError: a reply that is not V2's, or that has the id of another request.
         GatewayError: the error that the reply tells.
     """
     if reply.status >= 400:
         # "a 4xx status code indicates false"
-        if request.operation in _HEALTH and reply.status < 500:
+        if request.operation in _HEALTH and denies_readiness(reply):
             return False
         raise decode_error(reply, request)
     # tritonclient, too, takes nothing but 200 for success: MLServer's 307 for a slash is an error
@@ -174,9 +227,15 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     if request.operation in _HEALTH:
         return True
     if request.operation is Operation.STREAM:
-        return rest_streams.decode_response(reply, target)
+        response = rest_streams.decode_response(reply, target)
+        if request.id:
+            check_id(response, request.id)
+        return response
     answers = _ANSWERS_OF_KSERVE if target.flavor == KSERVE else _ANSWERS
-    return answers[request.operation](reply, target.limits)
+    answer = answers[request.operation](reply, target.limits)
+    if request.id:
+        check_id(answer, request.id)
+    return answer
 
 
 V2_REST = Protocol(
@@ -189,7 +248,15 @@ V2_REST = Protocol(
     encode_request=encode_request,
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
-    traits=Traits(versions=bool, platform="v2", flavors=FLAVORS, streams=True),
+    traits=Traits(
+        versions=bool,
+        platform="v2",
+        flavors=FLAVORS,
+        streams=True,
+        extensions=EXTENSIONS,
+        further_extensions=FURTHER_EXTENSIONS,
+        own_extensions=rest_metadata.EXTENSIONS,
+    ),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     wants_stream=rest_streams.wants_stream,
     encode_end=rest_streams.encode_end,

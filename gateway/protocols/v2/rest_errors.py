@@ -19,7 +19,11 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     """The reply that tells `error`."""
     status = http_status.number(error)
     headers = Headers(((b"content-type", b"application/json"), (b"gateway-reason", error.reason.value.encode())))
-    document = {"error": error.message.encode("utf-8", "replace").decode()}
+    document: Entry = {"error": error.message.encode("utf-8", "replace").decode()}
+    if request and request.operation is Operation.MODEL_READY:
+        # "a 4xx status code indicates false": also where nobody can be asked
+        status = 400 if status >= 500 else status
+        document = {"name": request.model, "ready": False, **document}
     if request and request.operation is Operation.STREAM and not request.schemaless:
         # behind the first event there are no headers; this is the form that gateways speak among themselves
         document[_REASON] = error.reason.value
@@ -30,6 +34,12 @@ def decode_error(reply: Message, request: Request) -> GatewayError:
     """The error that a backend's reply of status 400 or above tells."""
     reason = REASONS.get(reply.headers.get("gateway-reason")) or _reason(reply.status, request)
     return refusal(reason, _text(reply) or f"status {reply.status} without a body")
+
+
+def denies_readiness(reply: Message) -> bool:
+    """Whether a reply to a question for health says no, and nothing but that: another gateway may tell why."""
+    reason = REASONS.get(reply.headers.get("gateway-reason"))
+    return 400 <= reply.status < 500 and reason in (None, Reason.MODEL_NOT_FOUND)
 
 
 def decode_event_error(reply: Message) -> GatewayError | None:

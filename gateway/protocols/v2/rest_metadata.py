@@ -19,14 +19,15 @@ from gateway.core.types import (
     Translate,
 )
 from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.extensions import named_for
 from gateway.protocols.v2.flavors import BINARY_EXTENSION
 from gateway.protocols.v2.index import asked_for
 from gateway.protocols.v2.members import Entry, read_list, read_name, read_text, read_texts
 from gateway.protocols.v2.parameters import take_flag
 from gateway.protocols.v2.raw_tensors import read_datatype, read_dimensions
 
-EXTENSIONS = (BINARY_EXTENSION, "model_configuration", "parameters")
-"""Triton's names of the extensions that are served. Clients act on them: perf_analyzer asks for `statistics`."""
+EXTENSIONS = (BINARY_EXTENSION, "parameters")
+"""Triton's names of the extensions that this wire form always has."""
 
 GATEWAY_INFER = "gateway_infer"
 """A parameter of model metadata (MLServer's has `parameters`, too), false where only the model's companions can be
@@ -45,9 +46,14 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
     # The status is the answer ("a 4xx status code indicates false", in Triton 400). The specification would have the
     # body empty, and tritonclient does not look; but KServe's client reads OIP's {"live": true} and fails without it.
     healthy = answer is True
-    named = {"name": request.model} if request.operation is Operation.MODEL_READY else {}
-    why = {"error": answer.text} if isinstance(answer, NotReady) else {}
-    return _reply({**named, _HEALTH[request.operation]: healthy, **why}, 200 if healthy else 400)
+    document: Entry = {_HEALTH[request.operation]: healthy}
+    if request.operation is Operation.MODEL_READY:
+        document = {"name": request.model, **document}
+        if not healthy:
+            document["error"] = f"model {request.model!r} is not ready"
+    if isinstance(answer, NotReady):
+        document["error"] = answer.text
+    return _reply(document, 200 if healthy else 400)
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
@@ -79,7 +85,7 @@ def _write_spec(spec: TensorSpec) -> Entry:
 def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
     """A model's configuration. `{}` is enough for perf_analyzer, which does not run without the path."""
     assert isinstance(answer, Mapping)
-    return _reply(dict(answer))
+    return _reply(named_for(request, answer))
 
 
 def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:

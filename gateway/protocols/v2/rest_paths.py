@@ -24,11 +24,12 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
 def model_path(model: str, version: str) -> str:
     """`/v2/models/{model}[/versions/{version}]`, percent-encoded. Raises GatewayError, INVALID_ARGUMENT, for a name
     that is no path segment."""
-    path = f"/v2/models/{_segment(model, 'model')}"
-    return f"{path}/versions/{_segment(version, 'version')}" if version else path
+    path = f"/v2/models/{segment(model, 'model')}"
+    return f"{path}/versions/{segment(version, 'version')}" if version else path
 
 
-def _segment(name: str, what: str) -> str:
+def segment(name: str, what: str) -> str:
+    """`name` percent-encoded as one segment of a path. Raises GatewayError INVALID_ARGUMENT where it cannot be one."""
     # an empty segment or dots would name another path than a model's, in whatever encoding (RFC 3986 section 5.2.4)
     if name in ("", ".", ".."):
         raise invalid_input(f"{what} {name!r} has no URL on a V2 server")

@@ -12,6 +12,7 @@ from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Headers, Message, Request, RequestedOutput
 from gateway.core.values import extended, replace, value
 from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split
+from gateway.protocols.v2.extensions import check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN
 from gateway.protocols.v2.members import Entry, read_id, read_list, read_name
 from gateway.protocols.v2.parameters import (
@@ -110,10 +111,13 @@ def encode_infer(request: Request, target: Target) -> Message:
     """The inference as a server of `target`'s flavor takes it.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming what has no form on the wire.
+        GatewayError: INVALID_ARGUMENT naming what has no form on the wire; UNIMPLEMENTED, an extension that the server
+            lacks.
     """
     form = _FORMS.get(target.flavor, _BINARY)
     path = backend_path(request, target, "/infer")
+    if request.outputs:
+        check_outputs(request.outputs, target)
     if form.needs_id and request.id is None:
         request = replace(request, id="")
     headers, parts = (_write_binary if form.binary else _write_json)(request, form.lacks)
@@ -126,6 +130,8 @@ def encode_infer_stream(request: Request, target: Target) -> Message:
     Raises:
         GatewayError: as `encode_infer`.
     """
+    if request.outputs:
+        check_outputs(request.outputs, target)
     lacks = _FORMS[MLSERVER].lacks if target.flavor == MLSERVER else WITHOUT_JSON
     headers, parts = _write_json(request, lacks)
     return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)

@@ -67,7 +67,8 @@ class HttpConnector:
         heads = self._heads if self._pool.keeps else self._last_heads
         head = heads.write(message, size, _remaining(message))
         connection = self._pool.take() or await self._new(message.deadline)
-        waiter = connection.send(head, message, size, Reply(self._limits, to_head=message.method == "HEAD"))
+        reading = Reply(self._limits, to_head=message.method == "HEAD", close=connection.abort)
+        waiter = connection.send(head, message, size, reading)
         try:
             reply = await waiter
         except asyncio.CancelledError:

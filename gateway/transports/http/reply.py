@@ -1,6 +1,6 @@
 """One reply of an endpoint: its bytes in, a Message out. No sockets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -8,7 +8,7 @@ import httptools
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Message
+from gateway.core.types import Buffer, Headers, Message, ReplyMessage
 from gateway.transports.memory import PROCESS, Arriving
 
 # A sized body of at least this is received straight into its buffer, past the parser, which would copy it.
@@ -18,7 +18,8 @@ _NO_BODY = (204, 304)  # RFC 9112 section 6.3, whatever their headers say
 
 
 class Reply:
-    """Reads one reply. A new one for each exchange, so that nothing of a reply can reach the next.
+    """Reads one reply. A new one for each exchange, so that nothing of a reply can reach the next. `close` closes
+    its connection.
 
     `rest`, where there is one, is where the next bytes are to be put, told by `filled`; else they are given to `read`.
     `is_full`: none are to be read for now. `message` is None until the reply is complete; then `keep_alive` tells
@@ -40,8 +41,9 @@ class Reply:
     _size = 0  # of the body so far
     _fed = 0  # bytes since the body last grew
 
-    def __init__(self, limits: Limits, *, to_head: bool = False) -> None:
+    def __init__(self, limits: Limits, *, to_head: bool = False, close: Callable[[], None] | None = None) -> None:
         self._limits = limits
+        self._close = close
         self._to_head = to_head
         self._parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
@@ -201,7 +203,9 @@ class Reply:
     def _complete(self, keep_alive: bool) -> None:
         body: Buffer = PROCESS.hold(self._body) if self._arriving is None else self._arriving.body
         self.rest = None
-        self.message = Message(status=self._status, headers=Headers(self._headers), parts=(body,))
+        self.message = ReplyMessage(
+            status=self._status, headers=Headers(self._headers), parts=(body,), close=self._close
+        )
         self.keep_alive = keep_alive
         del self._parser  # it refers back
 

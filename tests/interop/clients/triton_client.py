@@ -7,11 +7,12 @@ gave one). That many `clients` work at once, each on its share of the steps in o
     {"op": "live"}  {"op": "ready"}  {"op": "server_metadata"}  {"op": "index"}
     {"op": "model_ready" | "metadata" | "config", "model": M, "version": ""}
     {"op": "load" | "unload", "model": M}
+    {"op": "call", "method": name, "arguments": {..}}, and optionally "files": {name: base64}: any other method
     {"op": "infer", "model": M, "inputs": [{"name", "datatype", "shape", "raw": base64}], and optionally
         "version", "id", "parameters", "headers", "priority", "timeout",
         "sequence_id", "sequence_start", "sequence_end",
         "request_compression", "response_compression": "gzip" | "deflate",
-        "binary_input": true, "binary_output": true, "outputs": [names]}
+        "binary_input": true, "binary_output": true, "outputs": [names], "classes": {name of output: count}}
         For some tensors only: "binary" of an input, and "outputs": {name: binary}.
 
 Raw is V2's form: little-endian, row-major, BYTES as u32 length + bytes. `infer` gives {"response": the reply's JSON
@@ -27,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tritonclient.http
 import tritonclient.http.aio
-from triton_words import OF_A_MODEL, OF_A_VERSION, PLAIN, from_raw, to_raw, told
+from triton_words import OF_A_MODEL, OF_A_VERSION, PLAIN, arguments_of, from_raw, to_raw, told
 
 # Options of `infer`: our name, the client's.
 OPTIONS = {
@@ -54,6 +55,8 @@ def call_of(step):
         return OF_A_VERSION[op], {"model_name": step["model"], "model_version": step.get("version", "")}
     if op in OF_A_MODEL:
         return OF_A_MODEL[op], {"model_name": step["model"]}
+    if op == "call":
+        return step["method"], arguments_of(step)
     arguments = {theirs: step[ours] for ours, theirs in OPTIONS.items() if ours in step}
     inputs = [input_of(tensor, tensor.get("binary", step.get("binary_input", True))) for tensor in step["inputs"]]
     return "infer", {"model_name": step["model"], "inputs": inputs, "outputs": outputs_of(step), **arguments}
@@ -67,6 +70,9 @@ def input_of(tensor, binary):
 
 def outputs_of(step):
     binary, names = step.get("binary_output", True), step.get("outputs")
+    if "classes" in step:
+        pairs = step["classes"].items()
+        return [tritonclient.http.InferRequestedOutput(name, binary, class_count=count) for name, count in pairs]
     if names is None and not binary:
         raise ValueError("binary_output: false needs outputs: this client asks for all in binary if it names none")
     if not names:

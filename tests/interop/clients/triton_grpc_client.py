@@ -26,7 +26,7 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 from google.protobuf.json_format import MessageToDict
 from grpc.aio import AioRpcError
-from triton_words import OF_A_MODEL, OF_A_VERSION, PLAIN, from_raw, to_raw, told
+from triton_words import OF_A_MODEL, OF_A_VERSION, PLAIN, arguments_of, from_raw, to_raw, told
 from tritonclient.utils import InferenceServerException
 
 # Options of a request: our name, the client's.
@@ -58,15 +58,19 @@ def call_of(step):
         return OF_A_VERSION[op], arguments | described
     if op in OF_A_MODEL:
         return OF_A_MODEL[op], {"model_name": step["model"]}
+    if op == "call":
+        return step["method"], arguments_of(step)
     return "infer", request_of(step) | options_of(step, UNARY_OPTIONS)
 
 
 def request_of(step):
     outputs = step.get("outputs")
+    classes = step.get("classes", {})
+    wanted = [tritonclient.grpc.InferRequestedOutput(name, class_count=count) for name, count in classes.items()]
     return {
         "model_name": step["model"],
         "inputs": [input_of(tensor) for tensor in step["inputs"]],
-        "outputs": outputs and [tritonclient.grpc.InferRequestedOutput(name) for name in outputs],
+        "outputs": wanted or (outputs and [tritonclient.grpc.InferRequestedOutput(name) for name in outputs]),
         **options_of(step, OPTIONS),
     }
 

@@ -1,5 +1,7 @@
 """What the scripts of tritonclient's two transports share; it imports neither of them, each of which takes its time."""
 
+import base64
+
 import numpy as np
 from tritonclient.utils import (
     InferenceServerException,
@@ -16,6 +18,12 @@ PLAIN = {
 }
 OF_A_VERSION = {"model_ready": "is_model_ready", "metadata": "get_model_metadata", "config": "get_model_config"}
 OF_A_MODEL = {"load": "load_model", "unload": "unload_model"}
+
+
+def arguments_of(step):
+    """Those of any method: `{"op": "call", "method": name, "arguments": {..}, "files": {name: base64}}`."""
+    files = {name: base64.b64decode(text) for name, text in step.get("files", {}).items()}
+    return {**step.get("arguments", {}), **({"files": files} if files else {})}
 
 
 def from_raw(datatype, shape, raw):

@@ -75,9 +75,26 @@ def test_a_failure_is_not_the_answer_no(told: object) -> None:
         V2_GRPC.decode_response(told, READY, TARGET)  # type: ignore[arg-type]
 
 
+NOT_READY = [Reason.UNREACHABLE, Reason.UNSUPPORTED, Reason.TIMEOUT, Reason.INVALID_OUTPUT, Reason.MODEL_ERROR]
+
+
+@pytest.mark.parametrize("reason", NOT_READY)
+def test_a_model_whose_backend_cannot_be_asked_is_not_ready(reason: Reason) -> None:
+    """tritonclient's is_model_ready() is then false, and does not raise."""
+    asked = message(b"", SERVICE + "ModelReady")
+    told = V2_GRPC.encode_error(refusal(reason, "why"), READY, asked)
+    assert V2_GRPC.decode_response(told, READY, TARGET) is False
+    assert list(told.headers) == [("gateway-reason", reason.value)]
+
+
+@pytest.mark.parametrize("reason", [Reason.INVALID_INPUT, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED])
+def test_a_question_for_readiness_that_is_refused_is_an_error(reason: Reason) -> None:
+    told = V2_GRPC.encode_error(refusal(reason, "why"), READY, message(b"", SERVICE + "ModelReady"))
+    assert (told.status, told.body) == (reason.status, b"why")
+
+
 def test_clients_are_told_as_by_triton_that_an_unknown_model_is_not_ready() -> None:
     asked = message(b"", SERVICE + "ModelReady")
     told = V2_GRPC.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no route"), READY, asked)
     assert (told.status, told.body) == (0, b"")
-    assert V2_GRPC.encode_error(refusal(Reason.UNREACHABLE, "down"), READY, asked).status == Status.UNAVAILABLE
     assert V2_GRPC.encode_error(refusal(Reason.MODEL_NOT_FOUND, ""), REQUEST, message(b"", INFER)).status == 5

@@ -108,7 +108,7 @@ def test_the_names_are_the_clients_and_the_extensions_the_gateways() -> None:
     written = V2_GRPC.encode_response(SIGNATURE, Request(Operation.METADATA, "alias"), AS_IS)
     assert bytes(written.body).startswith(field(1, "alias"))
     told = V2_GRPC.encode_response(ServerInfo("s", ""), Request(Operation.SERVER_METADATA), AS_IS)
-    assert told.body == field(1, "s") + field(3, "model_configuration") + field(3, "parameters")
+    assert told.body == field(1, "s") + field(3, "parameters")
 
 
 def test_the_index_leaves_out_what_is_not_ready_if_asked() -> None:

@@ -45,13 +45,13 @@ def test_a_text_that_protobuf_lacks_is_named() -> None:
     assert raised.value.status is Status.INVALID_ARGUMENT
 
 
-HEAD = field(1, "m") + field(2, "1") + field(3, "id")
+HEAD = field(1, "m") + field(2, "1") + field(3, str(CLIENT.id))
 
 
 def test_reads_raw_outputs() -> None:
     body = HEAD + parameter(4, "p", field(2, 5)) + tensor("a", "INT8", 2) + tensor("b", "INT8", 0)
     response = decode(body + field(6, b"\x01\xff") + field(6, b""), CLIENT)
-    assert (response.model, response.version, response.id, response.parameters) == ("m", "1", "id", {"p": 5})
+    assert (response.model, response.version, response.id, response.parameters) == ("m", "1", CLIENT.id, {"p": 5})
     assert [(each.name, values(each)) for each in response.outputs] == [("a", [1, -1]), ("b", [])]
 
 

@@ -118,3 +118,17 @@ def test_a_server_without_the_path_does_not_have_the_operation(operation: Operat
 )
 def test_reads_the_text_of_whatever_body(body: bytes, text: str) -> None:
     assert read(reply(body, status=500)).message == text
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_model_that_is_not_ready_is_told_by_4xx_and_why(reason: Reason) -> None:
+    """ "a 4xx status code indicates false": also where the backend is dead or cannot be asked."""
+    ready = Request(Operation.MODEL_READY, "m")
+    message = V2_REST.encode_error(refusal(reason, "why"), ready, Message())
+    assert message.status == (NUMBERS[reason] if NUMBERS[reason] < 500 else 400)
+    assert message.body == b'{"name":"m","ready":false,"error":"why"}'
+    if reason is Reason.MODEL_NOT_FOUND:
+        assert V2_REST.decode_response(message, ready, TARGET) is False
+    else:  # through another gateway the reason is not lost
+        again = read(message, Operation.MODEL_READY)
+        assert (again.reason, again.message) == (reason, "why")

@@ -37,7 +37,7 @@ INDEX = (
         (Operation.READY, True, 200, b'{"ready":true}'),
         (Operation.READY, False, 400, b'{"ready":false}'),
         (Operation.MODEL_READY, True, 200, b'{"name":"m","ready":true}'),
-        (Operation.MODEL_READY, False, 400, b'{"name":"m","ready":false}'),
+        (Operation.MODEL_READY, False, 400, b'{"name":"m","ready":false,"error":"model \'m\' is not ready"}'),
         (Operation.METADATA, SIGNATURE, 200, METADATA),
         (Operation.METADATA, DERIVATIVES_ONLY, 200, DERIVATIVES_ONLY_METADATA),
         (
@@ -50,8 +50,7 @@ INDEX = (
             Operation.SERVER_METADATA,
             ServerInfo("gateway", "0.1"),
             200,
-            b'{"name":"gateway","version":"0.1",'
-            b'"extensions":["binary_tensor_data","model_configuration","parameters"]}',
+            b'{"name":"gateway","version":"0.1","extensions":["binary_tensor_data","parameters"]}',
         ),
         (Operation.CONFIG, {}, 200, b"{}"),
         (Operation.MODELS, MODELS, 200, INDEX),

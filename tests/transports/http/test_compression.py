@@ -4,6 +4,7 @@ import zlib
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.types import Buffer
 from gateway.transports.http.compression import IN_THREAD, Inflater, deflate, inflate, inflate_in_thread, inflate_small
 
 # What `gzip.compress(b"hello", mtime=0)` and `zlib.compress(b"hello")` gave once.
@@ -13,7 +14,7 @@ RAW_DEFLATE = bytes.fromhex("cb48cdc9c90700")
 MIB = 2**20
 
 
-def inflate_byte_by_byte(coding: str, body: bytes) -> bytearray:
+def inflate_byte_by_byte(coding: str, body: bytes) -> Buffer:
     inflater = Inflater(coding, MIB)
     for byte in body:
         inflater.feed(bytes([byte]))

@@ -163,7 +163,7 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
 {{- define "gateway.checkText" -}}
 {{- $texts := list "backend" "batch" "bind" "bytes" "cast" "channels" "client" "content_type" "datatype" "drop" "endpoints" "flavor" "format"
      "forward_headers" "header" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
-     "prefix" "protocol" "protocols" "scale" "select" "stream" "version" -}}
+     "prefix" "protocol" "protocols" "ready" "scale" "select" "stream" "version" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}
