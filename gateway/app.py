@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequenc
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI
-
 from gateway import registry
 from gateway.admin import health, status
-from gateway.admin.server import AdminServer
+from gateway.admin.host_check import HostCheck
+from gateway.admin.server import ASGI, AdminServer
 from gateway.assembly.assembly import Assembly
+from gateway.assembly.brief import Brief
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.routes import any_model
 from gateway.bridge.bridge import Bridge, Upstream
@@ -56,6 +56,7 @@ class Gateway:
         self._assembly = Assembly(
             config, self._protocols, registry.policies(), _locate, connect, clock, INFO, lambda: self.ready
         )
+        self._brief = Brief(config)
         self._clock: Callable[[], float] = clock
 
     async def start(self) -> None:
@@ -81,6 +82,8 @@ class Gateway:
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
+            if each.errors.detail == "brief":
+                rows = tuple((self._brief.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
             taken = exchanges(settings, self._assembly.router.select, self._assembly.passthrough.select)
             statistics = self._assembly.statistics.get(each.name)
             with binding(f"listener {each.name!r}", each.bind):
@@ -91,9 +94,9 @@ class Gateway:
         if config.health:
             await self._administer("health", health.application(self._is_ready), config.health.bind)
         if config.admin:
-            await self._administer("admin", status.application(self.status), config.admin.bind)
+            await self._administer("admin", HostCheck(status.application(self.status)), config.admin.bind)
 
-    async def _administer(self, name: str, application: FastAPI, address: Address) -> None:
+    async def _administer(self, name: str, application: ASGI, address: Address) -> None:
         server = AdminServer(application)
         with binding(name, address):
             await server.start(address)

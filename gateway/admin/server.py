@@ -1,16 +1,18 @@
-"""FastAPI applications on uvicorn."""
+"""ASGI applications on uvicorn."""
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import uvicorn
-from fastapi import FastAPI
 
 from gateway.core.address import Address
 from gateway.core.tasks import spawn
 from gateway.core.values import replace
+
+ASGI: TypeAlias = Callable[..., Awaitable[None]]
 
 
 class _Server(uvicorn.Server):
@@ -35,7 +37,7 @@ class AdminServer:
     address: str
     """`host:port`, once started."""
 
-    def __init__(self, application: FastAPI) -> None:
+    def __init__(self, application: ASGI) -> None:
         config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", server_header=False)
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None

@@ -38,6 +38,13 @@ def _prefix(path: str) -> str:
     return path
 
 
+class ErrorsConfig(Keys):
+    """What clients are told of errors."""
+
+    detail: Literal["full", "brief"] = "full"
+    """`brief` leaves out the names and addresses of backends, and why one cannot be reached; the log has them."""
+
+
 class ListenerConfig(Keys):
     """An address where clients arrive."""
 
@@ -61,6 +68,8 @@ class ListenerConfig(Keys):
     """Serve the page of metrics that one of its protocols has (grps-rest: `/`), about this listener."""
     limits: LimitsKey = Field(default_factory=Limits)
     """What clients may send."""
+    errors: ErrorsConfig = ErrorsConfig()
+    """How errors are told."""
 
 
 class AdminConfig(Keys):
