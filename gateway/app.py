@@ -32,6 +32,7 @@ from gateway.reference.loading import find
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.router import Router
+from gateway.transports import connections, memory
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ class Gateway:
 
     async def _start(self) -> None:
         config = self.config
+        connections.PROCESS.fit(config.limits.connections)
+        memory.PROCESS.limit = config.limits.memory or memory.default_limit()
         for reference in config.reference:
             served = await serve_reference(reference, self._clock)
             self.references.append(served)

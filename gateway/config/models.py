@@ -10,6 +10,7 @@ from gateway.config.fields import Flag, HeaderName, Keys, Name, Seconds, Size, S
 from gateway.config.policies import Policies
 from gateway.config.routes import RouteConfig
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
+from gateway.core.values import replace
 
 
 class LimitsConfig(Keys):
@@ -25,11 +26,24 @@ class LimitsConfig(Keys):
     """Bytes of UM-Bridge's `config`."""
 
 
+class ListenerLimitsConfig(LimitsConfig):
+    """The same, and how many clients there may be."""
+
+    connections: Size | None = None
+    """Connections at once; further ones are refused in the words of the listener's first protocol. Absent: as many as
+    the process may have."""
+
+
 def _limits(keys: LimitsConfig) -> Limits:
     return Limits(keys.message, keys.headers, keys.json_values, keys.config)
 
 
+def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
+    return replace(_limits(keys), connections=keys.connections)
+
+
 LimitsKey = Annotated[Limits, Written(LimitsConfig, _limits)]
+ListenerLimitsKey = Annotated[Limits, Written(ListenerLimitsConfig, _listener_limits)]
 
 
 def _prefix(path: str) -> str:
@@ -66,7 +80,7 @@ class ListenerConfig(Keys):
     behind it (V2). Without it that is refused."""
     metrics_page: Flag = False
     """Serve the page of metrics that one of its protocols has (grps-rest: `/`), about this listener."""
-    limits: LimitsKey = Field(default_factory=Limits)
+    limits: ListenerLimitsKey = Field(default_factory=Limits)
     """What clients may send."""
     errors: ErrorsConfig = ErrorsConfig()
     """How errors are told."""
@@ -157,11 +171,24 @@ class BackendConfig(Keys):
     """The client's headers that it gets; it gets no other."""
 
 
+class ProcessLimitsConfig(Keys):
+    """What the whole process holds at most."""
+
+    connections: Size = 10_000
+    """Connections of clients at once, of all listeners together; fewer where the system does not give as many
+    descriptors, of which a tenth and at least 64 are kept for backends and the ports for operators."""
+    memory: Size | None = None
+    """Bytes that the bodies of messages may hold together, of 16 KiB and more each. Absent: half of the memory of the
+    machine, or of the process' cgroup."""
+
+
 class Config(Keys):
     """The gateway's configuration."""
 
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
     """Where clients arrive. Several protocols of one transport may share an address."""
+    limits: ProcessLimitsConfig = ProcessLimitsConfig()
+    """What all clients together may take."""
     admin: AdminConfig | None = None
     """The status API; absent is off."""
     health: HealthConfig | None = None

@@ -25,6 +25,8 @@ class Limits:
     headers: int = 64 * 2**10
     json_values: int = 10_000
     config: int = 2**20
+    connections: int | None = None
+    """Of a listener, at once; None is any number."""
 
 
 DEFAULT_LIMITS = Limits()

@@ -8,7 +8,7 @@ from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.protocol import Limits
 from gateway.core.values import value
-from gateway.transports.connections import Connections
+from gateway.transports.connections import Admission, Connections
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
 
@@ -66,6 +66,10 @@ class Lifecycle(asyncio.BaseProtocol):
         """Refuse what is arriving, whose end cannot be found or is not worth waiting for: reply, then linger."""
         raise NotImplementedError
 
+    def _turn_away(self, error: GatewayError) -> None:
+        """The connection is one too many: say so, then linger."""
+        self._give_up(error)
+
     def _proceed(self) -> None:
         """The client has read most of what there was: turn to what comes next."""
         raise NotImplementedError
@@ -92,7 +96,14 @@ class Lifecycle(asyncio.BaseProtocol):
         self._transport = transport  # type: ignore[assignment]
         self._peer = of_peer(transport.get_extra_info("peername"))
         self._alarm.set(self._patience)
-        self._terms.connections.add(self)
+        connections = self._terms.connections
+        match connections.admit(self):
+            case Admission.REFUSED:
+                self._turn_away(connections.why_refused())
+            case Admission.DROPPED:
+                transport.abort()  # type: ignore[attr-defined]
+            case _:
+                pass
 
     def connection_lost(self, error: Exception | None) -> None:
         """Closed by either side."""

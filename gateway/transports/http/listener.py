@@ -30,7 +30,7 @@ class HttpListener:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._connections = Connections()
+        self._connections = Connections(settings.name, settings.limits.connections)
         table = PathTable(protocols)
         self._site = Site(
             settings.limits,
