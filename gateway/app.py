@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 
 from gateway import registry
-from gateway.admin import health, status
+from gateway.admin import status
+from gateway.admin.health import HealthServer
 from gateway.admin.host_check import HostCheck
-from gateway.admin.server import ASGI, AdminServer
+from gateway.admin.server import AdminServer
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief import Brief
 from gateway.assembly.reference import REFERENCE, reference_router
@@ -51,7 +52,7 @@ class Gateway:
         self.ready = False
         self.listeners: dict[str, Listener] = {}
         self.references: list[Listener] = []
-        self.ports: dict[str, AdminServer] = {}
+        self.ports: dict[str, AdminServer | HealthServer] = {}
         self._protocols = registry.protocols()
         clock = asyncio.get_running_loop().time
         self._assembly = Assembly(
@@ -95,12 +96,13 @@ class Gateway:
                 )
             log.info("listener %r accepts %s at %s", each.name, ", ".join(each.protocols), listener.address)
         if config.health:
-            await self._administer("health", health.application(self._is_ready), config.health.bind)
+            ready = None if config.health.ready == "none" else self._is_ready
+            await self._administer("health", HealthServer(lambda: self.ready, ready), config.health.bind)
         if config.admin:
-            await self._administer("admin", HostCheck(status.application(self.status)), config.admin.bind)
+            admin = AdminServer(HostCheck(status.application(self.status)))
+            await self._administer("admin", admin, config.admin.bind)
 
-    async def _administer(self, name: str, application: ASGI, address: Address) -> None:
-        server = AdminServer(application)
+    async def _administer(self, name: str, server: AdminServer | HealthServer, address: Address) -> None:
         with binding(name, address):
             await server.start(address)
         self.ports[name] = server
