@@ -21,8 +21,8 @@ from gateway.transports.http.listener import HttpListener
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 STALLED_SECONDS = 30.0
-"""How long the main loop may stand still before `/healthz` fails. A restart ends all calls: only a loop that will hardly
-go on is worth it."""
+"""How long the main loop may stand still before `/healthz` fails. A restart ends all calls: only a loop that will
+hardly go on is worth it."""
 ANSWER_SECONDS = 0.5
 """How long `/readyz` waits for the main loop, which asks the backends; kubelet waits for 1 s by default."""
 KEPT_SECONDS = 30.0
