@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import TypeAlias
 
+import numpy as np
+
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.transports.grpc.inflating import Compressed
@@ -14,6 +16,11 @@ PREFIX = Struct(">BL")
 PREFIX_SIZE = PREFIX.size
 
 Received: TypeAlias = Buffer | Compressed
+
+_FIRST = 2**18
+"""Bytes that a message of several frames gets at first, if it is that long."""
+_GROWTH = 4
+"""How many times as much it gets when they are full: a third of it is copied once more."""
 
 
 class TooLargeError(Exception):
@@ -27,13 +34,14 @@ class TooLargeError(Exception):
 class MessageReader:
     """Puts together the messages of one stream."""
 
-    __slots__ = ("_body", "_filled", "_is_compressed", "_limit", "_prefix")
+    __slots__ = ("_body", "_filled", "_is_compressed", "_limit", "_prefix", "_size")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._prefix = b""
         self._body: memoryview | None = None
         self._filled = 0
+        self._size = 0
         self._is_compressed = False
 
     @property
@@ -41,17 +49,21 @@ class MessageReader:
         """Whether no message has begun and not ended."""
         return self._body is None and not self._prefix
 
+    @property
+    def missing(self) -> int:
+        """Bytes that the message in the making still lacks, as far as its prefix has told."""
+        return 0 if self._body is None else self._size - self._filled
+
     def read(self, data: memoryview) -> list[Received]:
-        """The messages that are complete with `data`, which is not kept. The memory for one is taken when its prefix
-        is there and within the limit.
+        """The messages that are complete with `data`, which is not kept. The memory for one grows as it arrives.
 
         Raises:
             DecodeError: not a prefix.
-            TooLargeError: beyond the limit.
+            TooLargeError: beyond the limit, as soon as the prefix is there.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
             # Nearly always, a frame is a message.
-            size = self._size(data)
+            size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
                 return [self._complete(data[PREFIX_SIZE:].tobytes())]
         return self._pieces(data)
@@ -63,7 +75,7 @@ class MessageReader:
                 data = self._begin(data)
             if self._body is not None:
                 data = self._fill(self._body, data)
-                if self._filled == len(self._body):
+                if self._filled == self._size:
                     messages.append(self._complete(self._body))
                     self._body, self._filled = None, 0
         return messages
@@ -72,17 +84,22 @@ class MessageReader:
         missing = PREFIX_SIZE - len(self._prefix)
         self._prefix += data[:missing]
         if len(self._prefix) == PREFIX_SIZE:
-            self._body = memoryview(bytearray(self._size(self._prefix)))
+            self._size = self._read_prefix(self._prefix)
+            self._body = _memory(min(self._size, _FIRST))
             self._prefix = b""
         return data[missing:]
 
     def _fill(self, body: memoryview, data: memoryview) -> memoryview:
         start = self._filled
-        self._filled = end = min(start + len(data), len(body))
+        self._filled = end = min(start + len(data), self._size)
+        if end > len(body):
+            grown = _memory(min(self._size, max(end, _GROWTH * len(body))))
+            grown[:start] = body[:start]
+            self._body = body = grown
         body[start:end] = data[: end - start]
         return data[end - start :]
 
-    def _size(self, prefix: Buffer) -> int:
+    def _read_prefix(self, prefix: Buffer) -> int:
         flag, size = PREFIX.unpack_from(prefix)
         if flag > 1:
             raise DecodeError(f"a message's Compressed-Flag is {flag}, it is 0 or 1")
@@ -93,6 +110,11 @@ class MessageReader:
 
     def _complete(self, message: Buffer) -> Received:
         return Compressed(message) if self._is_compressed else message
+
+
+def _memory(size: int) -> memoryview:
+    """Memory that is not written to, and so takes no page before bytes arrive."""
+    return np.empty(size, np.uint8).data
 
 
 class Unsent:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Awaitable
@@ -51,14 +52,14 @@ async def test_an_ipv6_address_stands_in_brackets() -> None:
 async def test_a_taken_port_is_an_os_error_that_says_so() -> None:
     async with listening() as first:
         port = int(first.address.rpartition(":")[2])
-        with pytest.raises(OSError, match="Address already in use") as caught:
+        with pytest.raises(OSError, match="address already in use") as caught:
             await listener().start(Address("127.0.0.1", port))
-        assert caught.value.strerror == "Address already in use"
+        assert caught.value.errno == errno.EADDRINUSE
 
 
 @pytest.mark.parametrize("host", ["203.0.113.1", "no.such.name.invalid"])
 async def test_an_address_of_another_machine_is_an_os_error(host: str) -> None:
-    with pytest.raises(OSError, match=r"Cannot assign requested address|Name or service not known|name resolution"):
+    with pytest.raises(OSError, match=r"annot assign requested address|Name or service not known|name resolution"):
         await listener().start(Address(host))
 
 
