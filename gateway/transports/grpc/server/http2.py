@@ -225,6 +225,8 @@ class ServerConnection:
         the answer. The rest is to be given again with what follows it, or as it is where `has_more`."""
         self._now = now
         self.has_more = False
+        if self.is_closed:
+            return len(data)
         try:
             at = 0 if self._has_preface else self._receive_preface(data)
             return self._receive_frames(data, at) if self._has_preface else at
