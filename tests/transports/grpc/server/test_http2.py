@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.types import Message
 from gateway.transports.grpc.frames import ErrorCode
 from gateway.transports.grpc.server import http2 as server
 from gateway.transports.grpc.server import replies
@@ -29,7 +30,7 @@ from tests.transports.grpc.server.conversation import ECHO, LIMIT, OPENING, Conv
 PRIORITY, PUSH_PROMISE = 2, 5
 ACK = frame(SETTINGS, 1, 0, b"")
 MESSAGE = b"\0\0\0\0\x01x"
-TRAILERS = replies.trailers(replies.Message())
+TRAILERS = replies.trailers(Message())
 
 # What the client sends after the preface, and what is made of it.
 GOOD = {
@@ -98,10 +99,8 @@ GOOD = {
         ["1 begun /toy.Toy/Echo fault INVALID_ARGUMENT 200"],
     ),
     "more metadata than the limit": (
-        b"".join(
-            [frame(HEADERS, 0, 1, b"\x20" + http2.block(*fields(), *[(b"x", bytes(200))] * 60)[:10_000])]
-            + [frame(CONTINUATION, END_HEADERS, 1, b"\0" * 10_000)]
-        ),
+        frame(HEADERS, 0, 1, b"\x20" + http2.block(*fields(), *([(b"x", bytes(200))] * 60))[:10_000])
+        + frame(CONTINUATION, END_HEADERS, 1, bytes(10_000)),
         ["1 begun  fault RESOURCE_EXHAUSTED 200"],
     ),
 }
