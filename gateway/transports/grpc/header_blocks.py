@@ -45,6 +45,9 @@ _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, nam
 _OVERHEAD = 32
 """What RFC 9113 section 6.5.2, and RFC 7541 section 4.1, count for a field beside its name and its value."""
 
+_MOST_FIELDS = 4096
+"""Fields beyond the limit that are read for the sake of the dynamic table."""
+
 INITIAL_TABLE_SIZE = 4096
 """RFC 9113 section 6.5.2."""
 
@@ -89,16 +92,19 @@ class Decoder:
             GatewayError: RESOURCE_EXHAUSTED, the fields are beyond the limit.
         """
         fields: list[Field] = []
-        at, left = 0, self._limit
+        at, many, left = 0, 0, self._limit
         while at < len(block):
             field, at = self._read_field(block, at)
             if field is None:
                 continue
             left -= _size_of(field)
+            many += 1
             if left >= 0:
                 fields.append(field)
             elif not self._table_size:
                 break
+            elif many > _MOST_FIELDS:
+                raise DecodeError(f"a header block of more than {_MOST_FIELDS} fields")
         if left < 0:
             raise refusal(Reason.HEADERS_TOO_LARGE, "too large")
         return fields

@@ -17,7 +17,7 @@ PREFIX_SIZE = PREFIX.size
 
 Received: TypeAlias = Buffer | Compressed
 
-_FIRST = 2**18
+_FIRST = 2**16
 """Bytes that a message of several frames gets at first, if it is that long."""
 _GROWTH = 4
 """How many times as much it gets when they are full: a third of it is copied once more."""

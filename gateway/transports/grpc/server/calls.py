@@ -210,7 +210,7 @@ class Call:
         """Let go of everything. What is unsent of a whole reply goes on without the call."""
         self._stream.call = None
         self._task = None
-        if self._is_admitted:
+        if self._reader.missing:
             self._let_others()
         if self._timer is not None:
             self._timer.cancel()

@@ -58,8 +58,11 @@ MAX_STREAMS = 100
 """Requests in flight on one connection."""
 WINDOW = 2**20
 """Bytes that a client may send on one stream beyond what was taken of it, before the gateway grants more."""
-FRAMES = 128
+FRAMES = 32
 """Frames of one `receive`."""
+
+_BYTES_PER_FRAME = 256
+"""Bytes of a header block that take as long to read as a frame."""
 
 _CONNECTION_WINDOW = MAX_WINDOW
 """Each stream has a window of its own; one that is not read from must not hold up the others."""
@@ -186,6 +189,8 @@ class ServerConnection:
         self._heads = HeadReader(header_limit, recalled)
         self._header_limit = header_limit
         self._now = now
+        self._left = 0
+        """Frames that may still be taken at once."""
         self._out: list[Buffer] = [_opening(header_limit)]
         self._expected: int | None = frames.SETTINGS
         """The only type that the next frame may have, if there is but one."""
@@ -248,9 +253,10 @@ class ServerConnection:
         return len(begun) if self._has_preface else 0
 
     def _receive_frames(self, data: memoryview, at: int) -> int:
-        end, left = len(data), FRAMES
+        end = len(data)
+        self._left = FRAMES
         while end - at >= HEADER_SIZE and not self.is_closed:
-            if not left:
+            if self._left <= 0:
                 self.has_more = True
                 break
             upper, lower, kind, flags, stream = HEADER.unpack_from(data, at)
@@ -262,7 +268,7 @@ class ServerConnection:
             if start + size > end:
                 break
             at = start + size
-            left -= 1
+            self._left -= 1
             if self._expected is not None and kind != self._expected:
                 raise DecodeError(f"a frame of type {kind}, expected type {self._expected}")
             if kind == DATA:
@@ -323,6 +329,7 @@ class ServerConnection:
 
     def _headed(self, number: int, flags: int, block: bytes) -> None:
         stream = self.streams.get(number)
+        self._left -= len(block) // _BYTES_PER_FRAME
         if number % 2 == 0:
             raise DecodeError(f"HEADERS of stream {number}; clients open odd ones")
         try:

@@ -397,7 +397,7 @@ def test_refused_and_malformed_requests_keep_the_table_right() -> None:
 def test_a_small_block_cannot_stand_for_many_fields() -> None:
     conversation = Conversation()
     entry = b"\x40\x01a\x7f\xb9\x16" + b"a" * 3000
-    conversation.client(frame(HEADERS, END_HEADERS, 1, http2.block(*fields()) + entry + b"\xbe" * 5000))
+    conversation.client(frame(HEADERS, END_HEADERS, 1, http2.block(*fields()) + entry + b"\xbe" * 4000))
     assert conversation.said == ["1 begun  fault RESOURCE_EXHAUSTED 200"]
     assert not conversation.http2.is_closed
 
