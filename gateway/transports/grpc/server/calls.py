@@ -179,6 +179,7 @@ class Call:
     def _refuse(self, error: Exception) -> Message:
         """The reply that tells `error`, in the protocol's form."""
         told, name = as_gateway_error(error), self._method.name
+        error.__traceback__ = None  # whoever raised it may hold it in a frame that holds the request
         return self._method.refuse(told, Message(name, name, pattern=name)) if self._method.refuse else refused(told)
 
     def _end(self, reply: Message) -> None:

@@ -18,7 +18,8 @@ from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Message
 from gateway.transports.grpc import Listener
 from gateway.transports.grpc.header_blocks import read
-from gateway.transports.grpc.server.http2 import WINDOW
+from gateway.transports.grpc.server.calls import Call
+from gateway.transports.grpc.server.http2 import MAX_STREAMS, WINDOW, Stream
 from gateway.transports.timeouts import Timeouts
 from tests.transports.grpc import http2
 from tests.transports.grpc.http2 import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
@@ -156,12 +157,13 @@ async def test_a_client_that_reads_nothing_is_left() -> None:
 async def test_large_messages_of_one_connection_arrive_two_at_a_time() -> None:
     limits = Limits(message=4 * WINDOW)
     async with listening(limits=limits) as listener, connected(listener) as peer:
-        for stream in (1, 3, 5):
-            peer.send(http2.head(*fields(), stream=stream), http2.data(b"begins", size=4 * WINDOW, stream=stream))
-        granted = {(await peer.next(WINDOW_UPDATE))[2] for _ in range(3)}
-        assert granted == {0, 1, 3}
+        for stream, size in ((1, 4), (3, 4), (5, 2), (7, 2), (9, 2)):
+            peer.send(http2.head(*fields(), stream=stream), http2.data(b"begins", size=size * WINDOW, stream=stream))
+        assert [(await peer.next(WINDOW_UPDATE))[2] for _ in range(3)] == [0, 1, 3]
         peer.send(http2.reset(8, 1))
-        assert (await peer.next(WINDOW_UPDATE))[2] == 5
+        assert [(await peer.next(WINDOW_UPDATE))[2] for _ in range(2)] == [5, 7]
+        peer.send(http2.reset(8, 5))
+        assert (await peer.next(WINDOW_UPDATE))[2] == 9
 
 
 async def test_a_client_that_sends_to_a_stream_that_is_not_read_is_stopped_by_its_window() -> None:
@@ -195,6 +197,11 @@ class Tracked:
 
     def left(self) -> int:
         return sum(each() is not None for each in self.alive)
+
+
+def calls_and_streams() -> list[object]:
+    """Those that live."""
+    return [each for each in gc.get_objects() if isinstance(each, Call | Stream)]
 
 
 @pytest.fixture
@@ -250,6 +257,7 @@ async def test_nothing_of_a_request_outlives_its_answer(how: bytes) -> None:
         await asyncio.sleep(0)
         assert len(tracked.alive) == 10
         assert tracked.left() == 0
+        assert not calls_and_streams()
 
 
 @pytest.mark.parametrize("how", ["ends", "fails", "is cancelled", "waits for more"])
@@ -280,8 +288,10 @@ async def test_nothing_of_a_stream_outlives_its_answer(how: str) -> None:
             await ended.wait()
         peer.send(request(3))
         await answer(peer, 3)
+        await asyncio.sleep(0)
         assert len(tracked.alive) == 1
         assert tracked.left() == 0
+        assert len(calls_and_streams()) == (2 if how == "waits for more" else 0)
 
 
 # Compressed requests.
@@ -368,6 +378,18 @@ async def test_rapid_resets_do_not_hold_up_others() -> None:
         assert (await answer(other))[0] == [b"\0\0\0\0\x05other"]
         assert (await rapid.closed())[-1][3].endswith(b"too many streams were reset")
     assert held.asked.qsize() < 600
+
+
+async def test_what_was_cancelled_takes_no_room_once_it_has_ended() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as peer:
+        for number in range(1, 4 * MAX_STREAMS, 2):
+            peer.send(request(number))
+            await held.asked.get()
+            peer.send(http2.reset(8, number))
+        held.go.set()
+        peer.send(request(4 * MAX_STREAMS + 1))
+        assert (await answer(peer, 4 * MAX_STREAMS + 1))[0] == [b"\0\0\0\0\x01x"]
 
 
 async def test_draining_tells_how_many_requests_it_gave_up() -> None:
