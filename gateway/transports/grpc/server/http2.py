@@ -78,9 +78,9 @@ _SMALL_DATA = 64
 """Bytes; DATA frames with less do not carry anything to speak of."""
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
 
-PING_INTERVAL = 10.0
+PING_INTERVAL = 9.0
 """Seconds between two pings of a client that is sent nothing in between. Clients that ask whether the gateway is there
-may do so every ten seconds."""
+may do so every ten seconds, and are not always on time."""
 _MOST_PING_STRIKES = 2
 """Pings that may come sooner."""
 
@@ -448,6 +448,8 @@ class ServerConnection:
             self._ping_strikes += 1
             if self._ping_strikes > _MOST_PING_STRIKES:
                 raise _ViolationError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+        else:
+            self._ping_strikes = 0
         self._pinged = self._now
 
     def _on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
