@@ -131,8 +131,13 @@ class Lifecycle(asyncio.BaseProtocol):
         self._phase = Phase.LINGERING
         self._may_drop = self._terms.limits.message
         self._alarm.set(self._terms.timeouts.linger)
-        if not self._transport.is_closing():
+        if self._transport.is_closing():
+            return
+        try:
             self._transport.write_eof()
+        except OSError:  # asyncio's own loop, where the client has reset the connection
+            self._transport.abort()
+        else:
             self._transport.resume_reading()
 
     def _drop(self, size: int) -> None:
