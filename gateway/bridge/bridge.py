@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from gateway.bridge import members, streams
+from gateway.bridge import members, names, streams
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.batching import batched
 from gateway.bridge.configs import Configs
@@ -97,7 +97,8 @@ class Bridge:
             async for each in responses:
                 response = await self._with_outputs(each, key, asked) if each.schemaless else each
                 if fitted is None or signature is None:
-                    yield reply(response, request)
+                    # Triton ends a stream with a response that holds nothing, if the client asked for that.
+                    yield self._passed(response, request) if response.outputs else reply(response, request)
                 else:
                     yield await self._fitting.unfit(response, request, asked, fitted, signature, self._settings)
 
@@ -141,12 +142,26 @@ class Bridge:
             return await self._reduced(request)
         key = self._addressing.key(request)
         if self._passes(request):
-            return reply(await self._upstream.infer(self._addressing.asked(request, key)), request)
+            return self._passed(await self._upstream.infer(self._addressing.asked(request, key)), request)
         return await self._fitted(request, key, await self._declared.model(key), self._settings)
 
     def _passes(self, request: Request) -> bool:
         """Whether its tensors are the backend's as they are."""
         return self._alike and not request.schemaless
+
+    def _passed(self, response: Response, request: Request) -> Response:
+        """The answer with the backend's outputs as they are; exactly those that were asked for, if some were.
+
+        Raises:
+            GatewayError: INTERNAL (invalid-output), one of them is missing.
+        """
+        asked, outputs = request.outputs, response.outputs
+        if not asked or [each.name for each in asked] == [each.name for each in outputs]:
+            return reply(response, request)
+        try:
+            return reply(response, request, tuple(names.picked(outputs, [each.name for each in asked])))
+        except DecodeError as error:
+            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
 
     async def _with_outputs(self, response: Response, key: Key, asked: Request) -> Response:
         """A response of members, with its tensors."""
@@ -171,7 +186,7 @@ class Bridge:
         companion = self._addressing.companion(key, request.operation)
         asked = replace(request, operation=Operation.INFER)
         if self._passes(request):
-            return reply(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
+            return self._passed(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
         signature = await self._declared.derivative(key, request.operation)
         return await self._fitted(asked, companion, signature, self._of_derivatives)
 

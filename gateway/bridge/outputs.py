@@ -59,11 +59,17 @@ def paired(
 ) -> list[tuple[Tensor, TensorSpec]]:
     """Each output with its specification: by name, or by position where it has none.
 
+    Some servers (MLServer, some models of KServe) ignore which outputs they were asked for: where all outputs have
+    names, those that nobody asked for are left out.
+
     Raises:
-        DecodeError: outputs that were not declared, or another number of them than asked for.
+        DecodeError: outputs that were not declared, one that was asked for and is not there, or another number of
+            outputs without names than asked for.
     """
     specs = {spec.name: spec for spec in signature.outputs}
     order = [output.name for output in asked] or list(specs)
+    if asked and all(tensor.name for tensor in outputs):
+        outputs = names.picked(outputs, order)
     if len(outputs) != len(order):
         text = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
         raise DecodeError(f"{text}, expected {len(order)}: {', '.join(map(repr, order))}")
