@@ -59,9 +59,10 @@ class Fitting:
         fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
         wanted = names.requested(request.outputs, signature, settings)
         if not traits.selects:
-            # It gives all its outputs, whatever is asked for; where nobody declares their names, these are.
+            # It gives all its outputs, whatever is asked for. Where nobody declares their names the route's are taken,
+            # never the client's: it would get some output under whatever name it asked for.
             none = none_asked(request.outputs, upstream.protocol)
-            wanted = none if signature.outputs else wanted
+            wanted = none if signature.outputs else names.requested((), signature, settings)
         asked = replace(
             request,
             model=key[0],
