@@ -67,6 +67,8 @@ class Bridge:
             DecodeError: the client's tensors do not fit.
             GatewayError: the backend's error, or its reply does not fit.
         """
+        if request.flaw:
+            raise await self._refusal(request)
         handle = self._operations.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._upstream.name!r}")
@@ -108,6 +110,8 @@ class Bridge:
 
         async def handle(request: Request) -> Answer:
             base = replace(request, model=request.model.removesuffix(suffix))
+            if base.flaw:
+                raise await self._refusal(base)
             base = self._configs.taken(base) if self._configs.takes else base
             match request.operation:
                 case Operation.INFER:
@@ -123,6 +127,15 @@ class Bridge:
                     raise unsupported(f"{other.value} is not supported by {request.model!r}, itself a derivative")
 
         return handle
+
+    async def _refusal(self, request: Request) -> Exception:
+        """What to raise for a request with a flaw: that, or that there is no such model."""
+        try:
+            await self._declared.described(self._addressing.key(request))
+        except GatewayError as error:
+            if error.status is Status.NOT_FOUND:
+                return error
+        return DecodeError(request.flaw)
 
     async def _unary(self, request: Request) -> Response:
         try:

@@ -247,6 +247,9 @@ class Request:
     schemaless: bool = False
     """Inputs and parameters are members of one JSON object, which only the model's signature tells apart: a scalar
     stands among `parameters` also if it is an input, and a list among `inputs`, flat, whatever the model's shape."""
+    flaw: str = ""
+    """What is wrong with the message beyond the model's name, on wires where the name is looked at first (UM-Bridge):
+    an unknown model is told before it. Such a request is never sent to be computed."""
 
 
 @value
