@@ -88,7 +88,12 @@ class Assembly:
         backend = self.backends[name]
         protocol = backend.protocol
         _, traits = by_batch(protocol, config.batch)
-        traits = replace(traits, trusted_metadata=traits.trusted_metadata or config.trust_metadata)
+        alone = traits.one_model_at is not None and any(map(traits.one_model_at, config.endpoints))
+        traits = replace(
+            traits,
+            trusted_metadata=traits.trusted_metadata or config.trust_metadata,
+            companions=traits.companions and not alone,
+        )
         handler = wrapped(backend, config.policies, self._policies)
         responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.streams else None
         signatures = Signatures(handler, traits, self._clock)

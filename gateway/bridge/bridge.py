@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from gateway.bridge import members, names, streams
+from gateway.bridge import indices, members, names, streams
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.batching import batched
 from gateway.bridge.configs import Configs
@@ -14,7 +14,7 @@ from gateway.bridge.inputs import Fitted
 from gateway.bridge.metadata import Metadata
 from gateway.bridge.points import point_by_point
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Key
+from gateway.bridge.signatures import Key, is_unknown, sized
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, unsupported
@@ -44,6 +44,7 @@ class Bridge:
             settings = replace(settings, image_inputs={}, image_outputs={})
         self._settings = settings
         self._of_derivatives = settings.of_derivatives
+        self._sizes_derivatives = client.traits.derivatives or upstream.traits.derivatives
         self._client = client
         self._upstream = upstream
         self._alike = settings.leaves_tensors and _are_alike(client.traits, upstream.traits)
@@ -194,14 +195,36 @@ class Bridge:
     async def _derive(self, request: Request) -> Response:
         key = self._addressing.key(request)
         if self._upstream.traits.derivatives:
-            signature = await self._declared.derivative(key, request.operation)
+            signature = await self._sized(request, key)
             return await self._fitted(request, key, signature, self._of_derivatives)
         companion = self._addressing.companion(key, request.operation)
         asked = replace(request, operation=Operation.INFER)
         if self._passes(request):
             return self._passed(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
+        signature = await self._sized(request, key)
+        try:
+            return await self._fitted(asked, companion, signature, self._of_derivatives)
+        except GatewayError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            await self._declared.check(key)
+            text = f"{request.operation.value} is not supported by model {request.model!r}: {error.message}"
+            raise unsupported(text) from error
+
+    async def _sized(self, request: Request, key: Key) -> Signature:
+        """What the derivative takes and gives. Where one side has derivatives as operations, with the sizes of the
+        inputs and outputs that the request means."""
         signature = await self._declared.derivative(key, request.operation)
-        return await self._fitted(asked, companion, signature, self._of_derivatives)
+        found = indices.positions(request.inputs, DERIVATIVES[request.operation])
+        if not self._sizes_derivatives or request.schemaless or found is None or is_unknown(signature):
+            return signature
+        try:
+            base = await self._declared.model(key)
+        except GatewayError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return signature  # the companion stands alone
+        return signature if is_unknown(base) else sized(signature, base, request.operation, found)
 
     async def _fitted(self, request: Request, key: Key, declared: Signature, settings: RouteSettings) -> Response:
         signature, row_by_row = self._batched(declared)

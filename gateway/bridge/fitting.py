@@ -8,7 +8,8 @@ from gateway.bridge.points import none_asked
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
-from gateway.core.errors import DecodeError, invalid_output
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Response, Signature, Tensor
 from gateway.core.values import replace
@@ -21,6 +22,7 @@ class Fitting:
     def __init__(self, client: Protocol, upstream: Upstream) -> None:
         self._client = client
         self._upstream = upstream
+        self._has_numbers_alone = Datatype.BYTES not in client.traits.datatypes
 
     async def fit(
         self, request: Request, key: Key, signature: Signature, settings: RouteSettings
@@ -54,6 +56,8 @@ class Fitting:
     def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
         upstream = self._upstream
         traits, limit = upstream.traits, upstream.limits.message
+        if self._has_numbers_alone:
+            self._refuse_bytes(request.model, signature, settings)
         if request.schemaless:
             request = members.told_apart(request, signature, settings)
         fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
@@ -72,6 +76,16 @@ class Fitting:
             translate=settings.translate,
         )
         return asked, fitted
+
+    def _refuse_bytes(self, model: str, signature: Signature, settings: RouteSettings) -> None:
+        for role, wanted in (
+            ("input", names.inputs_of(signature, settings)),
+            ("output", names.outputs_of(signature, settings)),
+        ):
+            for name, spec in wanted:
+                if spec.datatype is Datatype.BYTES:
+                    text = f"{role} {name!r} of model {model!r} is BYTES, which {self._client.name} cannot carry"
+                    raise unsupported(text)
 
     def _unfit(
         self,

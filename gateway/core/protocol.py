@@ -91,6 +91,10 @@ class Traits:
     """A call may name a model or leave it to the server."""
     companions: bool = True
     """A request can name another model of the same server, such as the companion `M.gradient` of `M`."""
+    one_model_at: Callable[[str], bool] | None = None
+    """Whether the server at such an endpoint has one model, whatever a request names: it has no `companions` then."""
+    ready_as_a_whole: bool = False
+    """A server says whether it is ready, not whether one of its models is: that it has the model, its metadata tell."""
     streams: bool = False
     """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None

@@ -14,7 +14,7 @@ from gateway.core.values import replace
 from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
 
 X = named("x", [[1.0]])
-O, Z = named("o", [[1.0]]), named("z", [[2.0]])
+FIRST, SECOND = named("o", [[1.0]]), named("z", [[2.0]])
 MODEL = signature(spec("x", -1, 1), gives=(spec("o", -1, 1), spec("z", -1, 1)))
 RENAMED = RouteSettings(rename=Renames(outputs=(("o", "o"),)))
 """Says something of the tensors, so that they are fitted to the signature instead of passing as they are."""
@@ -47,7 +47,7 @@ async def streamed(through: Bridge, request: Request) -> Response:
 async def test_what_nobody_asked_for_is_left_out(
     ask: "type[call]", settings: RouteSettings | None, wanted: tuple[str, ...]
 ) -> None:
-    response = await ask(giving(O, Z, settings=settings), asking(*wanted))
+    response = await ask(giving(FIRST, SECOND, settings=settings), asking(*wanted))
     assert {each.name for each in response.outputs} == set(wanted)
     assert len(response.outputs) == len(wanted)
 
@@ -58,13 +58,13 @@ async def test_an_output_that_is_missing_is_the_backends_fault_and_named(
     ask: "type[call]", settings: RouteSettings | None
 ) -> None:
     with pytest.raises(GatewayError, match="backend 'lab': output 'o' is missing; the reply has 'z'") as refused:
-        await ask(giving(Z, settings=settings), asking("o"))
+        await ask(giving(SECOND, settings=settings), asking("o"))
     assert refused.value.reason is Reason.INVALID_OUTPUT
 
 
 async def test_the_same_of_a_derivative_that_is_a_companion_model() -> None:
     derivative = named("output", [[1.0]])
-    backend = Backend({"m": MODEL}, lambda request: Response((derivative, Z)))
+    backend = Backend({"m": MODEL}, lambda request: Response((derivative, SECOND)))
     through = bridge(TENSORS, TENSORS, backend)
     response = await call(through, replace(asking("output"), operation=Operation.GRADIENT))
     assert [each.name for each in response.outputs] == ["output"]
@@ -75,4 +75,4 @@ async def test_a_streams_last_response_without_outputs_passes() -> None:
 
 
 async def test_without_a_list_all_outputs_pass() -> None:
-    assert [each.name for each in (await call(giving(O, Z), asking())).outputs] == ["o", "z"]
+    assert [each.name for each in (await call(giving(FIRST, SECOND), asking())).outputs] == ["o", "z"]

@@ -22,7 +22,7 @@ def output(name: str, number: float) -> dict[str, Any]:
     return {"name": name, "datatype": "FP64", "shape": [1], "data": [number]}
 
 
-O, Z = output("o", 1.0), output("z", 2.0)
+FIRST, SECOND = output("o", 1.0), output("z", 2.0)
 
 
 def over_rest(*outputs: dict[str, Any]) -> Server:
@@ -47,20 +47,21 @@ async def infer(wires: Wires, *names: str) -> tuple[int, dict[str, Any]]:
 @pytest.mark.parametrize(("config", "reply"), BACKENDS)
 async def test_outputs_are_the_output_tensors_requested(config: str, reply: Any) -> None:
     """MLServer and some models of KServe ignore the list."""
-    status, answer = await infer(Wires(config, lab=reply(O, Z)), "o")
-    assert (status, answer["outputs"]) == (200, [O])
+    status, answer = await infer(Wires(config, lab=reply(FIRST, SECOND)), "o")
+    assert (status, answer["outputs"]) == (200, [FIRST])
 
 
 @pytest.mark.parametrize(("config", "reply"), BACKENDS)
 async def test_an_output_that_was_requested_and_is_missing_is_an_error(config: str, reply: Any) -> None:
-    status, answer = await infer(Wires(config, lab=reply(Z)), "o")
+    status, answer = await infer(Wires(config, lab=reply(SECOND)), "o")
     assert status == 502
     assert answer["error"] == "backend 'lab': output 'o' is missing; the reply has 'z'"
 
 
 async def test_the_same_for_a_client_of_grpc() -> None:
-    wires = Wires(GRPC.replace("protocols: [v2-rest]", "protocols: [v2-grpc]"), lab=over_grpc(O, Z))
+    wires = Wires(GRPC.replace("protocols: [v2-rest]", "protocols: [v2-grpc]"), lab=over_grpc(FIRST, SECOND))
     asked = field(1, "m") + tensor("x", "FP64", 1, contents=field(7, bytes(8))) + field(6, field(1, "o"))
     reply = await wires.send("v2-grpc", Message(path=INFER, parts=(asked,)))
     assert reply.status == 0
-    assert b"o" in reply.body and b"z" not in reply.body
+    assert b"o" in reply.body
+    assert b"z" not in reply.body

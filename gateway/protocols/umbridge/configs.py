@@ -1,4 +1,4 @@
-"""`config`: any JSON value on the wire of UM-Bridge, mostly an object, and elsewhere a parameter that holds its text."""
+"""`config`: any JSON value on the wire of UM-Bridge, and elsewhere a parameter that holds its text."""
 
 from collections.abc import Iterable
 
