@@ -23,7 +23,7 @@ from gateway.config.models import Config, ReferenceConfig
 from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
-from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, by_batch
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, at_endpoints, by_batch
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select
 from gateway.core.types import Answer, Request, ServerInfo
@@ -217,6 +217,7 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
     """
     connector = connect(address, protocol, DEFAULT_LIMITS)
     batch, traits = by_batch(protocol, "")
+    traits = at_endpoints(traits, [address])
     target = Target("server", batch=batch)
     backend = Backend(target, protocol, [Endpoint(address, connector)], traits.max_in_flight)
     signatures = Signatures(backend, traits, asyncio.get_running_loop().time)

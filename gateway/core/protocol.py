@@ -5,7 +5,7 @@ it; nothing else names it, and nothing compares its name: what others need to kn
 """
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
@@ -13,7 +13,7 @@ from typing import TypeAlias
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.types import Answer, Buffer, Message, Request, ServerInfo, Signature, Translate
-from gateway.core.values import value
+from gateway.core.values import replace, value
 
 
 @value
@@ -248,6 +248,12 @@ def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
     """A backend's `batch`, the default if `word` is empty, and the Traits that go with it."""
     word = word or next(iter(protocol.batches), "")
     return word, protocol.batches.get(word, protocol.traits)
+
+
+def at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
+    """The Traits of a backend with these endpoints."""
+    alone = traits.one_model_at is not None and any(map(traits.one_model_at, endpoints))
+    return replace(traits, companions=False) if alone else traits
 
 
 def merge(parts: tuple[Signature, ...]) -> Signature:

@@ -1,6 +1,7 @@
 """Requested outputs: a client gets exactly those that it asked for, whatever its backend makes of the list."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeAlias
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, sig
 X = named("x", [[1.0]])
 FIRST, SECOND = named("o", [[1.0]]), named("z", [[2.0]])
 MODEL = signature(spec("x", -1, 1), gives=(spec("o", -1, 1), spec("z", -1, 1)))
+Ask: TypeAlias = Callable[[Bridge, Request], Awaitable[Response]]
 RENAMED = RouteSettings(rename=Renames(outputs=(("o", "o"),)))
 """Says something of the tensors, so that they are fitted to the signature instead of passing as they are."""
 
@@ -45,7 +47,7 @@ async def streamed(through: Bridge, request: Request) -> Response:
 @pytest.mark.parametrize("ask", [call, streamed])
 @pytest.mark.parametrize("wanted", [("o",), ("z",), ("z", "o"), ("o", "z")])
 async def test_what_nobody_asked_for_is_left_out(
-    ask: "type[call]", settings: RouteSettings | None, wanted: tuple[str, ...]
+    ask: Ask, settings: RouteSettings | None, wanted: tuple[str, ...]
 ) -> None:
     response = await ask(giving(FIRST, SECOND, settings=settings), asking(*wanted))
     assert {each.name for each in response.outputs} == set(wanted)
@@ -55,7 +57,7 @@ async def test_what_nobody_asked_for_is_left_out(
 @pytest.mark.parametrize("settings", [None, RENAMED], ids=["passed", "fitted"])
 @pytest.mark.parametrize("ask", [call, streamed])
 async def test_an_output_that_is_missing_is_the_backends_fault_and_named(
-    ask: "type[call]", settings: RouteSettings | None
+    ask: Ask, settings: RouteSettings | None
 ) -> None:
     with pytest.raises(GatewayError, match="backend 'lab': output 'o' is missing; the reply has 'z'") as refused:
         await ask(giving(SECOND, settings=settings), asking("o"))

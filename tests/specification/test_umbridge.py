@@ -31,7 +31,7 @@ def twice(x: Any) -> Any:
 
 async def ask(wires: Wires, word: str, **body: Any) -> tuple[int, dict[str, Any]]:
     reply = await wires.post("umbridge", f"/{word}", json.dumps(body).encode())
-    answer: dict[str, Any] = json.loads(reply.body)
+    answer: dict[str, Any] = json.loads(bytes(reply.body))
     return reply.status, answer
 
 
@@ -61,7 +61,7 @@ async def test_of_a_model_that_is_there_it_is_told_what_is_wrong(body: dict[str,
 
 async def _echo_of_config(message: Message) -> Message:
     """A server whose model takes anything and answers how many characters its config has."""
-    body = json.loads(message.body)
+    body = json.loads(bytes(message.body))
     answers = {
         "/InputSizes": {"inputSizes": [1]},
         "/OutputSizes": {"outputSizes": [1]},
@@ -76,7 +76,7 @@ async def _echo_of_config(message: Message) -> Message:
 async def test_any_json_is_a_config(config_: Any) -> None:
     wires = Wires(config("umbridge"), lab=_echo_of_config)
     assert await ask(wires, "Evaluate", name="m", input=[[1]], config=config_) == (200, {"output": [[1.0]]})
-    assert json.loads(wires.sent["lab"][-1].body)["config"] == config_
+    assert json.loads(bytes(wires.sent["lab"][-1].body))["config"] == config_
 
 
 @pytest.mark.parametrize("empty", [[], {}, None])
@@ -84,7 +84,7 @@ async def test_an_empty_list_is_an_empty_config(empty: Any) -> None:
     """R writes an empty list so."""
     wires = Wires(config("umbridge"), lab=_echo_of_config)
     assert await ask(wires, "Evaluate", name="m", input=[[1]], config=empty) == (200, {"output": [[1.0]]})
-    assert json.loads(wires.sent["lab"][-1].body)["config"] == {}
+    assert json.loads(bytes(wires.sent["lab"][-1].body))["config"] == {}
     assert (await ask(through("v2-rest"), "Evaluate", name="twice", input=[[1]], config=empty))[0] == 200
 
 
@@ -223,7 +223,7 @@ RuntimeError: Model twice.gradient-1.0.0 not found.
 
 async def _real_grps(message: Message) -> Message:
     """grps' Python server with one model, `twice` of version 1.0.0."""
-    body = json.loads(message.body or b"{}")
+    body = json.loads(bytes(message.body) or b"{}")
     if message.path.endswith("/metadata/model") and body["str_data"] == "twice":
         answer = {
             "status": {"code": 200, "msg": "OK", "status": "SUCCESS"},

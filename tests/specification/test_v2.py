@@ -41,7 +41,7 @@ async def infer(wires: Wires, *names: str) -> tuple[int, dict[str, Any]]:
     x = {"name": "x", "datatype": "FP64", "shape": [1], "data": [1.0]}
     body = {"inputs": [x], "outputs": [{"name": name} for name in names]}
     reply = await wires.post("v2-rest", "/v2/models/m/infer", json.dumps(body).encode())
-    return reply.status, json.loads(reply.body)
+    return reply.status, json.loads(bytes(reply.body))
 
 
 @pytest.mark.parametrize(("config", "reply"), BACKENDS)
