@@ -98,7 +98,9 @@ class Fitting:
     ) -> Response:
         client = self._client
         try:
-            results = outputs.fit_outputs(response.outputs, asked.outputs, signature, fitted, settings, client.traits)
+            results = outputs.fit_outputs(
+                response.outputs, asked.outputs, signature, fitted, settings, client.traits, self._upstream.traits
+            )
             chosen = names.for_client(results, request.outputs, settings)
         except DecodeError as error:
             raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error

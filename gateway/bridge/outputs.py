@@ -23,15 +23,17 @@ def fit_outputs(
     fitted: Fitted,
     settings: RouteSettings,
     client: Traits,
+    upstream: Traits,
 ) -> list[Tensor]:
     """A backend's outputs, named and typed by `signature`, in the shape that the client expects for what it sent.
-    `asked` are the outputs that the backend was asked for; none: all.
+    `asked` are the outputs that the backend was asked for; none: all. Where nobody knows the signature, numbers that
+    came without a datatype are what the backend's protocol says (`numbers`).
 
     Raises:
         DecodeError: the backend's outputs are not what it declared.
     """
     if not signature.outputs:
-        given = [_unfitted(tensor, client) for tensor in _named(outputs, asked, settings, client)]
+        given = [_unfitted(tensor, client, upstream.numbers) for tensor in _named(outputs, asked, settings, client)]
     else:
         given = [_fit(tensor, spec, fitted, settings, client) for tensor, spec in paired(outputs, asked, signature)]
     return _encoded(given, settings.image_outputs) if settings.image_outputs else given
@@ -98,7 +100,9 @@ def _fit(tensor: Tensor, spec: TensorSpec, fitted: Fitted, settings: RouteSettin
     return Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
 
 
-def _unfitted(tensor: Tensor, client: Traits) -> Tensor:
+def _unfitted(tensor: Tensor, client: Traits, numbers: Datatype | None) -> Tensor:
+    if tensor.untyped and numbers is not None:
+        tensor = datatypes.typed(tensor, numbers, f"output {tensor.name!r}")
     shape = (tensor.elements,) if client.points else tensor.shape
     return Tensor(tensor.name, tensor.datatype, shape, tensor.data, tensor.content_type, tensor.parameters)
 
