@@ -89,9 +89,9 @@ class Tensor:
     """`data` is in V2's raw form: little-endian, row-major, BYTES as u32 length + bytes per element.
 
     `shape` has no negative dimension and matches `data`: whoever makes a Tensor has checked it. `content_type` is
-    empty, or the form in which the tensor travels where a wire has several: BYTES elements as `text`, `json` or
-    `image`, numbers as `json` or `npy`. `untyped`: it came from JSON without a datatype, and numbers are INT64 or
-    UINT64 if every literal was an integer, else FP64. An empty `name` means the wire had none.
+    empty, or the form in which the tensor travels where a wire has several: BYTES elements as `text`, `json`,
+    `image` or `strings` (of JSON), numbers as `json` or `npy`. `untyped`: it came from JSON without a datatype, and
+    numbers are INT64 or UINT64 if every literal was an integer, else FP64. An empty `name` means the wire had none.
     """
 
     name: str
