@@ -232,7 +232,7 @@ def test_sizes_are_checked_by_the_gateway(row: Row, url: str, path: str, body: d
 
 def test_a_vector_that_the_server_does_not_check_is_checked_by_the_gateway(row: Row, url: str) -> None:
     """The package does not check the lengths of ApplyHessian's vectors before the model does."""
-    body = {**AT, "inWrt1": 0, "inWrt2": 0, "sens": [1, 2], "vec": [1]}
+    body: dict[str, Any] = {**AT, "inWrt1": 0, "inWrt2": 0, "sens": [1, 2], "vec": [1]}
 
     assert post(row.server, "/ApplyHessian", **body)[0] == 500
     status, answer = post(url, "/ApplyHessian", **body)
