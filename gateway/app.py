@@ -12,6 +12,7 @@ from gateway.admin import status
 from gateway.admin.health import HealthServer
 from gateway.admin.host_check import HostCheck
 from gateway.admin.server import AdminServer
+from gateway.admin.statistics import Statistics
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief import Brief
 from gateway.assembly.reference import REFERENCE, reference_router
@@ -24,7 +25,7 @@ from gateway.config.models import Config, ReferenceConfig
 from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
-from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, by_batch
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, at_endpoints, by_batch
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select
 from gateway.core.types import Answer, Request, ServerInfo
@@ -179,13 +180,16 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     protocol = registry.protocols()[config.protocol]
     models = [find(name) for name in config.models]
     check(models, protocol)
-    router = reference_router(models, protocol, clock, INFO)
+    statistics = Statistics(clock) if protocol.pages else None
+    router = reference_router(models, protocol, clock, INFO, statistics)
     # A request that names no model means the only one; where clients may leave it to the server, the first of several.
     names_none = len(models) == 1 or protocol.traits.may_name_model
     settings = ListenerSettings(REFERENCE, model=models[0].name if names_none else "")
-    rows = patterns.rows([(protocol, "")], settings.model, ())
+    # At `/` one model answers; where there are several, requests are told there where they are.
+    rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
+    taken = exchanges(settings, router.select, router.select)
     with binding(f"reference {config.protocol!r}", config.bind):
-        return await listen(settings, rows, exchanges(settings, router.select, router.select), config.bind)
+        return await listen(settings, rows, statistics.counted(taken) if statistics else taken, config.bind)
 
 
 def exchanges(settings: ListenerSettings, select: Select, passthrough: Select) -> Exchanges:
@@ -250,6 +254,7 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
     """
     connector = connect(address, protocol, DEFAULT_LIMITS)
     batch, traits = by_batch(protocol, "")
+    traits = at_endpoints(traits, [address])
     target = Target("server", batch=batch)
     backend = Backend(target, protocol, [Endpoint(address, connector)], traits.max_in_flight)
     signatures = Signatures(backend, traits, asyncio.get_running_loop().time)

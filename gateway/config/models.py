@@ -153,7 +153,8 @@ class BackendConfig(Keys):
     policies: Policies = ()
     """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
     trust_metadata: Flag = False
-    """Requests are fitted to what its metadata says, over protocols whose real servers tell wrong types (graphpipe)."""
+    """Its metadata is right, over protocols whose real servers tell wrong types (graphpipe) or nothing of tensors
+    (grps): requests are fitted to it, and clients of every protocol are told what it says."""
     max_in_flight: Size | None = None
     """Calls at once per endpoint. The default is the protocol's: 1 for umbridge and mip, any number for the others."""
     batch: Name = ""

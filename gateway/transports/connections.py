@@ -93,8 +93,8 @@ class Connection(Protocol):
     def drain(self) -> None:
         """The connection is `draining` from now on."""
 
-    def abort(self) -> None:
-        """Close now, whatever is in flight."""
+    def give_up(self) -> None:
+        """End whatever is in flight, and close: at once, or as soon as the client has been told."""
 
 
 class Connections:
@@ -172,7 +172,7 @@ class Connections:
             pass
         given_up = sum(connection.unanswered for connection in self._open)
         for connection in list(self._open):
-            connection.abort()
+            connection.give_up()
         await self._until_empty()
         await asyncio.sleep(0)  # exchanges that were cancelled with their connections have a turn to end
         return given_up

@@ -85,6 +85,10 @@ class Lifecycle(asyncio.BaseProtocol):
         if self._phase is Phase.IDLE:
             self._alarm.set(self._patience)
 
+    def give_up(self) -> None:
+        """Close now, whatever is in flight."""
+        self.abort()
+
     def abort(self) -> None:
         """Close now, whatever is in flight."""
         self._transport.abort()
@@ -168,8 +172,13 @@ class Lifecycle(asyncio.BaseProtocol):
         self._phase = Phase.LINGERING
         self._may_drop = self._terms.limits.message
         self._alarm.set(self._terms.timeouts.linger)
-        if not self._transport.is_closing():
+        if self._transport.is_closing():
+            return
+        try:
             self._transport.write_eof()
+        except OSError:  # asyncio's own loop, where the client has reset the connection
+            self._transport.abort()
+        else:
             self._transport.resume_reading()
 
     def _close_idle(self) -> None:

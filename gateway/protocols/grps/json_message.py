@@ -43,6 +43,11 @@ def read(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
     return GrpsMessage(model, status, _KINDS[member], _READERS[member](document[member], role, limits.message))
 
 
+def check(body: Buffer, limits: Limits) -> None:
+    """Raises DecodeError where `body` is not JSON, whatever it says."""
+    json.read(without_quotes(bytes(body)), ARRAYS, values=limits.json_values, literals=True)
+
+
 def _read_status(given: object) -> GrpsStatus | None:
     if given is None:
         return None

@@ -12,6 +12,9 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, read, read_bare, write, write_numbers
 from gateway.core.types import Buffer, Shape, Tensor
 
+STRINGS = "strings"
+"""The content type of BYTES that were strings in JSON, and stay such on their way to a peer that speaks MIP."""
+
 _UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 
 
@@ -130,7 +133,7 @@ def _joined(first: Array, others: Iterable[Array]) -> bytes:
 def _tensor(array: Array, name: str) -> Tensor:
     values = array.values
     if isinstance(values, bytes):
-        return Tensor(name, Datatype.BYTES, array.shape, values, untyped=True)
+        return Tensor(name, Datatype.BYTES, array.shape, values, content_type=STRINGS, untyped=True)
     return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
 
 

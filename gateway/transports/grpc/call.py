@@ -127,6 +127,9 @@ class Call:
             raise failures.malformed(f"reply: {error}") from error
         except TooLargeError as error:
             raise failures.too_large(error.size, self._limits) from error
+        except GatewayError as error:
+            text = f"reply refused: {error.message}"
+            raise TransportError(error.status, error.reason, text, sent=True, answered=True) from error
         if replies:
             self._arrived(replies)
         if ends:

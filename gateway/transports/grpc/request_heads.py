@@ -1,12 +1,11 @@
 """Writing the head of a call: the fields of "gRPC over HTTP2", section Requests. Pure."""
 
-import base64
 from collections.abc import Sequence
 from functools import lru_cache
 
 from gateway.core.types import Headers, Metadata
 from gateway.transports.grpc.header_blocks import Field, write
-from gateway.transports.grpc.metadata import checked, from_text, legal
+from gateway.transports.grpc.metadata import checked, from_text, written
 
 _METHOD_POST, _SCHEME_HTTP = b"\x83", b"\x86"  # entries of HPACK's static table
 
@@ -43,14 +42,8 @@ class RequestHeads:
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
         raw = checked(raw if is_metadata else from_text(raw))
-        metadata = ((name, _armoured(text) if name.endswith(b"-bin") else text.strip()) for name, text in legal(raw))
         addressed = write(((b":path", path.encode()), (b":authority", self._authority)))
-        return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(metadata)))
-
-
-def _armoured(text: bytes) -> bytes:
-    """gRPC over HTTP/2: "implementations MUST accept padded and un-padded values and should emit un-padded values"."""
-    return base64.b64encode(text).rstrip(b"=")
+        return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(written(Headers(raw)))))
 
 
 def _timeout(seconds: float) -> bytes:

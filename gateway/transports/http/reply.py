@@ -222,7 +222,8 @@ def refused_as_overloaded() -> Iterator[None]:
     try:
         yield
     except GatewayError as error:
-        raise TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True) from error
+        text = f"reply refused: {error.message}"
+        raise TransportError(error.status, error.reason, text, sent=True, answered=True) from error
 
 
 def malformed(text: str) -> TransportError:
