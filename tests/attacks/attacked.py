@@ -65,7 +65,6 @@ class Seen:
     wall: float
     """The same by the clock: also by what else the machine did."""
     tasks: int
-    descriptors: int
 
 
 @dataclass(frozen=True)
@@ -168,6 +167,11 @@ class Attacked:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     @property
+    def descriptors(self) -> int:
+        """How many it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @property
     def cpu(self) -> float:
         """Seconds of CPU that it has taken, all threads."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -207,10 +211,8 @@ def attacked(
     """A gateway before the model server at `works`, and a dead one."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "gateway.yaml"
-    file.write_text(
-        LISTENERS.replace("health:", listener + "health:")
-        + ROUTES.format(works=works, dead=free_port(), backends=backends, routes=routes)
-    )
+    listeners = LISTENERS.replace("health:", f"{listener}health:")
+    file.write_text(listeners + ROUTES.format(works=works, dead=free_port(), backends=backends, routes=routes))
     gateway = Attacked(Talker("tests.attacks.observed", str(file), descriptors=descriptors, log=folder / "gateway.log"))
     try:
         yield gateway

@@ -127,7 +127,11 @@ def announce_over_brpc(connection: socket.socket) -> None:
 def announce_over_grpc(connection: socket.socket) -> None:
     hostile.http2_opening(connection)
     while True:
-        stream, _ = hostile.http2_request(connection)
+        stream, message = hostile.http2_request(connection)
+        if message == bytes(5):  # what extensions it has
+            unimplemented = (b"grpc-status", b"12")
+            connection.sendall(http2.head(http2.OK, http2.CONTENT_TYPE, unimplemented, end=True, stream=stream))
+            continue
         connection.sendall(http2.head(http2.OK, http2.CONTENT_TYPE, stream=stream))
         connection.sendall(http2.data(b"", size=LARGE, stream=stream))
         ANNOUNCED_BY_SERVER.release()
