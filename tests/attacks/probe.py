@@ -5,6 +5,7 @@ that one took, in seconds, since the line before."""
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 import sys
@@ -55,7 +56,7 @@ def main() -> None:
         longest = max(longest, time.perf_counter() - begun)
         good, failed = good + answered, failed + (not answered)
         if select.select([sys.stdin], [], [], PAUSE)[0]:
-            if not sys.stdin.buffer.raw.read(4096):  # type: ignore[attr-defined]
+            if not os.read(sys.stdin.fileno(), 4096):
                 return
             print(json.dumps({"good": good, "failed": failed, "longest": longest}), flush=True)
             good = failed = 0

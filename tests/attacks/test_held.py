@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,10 @@ def test_what_inflates_beyond_the_limit_is_refused(gateway: Attacked, figure: Fi
     assert not gateway.beside().failed
 
 
+def is_ready(server: Process) -> bool:
+    return "\nready" in server.stdout()
+
+
 TO_TWO = """
   - match: {model: two}
     backend: two
@@ -131,7 +136,7 @@ def test_of_two_servers_one_may_be_killed(tmp_path: Path, works: str, protocol: 
             servers.append(Process([*command, "--model", "identity"], tmp_path / f"server{at}"))
             stack.callback(servers[-1].stop)
         for server in servers:
-            server.wait_until(lambda server=server: "\nready" in server.stdout(), 60)
+            server.wait_until(partial(is_ready, server), 60)
         more = "flavor: plain" if protocol == "v2-rest" else ""
         backend = f"  two: {{protocol: {protocol}, endpoints: {addresses}, {more}}}\n".replace("'", '"')
         gateway = stack.enter_context(
