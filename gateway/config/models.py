@@ -21,7 +21,7 @@ class LimitsConfig(Keys):
     headers: Size = DEFAULT_LIMITS.headers
     """Bytes of one message's headers."""
     json_values: Size = DEFAULT_LIMITS.json_values
-    """JSON values of one message outside tensor data."""
+    """JSON values of one message outside tensor data; of MIP, TLVs beyond one for each of 65535 rows."""
     config: Size = DEFAULT_LIMITS.config
     """Bytes of UM-Bridge's `config`."""
 

@@ -32,7 +32,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         return _request(Operation.READY, message, listener)
     if kind != Kind.INFERENCE:
         raise unsupported(f"kind {kind} is not supported; expected 1 (ping) or 2 (inference)")
-    inputs = tuple(_inputs(examples.read(payload), listener))
+    inputs = tuple(_inputs(examples.read(payload, listener.limits.json_values), listener))
     request = _request(Operation.INFER, message, listener)
     return replace(request, inputs=inputs, origin=Message(parts=(bytes(payload[: COUNTS.size]),)))
 
