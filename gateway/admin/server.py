@@ -18,7 +18,7 @@ ASGI: TypeAlias = Callable[..., Awaitable[None]]
 
 CONNECTIONS = 64
 """More are answered 503."""
-CONNECTION_SECONDS = 60.0
+CONNECTION_SECONDS = 30.0
 
 
 class _ShortConnection(HttpToolsProtocol):

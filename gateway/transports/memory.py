@@ -23,9 +23,12 @@ log = logging.getLogger(__name__)
 
 COUNTED = 16 * 2**10
 """Bytes. Counting costs about 1 us, which only larger bodies are worth."""
-STEPS = (64 * 2**10, 2**20)
-"""Bytes of the first two buffers of a body; the third has its whole size. The kernel gives the pages of a large array
-only as they are written, but those of 4 MiB and more by 2 MiB each: so one is made when 1 MiB has arrived."""
+FIRST = 2**20
+"""Bytes of the first buffer of a body that has more; the second has its whole size. The kernel gives the pages of an
+array only as they are written, but those of arrays of 4 MiB and more by 2 MiB each: so one of these is made when 1 MiB
+has arrived."""
+STEP = 64 * 2**10
+"""Bytes by which an arriving body is counted."""
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -171,7 +174,7 @@ class Arriving:
         self.size = size
         self.filled_bytes = 0
         self._share = _Share(memory)
-        self._array = self._share.buffer(min(size, STEPS[0]))
+        self._array = self._share.buffer(min(size, FIRST))
 
     @property
     def missing(self) -> int:
@@ -197,12 +200,12 @@ class Arriving:
         self.filled_bytes += count
         more = self.filled_bytes - self._share.size
         if more > 0 and self.size >= COUNTED:
-            self._share.add(min(max(more, STEPS[0]), self.size - self._share.size))
+            self._share.add(min(max(more, STEP), self.size - self._share.size))
 
     def reserve(self) -> None:
         """Make `room` for at least one byte if any is missing."""
         if self.filled_bytes == len(self._array) < self.size:
-            self._grow(1)
+            self._grow()
 
     def append(self, data: Buffer) -> None:
         """Take the next bytes, which must not be more than are missing.
@@ -212,13 +215,11 @@ class Arriving:
         """
         start, end = self.filled_bytes, self.filled_bytes + len(data)
         if end > len(self._array):
-            self._grow(len(data))
+            self._grow()
         self._array.data[start:end] = data
         self.filled(len(data))
 
-    def _grow(self, more: int) -> None:
-        wanted = self.filled_bytes + more
-        size = next((step for step in STEPS if step >= wanted), self.size)
-        grown = self._share.buffer(min(size, self.size))
+    def _grow(self) -> None:
+        grown = self._share.buffer(self.size)
         grown[: self.filled_bytes] = self._array[: self.filled_bytes]
         self._array = grown

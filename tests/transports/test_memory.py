@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import GatewayError, Reason
-from gateway.transports.memory import COUNTED, STEPS, Arriving, Memory, default_limit, machine_memory
+from gateway.transports.memory import COUNTED, STEP, Arriving, Memory, default_limit, machine_memory
 
 MIB = 2**20
 
@@ -45,7 +45,7 @@ def test_what_was_only_announced_is_not_counted() -> None:
     bodies = [Arriving(64 * MIB, memory) for _ in range(100)]
     assert memory.used == 0
     bodies[0].append(b"x")
-    assert memory.used == STEPS[0]
+    assert memory.used == STEP
 
 
 def test_bytes_are_counted_as_they_arrive_until_the_last_view_is_gone() -> None:
