@@ -1,6 +1,6 @@
 """Why a call ended without a status of the server's."""
 
-from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.transports.grpc.frames import ErrorCode, error_name
 
@@ -44,6 +44,11 @@ def no_message() -> TransportError:
 def too_large(size: int | str, limits: Limits) -> TransportError:
     """A message of `size` bytes."""
     return _beyond(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
+
+
+def no_memory(error: GatewayError) -> TransportError:
+    """The process has no memory left for a reply."""
+    return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
 
 
 def too_much_metadata(limits: Limits) -> TransportError:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.transports.grpc.inflating import Compressed
+from gateway.transports.memory import PROCESS, Arriving
 
 PREFIX = Struct(">BL")
 """Whether the message is compressed, and its size."""
@@ -27,29 +28,34 @@ class TooLargeError(Exception):
 class MessageReader:
     """Puts together the messages of one stream."""
 
-    __slots__ = ("_body", "_filled", "_is_compressed", "_limit", "_prefix")
+    __slots__ = ("_arriving", "_is_compressed", "_limit", "_prefix")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._prefix = b""
-        self._body: memoryview | None = None
-        self._filled = 0
+        self._arriving: Arriving | None = None
         self._is_compressed = False
 
     @property
     def is_between(self) -> bool:
         """Whether no message has begun and not ended."""
-        return self._body is None and not self._prefix
+        return self._arriving is None and not self._prefix
+
+    @property
+    def missing(self) -> int:
+        """Bytes that the message in the making still lacks, as far as its prefix has told."""
+        return 0 if self._arriving is None else self._arriving.missing
 
     def read(self, data: memoryview) -> list[Received]:
-        """The messages that are complete with `data`, which is not kept. The memory for one is taken when its prefix
-        is there and within the limit.
+        """The messages that are complete with `data`, which is not kept. The memory for one grows as it arrives, and is
+        counted.
 
         Raises:
             DecodeError: not a prefix.
-            TooLargeError: beyond the limit.
+            TooLargeError: beyond the limit, as soon as the prefix is there.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for it.
         """
-        if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
+        if self._arriving is None and not self._prefix and len(data) >= PREFIX_SIZE:
             # Nearly always, a frame is a message.
             size = self._size(data)
             if size == len(data) - PREFIX_SIZE:
@@ -59,28 +65,26 @@ class MessageReader:
     def _pieces(self, data: memoryview) -> list[Received]:
         messages: list[Received] = []
         while data:
-            if self._body is None:
-                data = self._begin(data)
-            if self._body is not None:
-                data = self._fill(self._body, data)
-                if self._filled == len(self._body):
-                    messages.append(self._complete(self._body))
-                    self._body, self._filled = None, 0
+            if self._arriving is None:
+                missing = PREFIX_SIZE - len(self._prefix)
+                self._prefix += data[:missing]
+                data = data[missing:]
+                if len(self._prefix) < PREFIX_SIZE:
+                    break
+                size, self._prefix = self._size(self._prefix), b""
+                if not size:
+                    messages.append(self._complete(b""))
+                    continue
+                PROCESS.check(size)
+                self._arriving = Arriving(size, PROCESS)
+            arriving = self._arriving
+            piece = data[: arriving.missing]
+            arriving.append(piece)
+            data = data[len(piece) :]
+            if not arriving.missing:
+                self._arriving = None
+                messages.append(self._complete(arriving.body))
         return messages
-
-    def _begin(self, data: memoryview) -> memoryview:
-        missing = PREFIX_SIZE - len(self._prefix)
-        self._prefix += data[:missing]
-        if len(self._prefix) == PREFIX_SIZE:
-            self._body = memoryview(bytearray(self._size(self._prefix)))
-            self._prefix = b""
-        return data[missing:]
-
-    def _fill(self, body: memoryview, data: memoryview) -> memoryview:
-        start = self._filled
-        self._filled = end = min(start + len(data), len(body))
-        body[start:end] = data[: end - start]
-        return data[end - start :]
 
     def _size(self, prefix: Buffer) -> int:
         flag, size = PREFIX.unpack_from(prefix)
