@@ -151,6 +151,9 @@ class Framing:
     """How many of the bytes that follow a header are a head: the message's own headers, within `limits.headers`. Of a
     message beyond `limits.message` only they are handed over, and what follows is dropped as it comes: the codec
     refuses it, and the others on the stream live on. Without heads such a message ends the stream."""
+    stopping: Callable[[Message], GatewayError | None] | None = None
+    """The error of a reply which says that the server is stopping and has not run the request. Another endpoint gets
+    it then, and the connection no further ones."""
     is_compressed: Callable[[Message], bool] | None = None
     """Whether content must be inflated."""
     inflate: Callable[[Message, int], Message] | None = None

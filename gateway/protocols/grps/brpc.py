@@ -192,6 +192,7 @@ GRPS_BRPC = Protocol(
         tag=brpc_frames.tag,
         retag=brpc_frames.retag,
         head=brpc_frames.head,
+        stopping=brpc_errors.stopping,
         is_compressed=brpc_compression.is_compressed,
         inflate=brpc_compression.inflate,
     ),
