@@ -9,6 +9,7 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.protocol import Limits
 from gateway.core.values import value
 from gateway.transports.connections import Connections
+from gateway.transports.memory import PROCESS
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
 
@@ -61,6 +62,8 @@ class Lifecycle(asyncio.BaseProtocol):
         self._patience = terms.timeouts.idle
         """Seconds that it may be idle."""
         self._writable = True
+        self._counted = 0
+        """Bytes of replies that the client has not read, as they are counted against the process' memory."""
 
     def _give_up(self, error: GatewayError) -> None:
         """Refuse what is arriving, whose end cannot be found or is not worth waiting for: reply, then linger."""
@@ -99,14 +102,19 @@ class Lifecycle(asyncio.BaseProtocol):
         self._phase = Phase.CLOSED
         self._terms.connections.discard(self)
         self._alarm.stop()
+        self._writable = True
+        self._count_unread()
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
         self._writable = False
+        self._count_unread()
+        self._loop.call_soon(self._count_unread)  # more of the reply may follow at once
 
     def resume_writing(self) -> None:
         """The client has read most of what there was."""
         self._writable = True
+        self._count_unread()
         self._proceed()
 
     # Waiting.
@@ -131,7 +139,16 @@ class Lifecycle(asyncio.BaseProtocol):
             return _too_slow(f"{self.BODY} did not arrive within {timeouts.message:g} s")
         return _too_slow(f"{self.BODY} came at less than {timeouts.rate:g} bytes a second")
 
+    def _count_unread(self) -> None:
+        """Count the replies that wait for the client to read; the little that waits while it does is not worth it."""
+        before, self._counted = self._counted, 0 if self._writable else self._transport.get_write_buffer_size()
+        if self._counted > before:
+            PROCESS.count(self._counted - before)
+        elif self._counted < before:
+            PROCESS.free(before - self._counted)
+
     def _await_progress(self) -> None:
+        self._count_unread()
         self._unread = self._transport.get_write_buffer_size()
         self._alarm.set(self._terms.timeouts.write)
 

@@ -219,6 +219,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         else:
             self._transport.resume_reading()
         phase = self._awaited()
+        if phase is Phase.FLUSHING:
+            self._count_unread()
         if phase is self._phase and phase in (Phase.HEAD, Phase.FLUSHING):
             return
         self._phase = phase
