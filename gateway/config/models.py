@@ -23,10 +23,13 @@ class LimitsConfig(Keys):
     """JSON values of one message outside tensor data."""
     config: Size = DEFAULT_LIMITS.config
     """Bytes of UM-Bridge's `config`."""
+    inflation: Size = DEFAULT_LIMITS.inflation
+    """How many times its compressed size a message may inflate to; up to 1 MiB it may in any case. Tensors of equal
+    numbers compress to a thousandth."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:
-    return Limits(keys.message, keys.headers, keys.json_values, keys.config)
+    return Limits(keys.message, keys.headers, keys.json_values, keys.config, keys.inflation)
 
 
 LimitsKey = Annotated[Limits, Written(LimitsConfig, _limits)]

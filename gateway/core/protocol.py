@@ -19,12 +19,14 @@ from gateway.core.values import value
 
 @value
 class Limits:
-    """`limits:` of listeners and backends. Bytes, except `json_values`: JSON values outside tensor data."""
+    """`limits:` of listeners and backends. Bytes, except `json_values`, JSON values outside tensor data, and
+    `inflation`, how many times its compressed size a message may inflate to."""
 
     message: int = 64 * 2**20
     headers: int = 64 * 2**10
     json_values: int = 10_000
     config: int = 2**20
+    inflation: int = 100
 
 
 DEFAULT_LIMITS = Limits()
@@ -156,9 +158,9 @@ class Framing:
     it then, and the connection no further ones."""
     is_compressed: Callable[[Message], bool] | None = None
     """Whether content must be inflated."""
-    inflate: Callable[[Message, int], Message] | None = None
-    """A compressed message as it would be if it were not, its content inflated to at most so many bytes. What the
-    codec would do by itself, for transports to do away from the loop. Raises as `decode_request` does."""
+    inflate: Callable[[Message, Limits], Message] | None = None
+    """A compressed message as it would be if it were not, its content inflated within the limits. What the codec
+    would do by itself, for transports to do away from the loop. Raises as `decode_request` does."""
 
 
 class Cutter(typing.Protocol):

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway.core.protocol import Limits, Protocol
+from gateway.core.protocol import Framing, Limits, Protocol
 from gateway.core.types import Message
 from gateway.transports.memory import PROCESS
 from tests.transports.tcp import toy
@@ -40,7 +40,7 @@ async def until_used(least: int, most: float = float("inf")) -> None:
 @pytest.mark.parametrize("framing", [toy.ORDERED, TAGGED], ids=["one at a time", "multiplexed"])
 @pytest.mark.parametrize("leave", [True, False], ids=["they leave", "they read after all"])
 async def test_what_fifty_clients_do_not_read_is_counted_until_it_is_gone(
-    framing: toy.Framing, leave: bool, unused: int
+    framing: Framing, leave: bool, unused: int
 ) -> None:
     async with asyncio.timeout(GENEROUS), listening(reply, framing=framing, limits=LIMITS) as listener:
         async with AsyncExitStack() as stack:

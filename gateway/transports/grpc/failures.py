@@ -46,6 +46,11 @@ def too_large(size: int | str, limits: Limits) -> TransportError:
     return _beyond(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
 
 
+def too_inflated(error: GatewayError) -> TransportError:
+    """A message that inflates to more than it may."""
+    return _beyond(f"reply: {error.message}")
+
+
 def no_memory(error: GatewayError) -> TransportError:
     """The process has no memory left for a reply."""
     return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)

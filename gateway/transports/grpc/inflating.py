@@ -1,16 +1,14 @@
 """Compressed messages. Nothing but identity is offered, but a grpcio server with a `compression` of its own does not
 mind what its client takes."""
 
-import asyncio
-import zlib
-
+from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.grpc import failures
+from gateway.transports.inflate import inflate_in_thread, inflate_small
 
-_WINDOW_BITS = {b"gzip": 31, b"deflate": 15}
-_IN_PLACE = 2**18
-"""Bytes of a message or of a reply that are inflated without a thread."""
+ENCODINGS = {b"gzip": "gzip", b"deflate": "deflate"}
+"""What is understood."""
 
 
 class Compressed:
@@ -25,38 +23,33 @@ class Compressed:
         return len(self.data)
 
 
-async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> bytes:
-    """The message that `message` in `encoding` is.
+async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffer:
+    """The reply that `message` in `encoding` is.
 
     Raises:
-        TransportError: INTERNAL, not in that encoding, one that is not known, or more than the limit.
+        TransportError: INTERNAL, not in that encoding, one that is not known, or more than the limits;
+            RESOURCE_EXHAUSTED, the process has no memory left for it.
     """
-    bits = _WINDOW_BITS.get(encoding)
-    if bits is None:
+    if encoding not in ENCODINGS:
         told = encoding[:100].decode("latin-1")
         raise failures.malformed(f"reply is compressed with grpc-encoding {told!r}, identity was offered")
     try:
-        if len(message) <= _IN_PLACE:
-            inflater = zlib.decompressobj(bits)
-            data = inflater.decompress(message.data, _IN_PLACE)
-            if inflater.eof:
-                return _checked(data, inflater.unused_data, limits)
-        return await asyncio.to_thread(_inflate, message.data, bits, limits)
-    except zlib.error as error:
-        raise failures.malformed(f"reply is not {encoding.decode()}: {error}") from error
+        return await inflated(message, encoding, limits)
+    except DecodeError as error:
+        raise failures.malformed(f"reply: {error}") from error
+    except GatewayError as error:
+        if error.reason is Reason.TOO_LARGE:
+            raise failures.too_inflated(error) from error
+        raise failures.no_memory(error) from error
 
 
-def _inflate(data: Buffer, bits: int, limits: Limits) -> bytes:
-    inflater = zlib.decompressobj(bits)
-    inflated = inflater.decompress(data, limits.message + 1)
-    if not inflater.eof and len(inflated) <= limits.message:
-        raise zlib.error("incomplete data")
-    return _checked(inflated, inflater.unused_data, limits)
+async def inflated(message: Compressed, encoding: bytes, limits: Limits) -> Buffer:
+    """A message in one of ENCODINGS, inflated; a large one in a thread.
 
-
-def _checked(inflated: bytes, rest: bytes, limits: Limits) -> bytes:
-    if len(inflated) > limits.message:
-        raise failures.too_large(f"more than {limits.message}", limits)
-    if rest:
-        raise zlib.error(f"{len(rest)} bytes behind its end")
-    return inflated
+    Raises:
+        DecodeError: it is not in that encoding.
+        GatewayError: RESOURCE_EXHAUSTED, more than the limits, or the process has no memory left for it.
+    """
+    coding, what = ENCODINGS[encoding], "the message"
+    found = inflate_small(message.data, coding, limits, what)
+    return await inflate_in_thread(message.data, coding, limits, what) if found is None else found
