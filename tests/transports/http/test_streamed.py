@@ -183,8 +183,9 @@ COMPRESSED = gzip.compress(bytes(1001))
             "gzip",
             COMPRESSED,
             TOO_LARGE,
-            f"the body of {len(COMPRESSED)} compressed bytes inflates to more than 1000 bytes, the most that is allowed: "
-            "limits.message, 1000 bytes, and limits.inflation, 100 times its size (or 1 MiB, if that is more)",
+            f"the body of {len(COMPRESSED)} compressed bytes inflates to more than 1000 bytes, "
+            "the most that is allowed: limits.message, 1000 bytes, "
+            "and limits.inflation, 100 times its size (or 1 MiB, if that is more)",
         ),
         (
             "br",
