@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MINUTES := 10
 
-.PHONY: setup help run test test-fast lint format generate bench matrix chart peers lock clean
+.PHONY: setup help run test test-fast attack soak lint format generate bench matrix chart peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -20,10 +21,16 @@ run: setup  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
 test: setup peers  ## everything, the real servers and clients included
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not attack"
 
 test-fast: setup  ## without the real peers
-	$(BIN)/python -m pytest -m "not interop"
+	$(BIN)/python -m pytest -m "not interop and not attack"
+
+attack: setup  ## the attacks of tests/attacks that take long; what they measured stands at the end
+	$(BIN)/python -m pytest -m attack
+
+soak: setup  ## MINUTES (10) of good and bad traffic: memory, tasks and descriptors at the end by those of the start
+	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)
 
 lint: setup  ## formatting, style and types
 	$(BIN)/ruff format --check .

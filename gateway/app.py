@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequenc
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI
-
 from gateway import registry
-from gateway.admin import health, status
+from gateway.admin import status
+from gateway.admin.health import HealthServer
+from gateway.admin.host_check import HostCheck
 from gateway.admin.server import AdminServer
+from gateway.admin.statistics import Statistics
 from gateway.assembly.assembly import Assembly
+from gateway.assembly.brief import Brief
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.routes import any_model
 from gateway.bridge.bridge import Bridge, Upstream
@@ -23,7 +25,7 @@ from gateway.config.models import Config, ReferenceConfig
 from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
-from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, by_batch
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, at_endpoints, by_batch
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select
 from gateway.core.types import Answer, Request, ServerInfo
@@ -32,6 +34,7 @@ from gateway.reference.loading import find
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.router import Router
+from gateway.transports import connections, memory
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +53,13 @@ class Gateway:
         self.ready = False
         self.listeners: dict[str, Listener] = {}
         self.references: list[Listener] = []
-        self.ports: dict[str, AdminServer] = {}
+        self.ports: dict[str, AdminServer | HealthServer] = {}
         self._protocols = registry.protocols()
         clock = asyncio.get_running_loop().time
         self._assembly = Assembly(
             config, self._protocols, registry.policies(), _locate, connect, clock, INFO, lambda: self.ready
         )
+        self._brief = Brief(config)
         self._clock: Callable[[], float] = clock
 
     async def start(self) -> None:
@@ -74,6 +78,8 @@ class Gateway:
 
     async def _start(self) -> None:
         config = self.config
+        connections.PROCESS.fit(config.limits.connections)
+        memory.PROCESS.limit = config.limits.memory or memory.default_limit()
         for reference in config.reference:
             served = await serve_reference(reference, self._clock)
             self.references.append(served)
@@ -81,6 +87,8 @@ class Gateway:
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
+            if each.errors.detail == "brief":
+                rows = tuple((self._brief.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
             taken = exchanges(settings, self._assembly.router.select, self._assembly.passthrough.select)
             statistics = self._assembly.statistics.get(each.name)
             with binding(f"listener {each.name!r}", each.bind):
@@ -89,12 +97,13 @@ class Gateway:
                 )
             log.info("listener %r accepts %s at %s", each.name, ", ".join(each.protocols), listener.address)
         if config.health:
-            await self._administer("health", health.application(self._is_ready), config.health.bind)
+            ready = None if config.health.ready == "none" else self._is_ready
+            await self._administer("health", HealthServer(lambda: self.ready, ready), config.health.bind)
         if config.admin:
-            await self._administer("admin", status.application(self.status), config.admin.bind)
+            admin = AdminServer(HostCheck(status.application(self.status)))
+            await self._administer("admin", admin, config.admin.bind)
 
-    async def _administer(self, name: str, application: FastAPI, address: Address) -> None:
-        server = AdminServer(application)
+    async def _administer(self, name: str, server: AdminServer | HealthServer, address: Address) -> None:
         with binding(name, address):
             await server.start(address)
         self.ports[name] = server
@@ -171,13 +180,16 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     protocol = registry.protocols()[config.protocol]
     models = [find(name) for name in config.models]
     check(models, protocol)
-    router = reference_router(models, protocol, clock, INFO)
+    statistics = Statistics(clock) if protocol.pages else None
+    router = reference_router(models, protocol, clock, INFO, statistics)
     # A request that names no model means the only one; where clients may leave it to the server, the first of several.
     names_none = len(models) == 1 or protocol.traits.may_name_model
     settings = ListenerSettings(REFERENCE, model=models[0].name if names_none else "")
-    rows = patterns.rows([(protocol, "")], settings.model, ())
+    # At `/` one model answers; where there are several, requests are told there where they are.
+    rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
+    taken = exchanges(settings, router.select, router.select)
     with binding(f"reference {config.protocol!r}", config.bind):
-        return await listen(settings, rows, exchanges(settings, router.select, router.select), config.bind)
+        return await listen(settings, rows, statistics.counted(taken) if statistics else taken, config.bind)
 
 
 def exchanges(settings: ListenerSettings, select: Select, passthrough: Select) -> Exchanges:
@@ -242,6 +254,7 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
     """
     connector = connect(address, protocol, DEFAULT_LIMITS)
     batch, traits = by_batch(protocol, "")
+    traits = at_endpoints(traits, [address])
     target = Target("server", batch=batch)
     backend = Backend(target, protocol, [Endpoint(address, connector)], traits.max_in_flight)
     signatures = Signatures(backend, traits, asyncio.get_running_loop().time)

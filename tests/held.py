@@ -71,7 +71,7 @@ async def ask(port: int | str, request: bytes) -> bytes:
 
 def get(path: str) -> bytes:
     """A request whose reply is the connection's last."""
-    return f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
 def port_of(address: str) -> int:

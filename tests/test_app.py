@@ -252,6 +252,26 @@ async def test_a_reference_server_tells_what_it_has_to_those_who_ask_for_somethi
     assert replies[2].startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+async def test_a_graphpipe_reference_of_several_models_says_where_they_are() -> None:
+    config = reference_config("graphpipe", "127.0.0.1:0", ["double", "upper"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    reply = await ask(port_of(listener.address), get("/"))
+    await listener.drain(0)
+    assert reply.startswith(b"HTTP/1.1 404 ")
+    assert reply.endswith(b"the request names no model; this server has /graphpipe/double, /graphpipe/upper")
+
+
+async def test_a_grps_reference_has_the_page_of_metrics_at_its_root() -> None:
+    config = reference_config("grps-rest", "127.0.0.1:0", ["double"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    page = await ask(port_of(listener.address), get("/"))
+    series = await ask(port_of(listener.address), get("/grps/v1/monitor/series?name=*qps"))
+    await listener.drain(0)
+    assert page.startswith(b"HTTP/1.1 200 ")
+    assert b"<html" in page
+    assert b'"label":"trend"' in series
+
+
 async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() -> None:
     untrusted = replace(
         protocols()["v2-rest"], traits=replace(protocols()["v2-rest"].traits, trusted_metadata=False, positional=True)

@@ -1,16 +1,37 @@
-"""FastAPI applications on uvicorn."""
+"""ASGI applications on uvicorn."""
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import uvicorn
-from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.core.address import Address
 from gateway.core.tasks import spawn
 from gateway.core.values import replace
+
+ASGI: TypeAlias = Callable[..., Awaitable[None]]
+
+
+CONNECTIONS = 64
+"""More are answered 503."""
+CONNECTION_SECONDS = 60.0
+
+
+class _ShortConnection(HttpToolsProtocol):
+    """A connection that ends after a while, whatever its client does: uvicorn waits for ever for the first request, and
+    for the rest of one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._end = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._end.cancel()
 
 
 class _Server(uvicorn.Server):
@@ -35,8 +56,16 @@ class AdminServer:
     address: str
     """`host:port`, once started."""
 
-    def __init__(self, application: FastAPI) -> None:
-        config = uvicorn.Config(application, log_config=None, access_log=False, lifespan="off", server_header=False)
+    def __init__(self, application: ASGI) -> None:
+        config = uvicorn.Config(
+            application,
+            http=_ShortConnection,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            limit_concurrency=CONNECTIONS,
+        )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 

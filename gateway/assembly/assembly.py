@@ -14,7 +14,7 @@ from gateway.bridge.upstream import ROWS_AT_ONCE, Upstream
 from gateway.config.models import BackendConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, Protocol, Target, by_batch
+from gateway.core.protocol import Limits, Protocol, Target, at_endpoints, by_batch
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import ServerInfo
 from gateway.core.values import replace
@@ -96,6 +96,7 @@ class Assembly:
         backend = self.backends[name]
         protocol = backend.protocol
         _, traits = by_batch(protocol, config.batch)
+        traits = at_endpoints(traits, config.endpoints)
         traits = replace(traits, trusted_metadata=traits.trusted_metadata or config.trust_metadata)
         handler = wrapped(backend, config.policies, self._policies)
         responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.streams else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from gateway.admin.statistics import Statistics
 from gateway.assembly.own_answers import own_answers
 from gateway.assembly.routes import any_model, joined_versions, route, unpoliced
 from gateway.bridge.bridge import Bridge
@@ -27,10 +28,17 @@ IN_PROCESS = Traits(derivatives=True, streams=True, versions=bool)
 have."""
 
 
-def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[[], float], info: ServerInfo) -> Router:
+def reference_router(
+    models: Sequence[Model],
+    client: Protocol,
+    clock: Callable[[], float],
+    info: ServerInfo,
+    statistics: Statistics | None = None,
+) -> Router:
     """The Router of a reference server: one route for each model, over one protocol, and one for models that it does
-    not have, whose refusal names those that it has."""
-    handler = reference_handler(models, points=client.traits.points)
+    not have, whose refusal names those that it has. `statistics` are what its page of metrics shows, if it has one."""
+    path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
+    handler = reference_handler(models, points=client.traits.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.points)
     signatures = Signatures(handler, IN_PROCESS, clock)
     upstream = Upstream(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
@@ -42,5 +50,5 @@ def reference_router(models: Sequence[Model], client: Protocol, clock: Callable[
         return await handler(request)
 
     # A model server of its own: nobody else could take it offline.
-    own = own_answers(info, Readiness(lambda: True, {REFERENCE}), {})
+    own = own_answers(info, Readiness(lambda: True, {REFERENCE}), {REFERENCE: statistics} if statistics else {})
     return Router(routes, {**own, Operation.MODELS: Destination(listed)}, joined_versions([client]))

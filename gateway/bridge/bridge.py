@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
-from gateway.bridge import members, streams
+from gateway.bridge import indices, members, names, streams
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.batching import batched
 from gateway.bridge.configs import Configs
@@ -15,7 +15,7 @@ from gateway.bridge.inputs import Fitted
 from gateway.bridge.metadata import Metadata
 from gateway.bridge.points import point_by_point
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Key
+from gateway.bridge.signatures import Key, is_unknown, sized
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
@@ -45,6 +45,7 @@ class Bridge:
             settings = replace(settings, image_inputs={}, image_outputs={})
         self._settings = settings
         self._of_derivatives = settings.of_derivatives
+        self._sizes_derivatives = client.traits.derivatives or upstream.traits.derivatives
         self._client = client
         self._upstream = upstream
         self._alike = settings.leaves_tensors and _are_alike(client.traits, upstream.traits)
@@ -71,6 +72,8 @@ class Bridge:
             DecodeError: the client's tensors do not fit.
             GatewayError: the backend's error, or its reply does not fit.
         """
+        if request.flaw:
+            raise await self._refusal(request)
         handle = self._operations.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._upstream.name!r}")
@@ -101,7 +104,8 @@ class Bridge:
             async for each in responses:
                 response = await self._with_outputs(each, key, asked) if each.schemaless else each
                 if fitted is None or signature is None:
-                    yield reply(response, request)
+                    # Triton ends a stream with a response that holds nothing, if the client asked for that.
+                    yield self._passed(response, request) if response.outputs else reply(response, request)
                 else:
                     yield await self._fitting.unfit(response, request, asked, fitted, signature, self._settings)
 
@@ -111,6 +115,8 @@ class Bridge:
 
         async def handle(request: Request) -> Answer:
             base = replace(request, model=request.model.removesuffix(suffix))
+            if base.flaw:
+                raise await self._refusal(base)
             base = self._configs.taken(base) if self._configs.takes else base
             match request.operation:
                 case Operation.INFER:
@@ -140,6 +146,15 @@ class Bridge:
             raise not_found(f"model {request.model!r} is not ready")
         return {}
 
+    async def _refusal(self, request: Request) -> Exception:
+        """What to raise for a request with a flaw: that, or that there is no such model."""
+        try:
+            await self._declared.described(self._addressing.key(request))
+        except GatewayError as error:
+            if error.status is Status.NOT_FOUND:
+                return error
+        return DecodeError(request.flaw)
+
     async def _unary(self, request: Request) -> Response:
         try:
             return await self._infer(request)
@@ -158,12 +173,26 @@ class Bridge:
             return await self._reduced(request)
         key = self._addressing.key(request)
         if self._passes(request):
-            return reply(await self._upstream.infer(self._addressing.asked(request, key)), request)
+            return self._passed(await self._upstream.infer(self._addressing.asked(request, key)), request)
         return await self._fitted(request, key, await self._declared.model(key), self._settings)
 
     def _passes(self, request: Request) -> bool:
         """Whether its tensors are the backend's as they are."""
         return self._alike and not request.schemaless
+
+    def _passed(self, response: Response, request: Request) -> Response:
+        """The answer with the backend's outputs as they are; exactly those that were asked for, if some were.
+
+        Raises:
+            GatewayError: INTERNAL (invalid-output), one of them is missing.
+        """
+        asked, outputs = request.outputs, response.outputs
+        if not asked or [each.name for each in asked] == [each.name for each in outputs]:
+            return reply(response, request)
+        try:
+            return reply(response, request, tuple(names.picked(outputs, [each.name for each in asked])))
+        except DecodeError as error:
+            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
 
     async def _with_outputs(self, response: Response, key: Key, asked: Request) -> Response:
         """A response of members, with its tensors."""
@@ -183,14 +212,36 @@ class Bridge:
     async def _derive(self, request: Request) -> Response:
         key = self._addressing.key(request)
         if self._upstream.traits.derivatives:
-            signature = await self._declared.derivative(key, request.operation)
+            signature = await self._sized(request, key)
             return await self._fitted(request, key, signature, self._of_derivatives)
         companion = self._addressing.companion(key, request.operation)
         asked = replace(request, operation=Operation.INFER)
         if self._passes(request):
-            return reply(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
+            return self._passed(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
+        signature = await self._sized(request, key)
+        try:
+            return await self._fitted(asked, companion, signature, self._of_derivatives)
+        except GatewayError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            await self._declared.check(key)
+            text = f"{request.operation.value} is not supported by model {request.model!r}: {error.message}"
+            raise unsupported(text) from error
+
+    async def _sized(self, request: Request, key: Key) -> Signature:
+        """What the derivative takes and gives. Where one side has derivatives as operations, with the sizes of the
+        inputs and outputs that the request means."""
         signature = await self._declared.derivative(key, request.operation)
-        return await self._fitted(asked, companion, signature, self._of_derivatives)
+        found = indices.positions(request.inputs, DERIVATIVES[request.operation])
+        if not self._sizes_derivatives or request.schemaless or found is None or is_unknown(signature):
+            return signature
+        try:
+            base = await self._declared.model(key)
+        except GatewayError as error:
+            if error.status is not Status.NOT_FOUND:
+                raise
+            return signature  # the companion stands alone
+        return signature if is_unknown(base) else sized(signature, base, request.operation, found)
 
     async def _fitted(self, request: Request, key: Key, declared: Signature, settings: RouteSettings) -> Response:
         signature, row_by_row = self._batched(declared)

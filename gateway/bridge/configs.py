@@ -66,7 +66,12 @@ class Configs:
             where = f"{self._upstream.protocol}, which backend {self._upstream.name!r} speaks"
             text = f"parameter 'config' has no place in {where}; `translate: {{carry_config: true}}` on the route"
             raise invalid_input(f"{text} would send it as one more input")
-        return replace(asked, parameters=parameters, inputs=(*asked.inputs, self._tensor(text.encode(), asked)))
+        try:
+            raw = text.encode()
+        except UnicodeEncodeError as error:
+            where = f"{self._upstream.protocol}, which backend {self._upstream.name!r} speaks"
+            raise invalid_input(f"parameter 'config' is not UTF-8, and has no other form in {where}") from error
+        return replace(asked, parameters=parameters, inputs=(*asked.inputs, self._tensor(raw, asked)))
 
     def _tensor(self, raw: bytes, asked: Request) -> Tensor:
         self._check_size(raw)

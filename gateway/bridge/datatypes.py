@@ -39,6 +39,17 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
     return _raw(array, wanted)
 
 
+def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
+    """A tensor that came without a datatype: its numbers as `numbers`, checked by value, anything else as it is.
+
+    Raises:
+        DecodeError: naming the tensor, a number that `numbers` does not hold.
+    """
+    if tensor.datatype not in NUMBERS:
+        return replace(tensor, untyped=False)
+    return replace(tensor, datatype=numbers, data=fit(tensor, numbers, what, "refuse"), untyped=False)
+
+
 def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
     """`tensor` in the narrowest datatype that a wire carries and that holds every value, marked with the parameter
     `gateway_datatype` if that is another one. Raises DecodeError where there is none."""

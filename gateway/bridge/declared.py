@@ -4,9 +4,9 @@ from gateway.bridge.addressing import Addressing
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key, of_derivative
 from gateway.bridge.upstream import Upstream
-from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.errors import GatewayError, Status, not_found, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.types import Signature
+from gateway.core.types import Request, Signature
 from gateway.core.values import replace
 
 
@@ -32,9 +32,51 @@ class Declared:
         return fetched if own is None else _overridden(fetched, own)
 
     async def described(self, key: Key) -> Signature:
-        """The same with what only the backend tells: versions, platform, operations, and that there is such a model."""
-        fetched = await self._upstream.signatures.get(key)
+        """The same with what only the backend tells: versions, platform, operations, and that there is such a model.
+
+        Raises:
+            GatewayError: the backend's; NOT_FOUND if there is no such model.
+        """
+        if self._upstream.traits.trusted_metadata:
+            fetched = await self._upstream.signatures.get(key)
+        else:
+            fetched = replace(await self._found(key), inputs=(), outputs=())
         return fetched if self._own is None else _overridden(fetched, self._own)
+
+    async def check(self, key: Key) -> None:
+        """Raises GatewayError, NOT_FOUND, if the backend says that there is no such model."""
+        await self._found(key)
+
+    async def _found(self, key: Key) -> Signature:
+        """What the backend tells of a model whose tensors it may tell wrong: little or nothing, but whether it is
+        there."""
+        model, version, _ = key
+        if not self._upstream.traits.metadata_parts or not model:
+            return Signature()
+        try:
+            told = await self._upstream.metadata(Request(Operation.METADATA, model, version))
+        except GatewayError as error:
+            if error.status in _WITHOUT_METADATA:
+                return Signature()
+            # grps' C++ server tells of its first model only, but lists all
+            if error.status is not Status.NOT_FOUND or not await self._lists(model, version):
+                raise
+            return Signature()
+        if version and told.versions and version not in told.versions and not await self._lists(model, version):
+            versions = ", ".join(told.versions)
+            raise not_found(
+                f"backend {self._upstream.name!r}: model {model!r} has no version {version!r}; it has {versions}"
+            )
+        return told
+
+    async def _lists(self, model: str, version: str) -> bool:
+        """Whether the model is in the backend's list, if it has one."""
+        try:
+            entries = await self._upstream.handler(Request(Operation.MODELS))
+        except GatewayError:
+            return False
+        assert isinstance(entries, tuple)
+        return any(each.name == model and (not version or each.version in ("", version)) for each in entries)
 
     async def derivative(self, key: Key, operation: Operation) -> Signature:
         """What the derivative of the model takes and gives.
@@ -71,7 +113,7 @@ class Declared:
         if self._upstream.traits.derivatives:
             return claimed
         offered = [each for each in DERIVATIVES if await self._has(key, each)]
-        return claimed & {Operation.INFER} | {*offered}
+        return claimed & {Operation.INFER, Operation.STREAM} | {*offered}
 
     async def _has(self, key: Key, operation: Operation) -> bool:
         if not self._upstream.traits.companions:
@@ -85,6 +127,12 @@ class Declared:
                 raise
             return False
         return True
+
+
+_WITHOUT_METADATA = frozenset(
+    {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
+)
+"""Answers of servers that have the model, and no good word about it."""
 
 
 def _overridden(fetched: Signature, own: Signature) -> Signature:

@@ -8,7 +8,8 @@ from gateway.bridge.points import none_asked
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
-from gateway.core.errors import DecodeError, invalid_output
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Response, Signature, Tensor
 from gateway.core.values import replace
@@ -21,6 +22,7 @@ class Fitting:
     def __init__(self, client: Protocol, upstream: Upstream) -> None:
         self._client = client
         self._upstream = upstream
+        self._has_numbers_alone = Datatype.BYTES not in client.traits.datatypes
 
     async def fit(
         self, request: Request, key: Key, signature: Signature, settings: RouteSettings
@@ -54,14 +56,17 @@ class Fitting:
     def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
         upstream = self._upstream
         traits, limit = upstream.traits, upstream.limits.message
+        if self._has_numbers_alone:
+            self._refuse_bytes(request.model, signature, settings)
         if request.schemaless:
             request = members.told_apart(request, signature, settings)
         fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
         wanted = names.requested(request.outputs, signature, settings)
         if not traits.selects:
-            # It gives all its outputs, whatever is asked for; where nobody declares their names, these are.
+            # It gives all its outputs, whatever is asked for. Where nobody declares their names the route's are taken,
+            # never the client's: it would get some output under whatever name it asked for.
             none = none_asked(request.outputs, upstream.protocol)
-            wanted = none if signature.outputs else wanted
+            wanted = none if signature.outputs else names.requested((), signature, settings)
         asked = replace(
             request,
             model=key[0],
@@ -71,6 +76,16 @@ class Fitting:
             translate=settings.translate,
         )
         return asked, fitted
+
+    def _refuse_bytes(self, model: str, signature: Signature, settings: RouteSettings) -> None:
+        for role, wanted in (
+            ("input", names.inputs_of(signature, settings)),
+            ("output", names.outputs_of(signature, settings)),
+        ):
+            for name, spec in wanted:
+                if spec.datatype is Datatype.BYTES:
+                    text = f"{role} {name!r} of model {model!r} is BYTES, which {self._client.name} cannot carry"
+                    raise unsupported(text)
 
     def _unfit(
         self,
@@ -83,7 +98,9 @@ class Fitting:
     ) -> Response:
         client = self._client
         try:
-            results = outputs.fit_outputs(response.outputs, asked.outputs, signature, fitted, settings, client.traits)
+            results = outputs.fit_outputs(
+                response.outputs, asked.outputs, signature, fitted, settings, client.traits, self._upstream.traits
+            )
             chosen = names.for_client(results, request.outputs, settings)
         except DecodeError as error:
             raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error

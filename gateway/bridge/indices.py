@@ -31,6 +31,24 @@ def declared(given: Sequence[Tensor], signature: Signature) -> Sequence[Tensor]:
     return kept
 
 
+def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] | None:
+    """The position that each of the index tensors `names` says, 0 for one that is left out. None where they are not
+    the same for all rows, or cannot be told by name."""
+    if any(not tensor.name for tensor in given) and not any(tensor.name in INDEX_TENSORS for tensor in given):
+        return None
+    found = dict.fromkeys((name for name in names if name in INDEX_TENSORS), 0)
+    for tensor in given:
+        if tensor.name not in found:
+            continue
+        if tensor.datatype.kind not in _INTEGERS or not tensor.elements:
+            return None
+        first, *others = set(tensor.array.reshape(-1).tolist())
+        if others:
+            return None
+        found[tensor.name] = first
+    return found
+
+
 def fit(tensor: Tensor | None, spec: TensorSpec, rows: int | None, limit: int) -> Tensor:
     """An index as the companion declares it. Left out it means 0, and one index holds for all rows. Any integer
     datatype that holds the value will do.

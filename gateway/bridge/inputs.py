@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from gateway.bridge import datatypes, indices, names, shapes
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import is_unknown
-from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Rows, Traits
@@ -144,10 +144,7 @@ def _typed(tensor: Tensor, numbers: Datatype | None) -> Tensor:
     """A tensor where nothing tells its datatype: numbers that came without one are what the client's protocol says."""
     if not tensor.untyped:
         return tensor
-    if numbers is None or tensor.datatype not in NUMBERS:
-        return replace(tensor, untyped=False)
-    data = datatypes.fit(tensor, numbers, f"input {tensor.name!r}", "refuse")
-    return replace(tensor, datatype=numbers, data=data, untyped=False)
+    return datatypes.typed(tensor, numbers, f"input {tensor.name!r}") if numbers else replace(tensor, untyped=False)
 
 
 def _doubled(tensor: Tensor) -> Tensor:

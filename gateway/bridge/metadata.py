@@ -49,8 +49,11 @@ class Metadata:
         return replace(signature, operations=await self._operations(key))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Those that the model claims, without its inference where a tensor has no form on the client's wire."""
+        """Those that the model claims, without its inference where a tensor has no form on the client's wire. One that
+        streams can be inferred where the route makes one response of a stream."""
         claimed = await self._declared.operations(key)
+        if Operation.STREAM in claimed and self._settings.stream != "error" and self._upstream.responses is not None:
+            claimed |= {Operation.INFER}
         if Datatype.BYTES in self._client.datatypes:
             return claimed
         seen = self._described("", await self._declared.described(key), self._settings)
@@ -61,6 +64,7 @@ class Metadata:
         if self._client.points:
             known = await self._declared.model(key)
             if is_unknown(known) and not self._upstream.traits.points:
+                await self._declared.check(key)
                 text = f"backend {self._upstream.name!r} does not tell what model {request.model!r} takes"
                 raise refusal(Reason.FAILED_PRECONDITION, f"{text}; the route's `signature` must")
             return self._as_seen(self._described(request.model, known, self._settings))
@@ -115,6 +119,8 @@ class Metadata:
         return operation in (await self._declared.described(key)).operations and await self._ready(request, key)
 
     async def _ready(self, request: Request, key: Key) -> bool:
+        if self._upstream.traits.ready_as_a_whole:
+            await self._declared.check(key)
         asked = self._addressing.asked(replace(request, operation=Operation.MODEL_READY), key)
         return bool(await self._upstream.handler(asked))
 

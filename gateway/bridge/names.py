@@ -138,7 +138,15 @@ def for_client(
     if settings.rename.outputs:
         client = {backend: client for client, backend in settings.rename.outputs}
         outputs = [_renamed(tensor, client) for tensor in outputs]
-    wanted = [output.name for output in asked] or settings.select
+    return picked(outputs, [output.name for output in asked] or settings.select)
+
+
+def picked(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
+    """The outputs named `wanted`, in that order; all of them if none is. What a backend sent beside them is left out.
+
+    Raises:
+        DecodeError: an output that is not there, by name.
+    """
     if not wanted:
         return outputs
     there = {tensor.name: tensor for tensor in outputs}

@@ -24,15 +24,17 @@ def fit_outputs(
     fitted: Fitted,
     settings: RouteSettings,
     client: Traits,
+    upstream: Traits,
 ) -> list[Tensor]:
     """A backend's outputs, named and typed by `signature`, in the shape that the client expects for what it sent.
-    `asked` are the outputs that the backend was asked for; none: all.
+    `asked` are the outputs that the backend was asked for; none: all. Where nobody knows the signature, numbers that
+    came without a datatype are what the backend's protocol says (`numbers`).
 
     Raises:
         DecodeError: the backend's outputs are not what it declared.
     """
     if not signature.outputs:
-        given = [_unfitted(tensor, client) for tensor in _named(outputs, asked, settings, client)]
+        given = [_unfitted(tensor, client, upstream.numbers) for tensor in _named(outputs, asked, settings, client)]
     else:
         classified = {each.name for each in asked if CLASSIFICATION in each.parameters} if asked else ()
         given = [
@@ -66,11 +68,17 @@ def paired(
 ) -> list[tuple[Tensor, TensorSpec]]:
     """Each output with its specification: by name, or by position where it has none.
 
+    Some servers (MLServer, some models of KServe) ignore which outputs they were asked for: where all outputs have
+    names, those that nobody asked for are left out.
+
     Raises:
-        DecodeError: outputs that were not declared, or another number of them than asked for.
+        DecodeError: outputs that were not declared, one that was asked for and is not there, or another number of
+            outputs without names than asked for.
     """
     specs = {spec.name: spec for spec in signature.outputs}
     order = [output.name for output in asked] or list(specs)
+    if asked and all(tensor.name for tensor in outputs):
+        outputs = names.picked(outputs, order)
     if len(outputs) != len(order):
         text = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
         raise DecodeError(f"{text}, expected {len(order)}: {', '.join(map(repr, order))}")
@@ -106,7 +114,9 @@ def _classes(tensor: Tensor, spec: TensorSpec, fitted: Fitted) -> Tensor:
     return replace(tensor, name=spec.name, shape=shape)
 
 
-def _unfitted(tensor: Tensor, client: Traits) -> Tensor:
+def _unfitted(tensor: Tensor, client: Traits, numbers: Datatype | None) -> Tensor:
+    if tensor.untyped and numbers is not None:
+        tensor = datatypes.typed(tensor, numbers, f"output {tensor.name!r}")
     shape = (tensor.elements,) if client.points else tensor.shape
     return Tensor(tensor.name, tensor.datatype, shape, tensor.data, tensor.content_type, tensor.parameters)
 

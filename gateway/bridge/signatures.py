@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import TypeAlias
 
 from gateway.bridge import shapes
 from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Traits, merge
 from gateway.core.tasks import outlived_by, spawn
@@ -151,6 +152,41 @@ def of_derivative(base: Signature, operation: Operation) -> Signature:
         # The model may claim its derivatives alone; a companion is inferred.
         operations=frozenset({Operation.INFER}),
     )
+
+
+def sized(signature: Signature, base: Signature, operation: Operation, positions: Mapping[str, int]) -> Signature:
+    """The companion's `signature` with the sizes that it leaves open where those of the model `base` differ: they are
+    those of the input and output at `positions`.
+
+    Raises:
+        DecodeError: there is no such input or output.
+    """
+    sizes = {
+        name: shapes.point_size(_at(base, index, positions[index]).shape)
+        for name, index in _SIZED_BY[operation].items()
+    }
+
+    def fixed(spec: TensorSpec) -> TensorSpec:
+        size = sizes.get(spec.name, -1)
+        return replace(spec, shape=(*spec.shape[:-1], size)) if size >= 0 and spec.shape[-1:] == (-1,) else spec
+
+    return replace(signature, inputs=tuple(map(fixed, signature.inputs)), outputs=tuple(map(fixed, signature.outputs)))
+
+
+_SIZED_BY: dict[Operation, dict[str, str]] = {
+    Operation.GRADIENT: {"sens": "out_wrt", COMPANION_OUTPUT: "in_wrt"},
+    Operation.APPLY_JACOBIAN: {"vec": "in_wrt", COMPANION_OUTPUT: "out_wrt"},
+    Operation.APPLY_HESSIAN: {"sens": "out_wrt", "vec": "in_wrt2", COMPANION_OUTPUT: "in_wrt1"},
+}
+"""The index that tells of which input or output each tensor of a derivative has the size."""
+
+
+def _at(base: Signature, index: str, position: int) -> TensorSpec:
+    role, specs = ("output", base.outputs) if index == "out_wrt" else ("input", base.inputs)
+    if not 0 <= position < len(specs):
+        plural = f"{len(specs)} {role}" if len(specs) == 1 else f"{len(specs)} {role}s"
+        raise DecodeError(f"index {index!r} is {position}, but the model has {plural}, counted from 0")
+    return specs[position]
 
 
 def _common(specs: Iterable[TensorSpec]) -> int:

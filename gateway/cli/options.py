@@ -25,7 +25,6 @@ def run(program: Coroutine[Any, Any, None]) -> None:
     # What was imported lives as long as the process: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
     uvloop.run(program)
 
 

@@ -8,6 +8,7 @@ from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import ConfigFile, fail, read, run
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config.models import Config
+from gateway.transports.connections import raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,7 @@ def serve(config: ConfigFile) -> None:
     """Serve a configuration. SIGTERM and SIGINT stop it as `drain` says, a second signal at once."""
     checked = read(config)
     log_to_stderr()
+    raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
     run(_serve(checked))
 

@@ -10,6 +10,7 @@ from gateway.config.fields import Flag, HeaderName, Keys, Name, Seconds, Size, S
 from gateway.config.policies import Policies
 from gateway.config.routes import RouteConfig
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
+from gateway.core.values import replace
 
 
 class LimitsConfig(Keys):
@@ -20,7 +21,7 @@ class LimitsConfig(Keys):
     headers: Size = DEFAULT_LIMITS.headers
     """Bytes of one message's headers."""
     json_values: Size = DEFAULT_LIMITS.json_values
-    """JSON values of one message outside tensor data."""
+    """JSON values of one message outside tensor data; of MIP, TLVs beyond one for each of 65535 rows."""
     config: Size = DEFAULT_LIMITS.config
     """Bytes of UM-Bridge's `config`."""
     inflation: Size = DEFAULT_LIMITS.inflation
@@ -28,17 +29,37 @@ class LimitsConfig(Keys):
     numbers compress to a thousandth."""
 
 
+class ListenerLimitsConfig(LimitsConfig):
+    """The same, and how many clients there may be."""
+
+    connections: Size | None = None
+    """Connections at once; further ones are refused in the words of the listener's first protocol. Absent: as many as
+    the process may have."""
+
+
 def _limits(keys: LimitsConfig) -> Limits:
     return Limits(keys.message, keys.headers, keys.json_values, keys.config, keys.inflation)
 
 
+def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
+    return replace(_limits(keys), connections=keys.connections)
+
+
 LimitsKey = Annotated[Limits, Written(LimitsConfig, _limits)]
+ListenerLimitsKey = Annotated[Limits, Written(ListenerLimitsConfig, _listener_limits)]
 
 
 def _prefix(path: str) -> str:
     if not path.startswith("/") or path.endswith("/") or not set(path).isdisjoint("{}?# %"):
         raise refusal("expected a path such as /science: no slash at its end, none of { } ? # %, got {value}")
     return path
+
+
+class ErrorsConfig(Keys):
+    """What clients are told of errors."""
+
+    detail: Literal["full", "brief"] = "full"
+    """`brief` leaves out the names and addresses of backends, and why one cannot be reached; the log has them."""
 
 
 class ListenerConfig(Keys):
@@ -62,8 +83,10 @@ class ListenerConfig(Keys):
     behind it (V2). Without it that is refused."""
     metrics_page: Flag = False
     """Serve the page of metrics that one of its protocols has (grps-rest: `/`), about this listener."""
-    limits: LimitsKey = Field(default_factory=Limits)
+    limits: ListenerLimitsKey = Field(default_factory=Limits)
     """What clients may send."""
+    errors: ErrorsConfig = ErrorsConfig()
+    """How errors are told."""
 
 
 class AdminConfig(Keys):
@@ -111,7 +134,7 @@ class ReferenceConfig(Keys):
 _NEVER_FORWARDED = frozenset(
     {
         "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
-        "gateway-reason", "host", "inference-header-content-length", "keep-alive", "proxy-connection",
+        "gateway-hops", "gateway-reason", "host", "inference-header-content-length", "keep-alive", "proxy-connection",
         "request-timeout", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
@@ -133,7 +156,8 @@ class BackendConfig(Keys):
     policies: Policies = ()
     """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
     trust_metadata: Flag = False
-    """Requests are fitted to what its metadata says, over protocols whose real servers tell wrong types (graphpipe)."""
+    """Its metadata is right, over protocols whose real servers tell wrong types (graphpipe) or nothing of tensors
+    (grps): requests are fitted to it, and clients of every protocol are told what it says."""
     max_in_flight: Size | None = None
     """Calls at once per endpoint. The default is the protocol's: 1 for umbridge and mip, any number for the others."""
     batch: Name = ""
@@ -151,11 +175,24 @@ class BackendConfig(Keys):
     """The client's headers that it gets; it gets no other."""
 
 
+class ProcessLimitsConfig(Keys):
+    """What the whole process holds at most."""
+
+    connections: Size = 10_000
+    """Connections of clients at once, of all listeners together; fewer where the system does not give as many
+    descriptors, of which a tenth and at least 64 are kept for backends and the ports for operators."""
+    memory: Size | None = None
+    """Bytes that the bodies of messages may hold together, of 16 KiB and more each. Absent: half of the memory of the
+    machine, or of the process' cgroup."""
+
+
 class Config(Keys):
     """The gateway's configuration."""
 
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
     """Where clients arrive. Several protocols of one transport may share an address."""
+    limits: ProcessLimitsConfig = ProcessLimitsConfig()
+    """What all clients together may take."""
     admin: AdminConfig | None = None
     """The status API; absent is off."""
     health: HealthConfig | None = None

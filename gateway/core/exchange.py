@@ -15,10 +15,11 @@ from gateway.core.errors import (
     refusal,
     without_traceback,
 )
+from gateway.core.forwarding import forwarding
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
-from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request
+from gateway.core.types import Answer, Message, ReplyMessage, Request
 from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
@@ -143,20 +144,13 @@ async def prepared(request: Request, protocol: Protocol, target: Target) -> Mess
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
-    if not target.forward_headers:
-        return message
-    return _with_headers_of(request, message, target.forward_headers)
+    return forwarding(request, message, target, has_headers=protocol.framing is None)
 
 
 def named(error: TransportError, target: Target) -> TransportError:
     """The error with the backend's name and address in its text."""
     text = f"backend {target.backend!r} at {target.address}: {error.message}"
     return TransportError(error.status, error.reason, text, sent=error.sent)
-
-
-def _with_headers_of(request: Request, message: Message, names: tuple[str, ...]) -> Message:
-    forwarded = [(name.encode(), text.encode("latin-1")) for name in names for text in request.headers.all(name)]
-    return replace(message, headers=Headers([*message.headers.raw, *forwarded]))
 
 
 def sanitize(error: GatewayError, target: Target) -> None:

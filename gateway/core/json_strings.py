@@ -17,6 +17,7 @@ _PIECE = 2**12  # bytes; more is no faster
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _WHOLE_STRINGS = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+_BACKSLASH = ord("\\")
 _EDGE = BLANKS + b"[]"
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 
@@ -100,8 +101,23 @@ def _behind_next_string(text: Text, at: int, stop: int) -> int:
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:
         return comma
-    string = _STRING.match(text.body, quote, text.end) if quote >= 0 else None
-    return string.end() if string else at
+    end = string_end(text.body, quote) if quote >= 0 else -1
+    return end if 0 <= end <= text.end else at
+
+
+def string_end(body: bytes, start: int) -> int:
+    """Where the string ends that begins at `start`; negative if none does, or it has no end."""
+    if not body.startswith(b'"', start):
+        return -1
+    at = start + 1
+    while (quote := body.find(b'"', at)) >= 0:
+        before = quote
+        while body[before - 1] == _BACKSLASH:
+            before -= 1
+        if (quote - before) % 2 == 0:
+            return quote + 1
+        at = quote + 1
+    return -1
 
 
 def _behind_strings(body: bytes, start: int, stop: int) -> int:

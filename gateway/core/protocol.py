@@ -5,7 +5,7 @@ it; nothing else names it, and nothing compares its name: what others need to kn
 """
 
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
 from typing import TypeAlias
@@ -14,7 +14,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Buffer, Message, Request, ServerInfo, Signature, Translate
-from gateway.core.values import value
+from gateway.core.values import replace, value
 
 
 @value
@@ -27,6 +27,8 @@ class Limits:
     json_values: int = 10_000
     config: int = 2**20
     inflation: int = 100
+    connections: int | None = None
+    """Of a listener, at once; None is any number."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -102,6 +104,10 @@ class Traits:
     """A call may name a model or leave it to the server."""
     companions: bool = True
     """A request can name another model of the same server, such as the companion `M.gradient` of `M`."""
+    one_model_at: Callable[[str], bool] | None = None
+    """Whether the server at such an endpoint has one model, whatever a request names: it has no `companions` then."""
+    ready_as_a_whole: bool = False
+    """A server says whether it is ready, not whether one of its models is: that it has the model, its metadata tell."""
     streams: bool = False
     """A backend can be asked for a stream of responses to one request."""
     versions: Callable[[str], bool] | None = None
@@ -261,6 +267,12 @@ def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
     """A backend's `batch`, the default if `word` is empty, and the Traits that go with it."""
     word = word or next(iter(protocol.batches), "")
     return word, protocol.batches.get(word, protocol.traits)
+
+
+def at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
+    """The Traits of a backend with these endpoints."""
+    alone = traits.one_model_at is not None and any(map(traits.one_model_at, endpoints))
+    return replace(traits, companions=False) if alone else traits
 
 
 def merge(parts: tuple[Signature, ...]) -> Signature:

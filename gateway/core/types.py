@@ -57,6 +57,12 @@ class Headers:
 NO_HEADERS = Headers()
 
 
+class Metadata(Headers):
+    """Headers in which the values of names that end in `-bin` are any bytes, as gRPC has them, and not base64."""
+
+    __slots__ = ()
+
+
 @value
 class Message:
     """Bytes and a little addressing: one HTTP or gRPC message, or one packet of a stream.
@@ -97,9 +103,9 @@ class Tensor:
     """`data` is in V2's raw form: little-endian, row-major, BYTES as u32 length + bytes per element.
 
     `shape` has no negative dimension and matches `data`: whoever makes a Tensor has checked it. `content_type` is
-    empty, or the form in which the tensor travels where a wire has several: BYTES elements as `text`, `json` or
-    `image`, numbers as `json` or `npy`. `untyped`: it came from JSON without a datatype, and numbers are INT64 or
-    UINT64 if every literal was an integer, else FP64. An empty `name` means the wire had none.
+    empty, or the form in which the tensor travels where a wire has several: BYTES elements as `text`, `json`,
+    `image` or `strings` (of JSON), numbers as `json` or `npy`. `untyped`: it came from JSON without a datatype, and
+    numbers are INT64 or UINT64 if every literal was an integer, else FP64. An empty `name` means the wire had none.
     """
 
     name: str
@@ -279,6 +285,9 @@ class Request:
     """Inputs and parameters are members of one JSON object, which only the model's signature tells apart: a scalar
     stands among `parameters` also if it is an input, and a list among `inputs`, flat, whatever the model's shape."""
     patience: float | None = None
+    flaw: str = ""
+    """What is wrong with the message beyond the model's name, on wires where the name is looked at first (UM-Bridge):
+    an unknown model is told before it. Such a request is never sent to be computed."""
 
 
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None

@@ -46,10 +46,11 @@ def _obstacle(model: Model) -> str:
     return "it needs inputs and outputs that are numbers, of a fixed size in each row"
 
 
-def handler(models: Sequence[Model], *, points: bool = False) -> Handler:
+def handler(models: Sequence[Model], *, points: bool = False, path: str = "") -> Handler:
     """Answers `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` for `models`.
 
-    `points`: models are what one-point protocols are shown; `check` tells whether they all can be.
+    `points`: models are what one-point protocols are shown; `check` tells whether they all can be. `path` is where a
+    request would name one (`/graphpipe/{model}`), for the error of a request that names none.
 
     The Handler raises:
         GatewayError: NOT_FOUND for a model or version it does not have; UNIMPLEMENTED for an operation that the model
@@ -62,6 +63,8 @@ def handler(models: Sequence[Model], *, points: bool = False) -> Handler:
     async def handle(request: Request) -> Answer:
         if request.operation is Operation.MODELS:
             return entries
+        if not request.model:
+            raise _unnamed(served, path)
         model = find(served, request)
         function = model.functions.get(request.operation)
         if function is not None:
@@ -93,6 +96,11 @@ def find(served: Mapping[str, Model], request: Request) -> Model:
     if request.version not in ("", VERSION):
         raise not_found(f"model {model.name!r} has no version {request.version!r}; it has {VERSION}")
     return model
+
+
+def _unnamed(served: Mapping[str, Model], path: str) -> GatewayError:
+    places = [path.replace("{model}", name) if path else name for name in served]
+    return not_found(f"the request names no model; this server has {', '.join(places)}")
 
 
 async def _compute(function: Function, model: Model, request: Request) -> Response:

@@ -59,14 +59,17 @@ def build(
     configurable: bool = False,
     stream: Stream | None = None,
 ) -> Model:
-    """A Model that claims the operations it has functions for. One that streams claims `infer`, and refuses it.
+    """A Model that claims the operations it has functions for. One that streams claims `stream` in place of `infer`,
+    which it refuses.
 
     `points` are the inputs and outputs that one-point protocols are shown; not needed where every size in `inputs` and
     `outputs` is fixed.
     """
+    operations = frozenset(functions)
     if stream is not None:
+        operations |= {Operation.STREAM}
         functions = {**functions, Operation.INFER: _refuse_unary(name)}
-    signature = Signature(inputs, outputs, frozenset(functions), name, (VERSION,), PLATFORM)
+    signature = Signature(inputs, outputs, operations, name, (VERSION,), PLATFORM)
     if points is None and is_fixed(inputs) and is_fixed(outputs):
         points = inputs, outputs
     shown = points and Signature(*points, signature.operations, name, (VERSION,), PLATFORM)
@@ -74,7 +77,7 @@ def build(
 
 
 def _refuse_unary(name: str) -> Function:
-    # as Triton refuses ModelInfer for a decoupled model, whose metadata claims nothing special either
+    # as Triton refuses ModelInfer for a decoupled model
     def refuse(arguments: Arguments, config: Config) -> Outputs:
         raise unsupported(f"model {name!r} streams its responses; ask for a stream of them")
 

@@ -8,7 +8,7 @@ from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.protocol import Limits
 from gateway.core.values import value
-from gateway.transports.connections import Connections
+from gateway.transports.connections import Admission, Connections
 from gateway.transports.memory import PROCESS
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
@@ -69,6 +69,10 @@ class Lifecycle(asyncio.BaseProtocol):
         """Refuse what is arriving, whose end cannot be found or is not worth waiting for: reply, then linger."""
         raise NotImplementedError
 
+    def _turn_away(self, error: GatewayError) -> None:
+        """The connection is one too many: say so, then linger."""
+        self._give_up(error)
+
     def _proceed(self) -> None:
         """The client has read most of what there was: turn to what comes next."""
         raise NotImplementedError
@@ -84,6 +88,10 @@ class Lifecycle(asyncio.BaseProtocol):
         if self._phase is Phase.IDLE:
             self._alarm.set(self._patience)
 
+    def give_up(self) -> None:
+        """Close now, whatever is in flight."""
+        self.abort()
+
     def abort(self) -> None:
         """Close now, whatever is in flight."""
         self._transport.abort()
@@ -95,7 +103,14 @@ class Lifecycle(asyncio.BaseProtocol):
         self._transport = transport  # type: ignore[assignment]
         self._peer = of_peer(transport.get_extra_info("peername"))
         self._alarm.set(self._patience)
-        self._terms.connections.add(self)
+        connections = self._terms.connections
+        match connections.admit(self):
+            case Admission.REFUSED:
+                self._turn_away(connections.why_refused())
+            case Admission.DROPPED:
+                transport.abort()  # type: ignore[attr-defined]
+            case _:
+                pass
 
     def connection_lost(self, error: Exception | None) -> None:
         """Closed by either side."""
@@ -103,7 +118,7 @@ class Lifecycle(asyncio.BaseProtocol):
         self._terms.connections.discard(self)
         self._alarm.stop()
         self._writable = True
-        self._count_unread()
+        self._count(0)
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
@@ -139,13 +154,20 @@ class Lifecycle(asyncio.BaseProtocol):
             return _too_slow(f"{self.BODY} did not arrive within {timeouts.message:g} s")
         return _too_slow(f"{self.BODY} came at less than {timeouts.rate:g} bytes a second")
 
+    @property
+    def _unread_bytes(self) -> int:
+        """Of replies that wait for the client to read; the little that waits while it does is not worth counting."""
+        return 0 if self._writable else self._transport.get_write_buffer_size()
+
     def _count_unread(self) -> None:
-        """Count the replies that wait for the client to read; the little that waits while it does is not worth it."""
-        before, self._counted = self._counted, 0 if self._writable else self._transport.get_write_buffer_size()
-        if self._counted > before:
-            PROCESS.count(self._counted - before)
-        elif self._counted < before:
-            PROCESS.free(before - self._counted)
+        self._count(self._unread_bytes)
+
+    def _count(self, size: int) -> None:
+        before, self._counted = self._counted, size
+        if size > before:
+            PROCESS.count(size - before)
+        elif size < before:
+            PROCESS.free(before - size)
 
     def _await_progress(self) -> None:
         self._count_unread()
@@ -174,8 +196,13 @@ class Lifecycle(asyncio.BaseProtocol):
         self._phase = Phase.LINGERING
         self._may_drop = self._terms.limits.message
         self._alarm.set(self._terms.timeouts.linger)
-        if not self._transport.is_closing():
+        if self._transport.is_closing():
+            return
+        try:
             self._transport.write_eof()
+        except OSError:  # asyncio's own loop, where the client has reset the connection
+            self._transport.abort()
+        else:
             self._transport.resume_reading()
 
     def _close_idle(self) -> None:

@@ -6,6 +6,7 @@ not read them. Smaller bodies are not counted one by one; `limits.connections` b
 costs nothing.
 """
 
+import logging
 import os
 import threading
 import weakref
@@ -16,7 +17,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gateway.core.errors import Reason, refusal
+from gateway.core.log_limit import LogLimit
 from gateway.core.types import Buffer
+
+log = logging.getLogger(__name__)
 
 COUNTED = 16 * 2**10
 """Bytes. Counting costs about 1 us, which only larger bodies are worth."""
@@ -35,6 +39,7 @@ class Memory:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._limited = LogLimit(log, lines=1)
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
@@ -88,6 +93,13 @@ class Memory:
     def _check(self, size: int) -> None:
         used = self._settle()
         if used + size > self.limit:
+            self._limited.write(
+                "memory",
+                logging.WARNING,
+                "a message is refused for want of memory: messages hold %d bytes, limits.memory is %d",
+                used,
+                self.limit,
+            )
             raise refusal(
                 Reason.OVERLOADED,
                 f"no memory for {size} bytes more: messages hold {used} bytes, limits.memory is {self.limit} bytes; "

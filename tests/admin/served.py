@@ -3,9 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
-
-from gateway.admin.server import AdminServer
+from gateway.admin.server import ASGI, AdminServer
 from gateway.core.address import Address
 from tests.held import ask, get, port_of
 
@@ -14,18 +12,18 @@ class Served:
     """What comes back for a path: the status and the body."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.number = port
 
     async def get(self, path: str) -> tuple[int, str]:
         return await self.send(get(path))
 
     async def send(self, request: bytes) -> tuple[int, str]:
-        head, _, body = (await ask(self._port, request)).decode("utf-8", "replace").partition("\r\n\r\n")
+        head, _, body = (await ask(self.number, request)).decode("utf-8", "replace").partition("\r\n\r\n")
         return int(head.split(" ")[1]), body
 
 
 @asynccontextmanager
-async def served(application: FastAPI) -> AsyncIterator[Served]:
+async def served(application: ASGI) -> AsyncIterator[Served]:
     """`application` on loopback."""
     server = AdminServer(application)
     await server.start(Address("127.0.0.1", 0))

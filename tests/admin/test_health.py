@@ -1,27 +1,121 @@
 """The health port."""
 
-from gateway.admin.health import application
-from tests.admin.served import served
-from tests.held import get
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gateway.admin import health
+from gateway.admin.health import HealthServer
+from gateway.core.address import Address
+from gateway.transports.timeouts import Timeouts
+from tests.held import ask, get, port_of
 
 
-async def always() -> bool:
-    return True
+@asynccontextmanager
+async def serving(
+    up: Callable[[], bool] = lambda: True, ready: Callable[[], Awaitable[bool]] | None = None, **settings: Timeouts
+) -> AsyncIterator[int]:
+    server = HealthServer(up, ready, **settings)
+    await server.start(Address("127.0.0.1", 0))
+    try:
+        yield port_of(server.address)
+    finally:
+        await server.stop()
+
+
+async def told(port: int, path: str) -> tuple[int, str]:
+    head, _, body = (await ask(port, get(path))).decode().partition("\r\n\r\n")
+    return int(head.split(" ")[1]), body
+
+
+def probe(port: int, path: str) -> bytes:
+    """As kubelet does, while the loop of this thread stands still."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(get(path))
+        return connection.recv(1000)
 
 
 async def test_it_tells_that_the_process_serves_and_whether_it_takes_requests() -> None:
-    states = iter([False, True])
+    states = [False, True]
 
     async def ready() -> bool:
-        return next(states)
+        return states.pop(0)
 
-    async with served(application(ready)) as port:
-        assert await port.get("/healthz") == (200, "ok")
-        assert await port.get("/readyz") == (503, "not ready")
-        assert await port.get("/readyz") == (200, "ready")
+    async with serving(ready=ready) as port:
+        assert await told(port, "/healthz") == (200, "ok")
+        assert await told(port, "/readyz") == (503, "not ready")
+        assert await told(port, "/readyz") == (200, "ready")
 
 
 async def test_it_tells_nothing_else() -> None:
-    async with served(application(always)) as port:
-        assert [(await port.get(path))[0] for path in ("/", "/docs", "/openapi.json", "/status")] == [404] * 4
-        assert (await port.send(get("/healthz").replace(b"GET", b"DELETE")))[0] == 405
+    async with serving() as port:
+        assert [(await told(port, path))[0] for path in ("/", "/docs", "/openapi.json", "/status")] == [404] * 4
+        assert b" 405 " in await ask(port, get("/healthz").replace(b"GET", b"DELETE"))
+        assert b" 200 " in await ask(port, get("/healthz").replace(b"GET", b"HEAD"))
+
+
+async def test_a_busy_loop_fails_no_probe() -> None:
+    """The loop that serves requests stands still from the first line to the last."""
+    async with serving() as port:
+        assert probe(port, "/healthz").endswith(b"\r\n\r\nok")
+        assert probe(port, "/readyz").endswith(b"\r\n\r\nready")
+
+
+async def test_a_loop_that_stands_still_for_long_fails_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving() as port:
+        monkeypatch.setattr(health, "STALLED_SECONDS", -1.0)
+        assert b" 503 " in probe(port, "/healthz")
+        assert b" 503 " in probe(port, "/readyz")
+
+
+async def test_readiness_that_the_busy_loop_does_not_tell_is_the_last_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ready() -> bool:
+        return True
+
+    monkeypatch.setattr(health, "ANSWER_SECONDS", 0.01)
+    async with serving(ready=ready) as port:
+        assert b" 503 " in probe(port, "/readyz")  # nothing is known yet
+        async with asyncio.timeout(20):
+            while await told(port, "/readyz") != (200, "ready"):
+                pass
+        assert b" 200 " in probe(port, "/readyz")
+        monkeypatch.setattr(health, "KEPT_SECONDS", -1.0)
+        assert b" 503 " in probe(port, "/readyz")
+
+
+async def test_the_announced_end_is_told_at_once() -> None:
+    is_up = True
+
+    async def ready() -> bool:
+        return True
+
+    async with serving(lambda: is_up, ready) as port:
+        assert await told(port, "/readyz") == (200, "ready")
+        is_up = False
+        assert b" 503 " in probe(port, "/readyz")
+        assert b" 200 " in probe(port, "/healthz")
+
+
+async def test_idle_and_trickling_connections_are_closed() -> None:
+    async with serving(timeouts=Timeouts(head=0.05, idle=0.05, linger=0.05)) as port:
+        assert await ask(port, b"") == b""
+        assert b" 408 " in await ask(port, b"GET /hea")
+
+
+async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CONNECTIONS", 2)
+    async with serving() as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        assert b" 503 " in await ask(port, get("/healthz"))
+        for _, writer in held:
+            writer.close()
+            await writer.wait_closed()
+
+
+async def test_a_taken_address_is_the_systems_error() -> None:
+    server = HealthServer(lambda: True, None)
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        await server.start(Address("127.0.0.1", taken.getsockname()[1]))

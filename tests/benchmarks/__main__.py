@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import codecs, memory, table
+from tests.benchmarks import codecs, memory, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -18,15 +18,19 @@ def main() -> None:
     options = _options()
     rows = [row for row in ROWS if options.rows in row.name]
     weighed = options.rows in memory.TITLE
+    ticked = options.rows in stall.TITLE
     alone = [row for row in codecs.rows() if options.rows in row.name]
     if options.json:
         measured = [codecs.measure(row, options.rounds) for row in alone]
-        print(table.document(list(_measured(rows, options.rounds)), _peak() if weighed else None, measured))
+        stalls = _stalls() if ticked else []
+        print(table.document(list(_measured(rows, options.rounds)), _peak() if weighed else None, measured, stalls))
         return
     if rows:
         _show(rows, options.rounds)
     if weighed:
         print(f"\n{_peak().shown()}")
+    if ticked:
+        print("\n".join(["", stall.heading(), *(each.shown() for each in _stalls())]), flush=True)
     if alone:
         _show_codecs(alone, options.rounds)
 
@@ -42,6 +46,11 @@ def _options() -> argparse.Namespace:
 def _peak() -> memory.Peak:
     with tempfile.TemporaryDirectory() as folder:
         return memory.measure(Path(folder))
+
+
+def _stalls() -> list[stall.Stall]:
+    with tempfile.TemporaryDirectory() as folder:
+        return list(stall.measure(Path(folder)))
 
 
 def _show(rows: Sequence[Row], rounds: int) -> None:

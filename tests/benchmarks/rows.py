@@ -24,6 +24,8 @@ V2_TO_UMBRIDGE = Way("V2 REST -> UM-Bridge", V2_REST, UMBRIDGE, "FastAPI + pydan
 
 REST_TO_GRPS = Way("V2 REST -> grps gRPC", V2_REST, GRPS_GRPC)
 GRPS_TO_GRPC = Way("grps REST -> V2 gRPC", GRPS_REST, V2_GRPC)
+GRPC_TO_GRPC = Way("V2 gRPC -> V2 gRPC", V2_GRPC, V2_GRPC)
+GRPC_TO_REST = Way("V2 gRPC -> V2 REST", V2_GRPC, V2_REST)
 BRPC_TO_UMBRIDGE = Way("grps BRPC -> UM-Bridge", GRPS_BRPC, UMBRIDGE)
 
 
@@ -59,6 +61,11 @@ ROWS = (
     Row(REST_TO_GRPC, 10, 16, 400),
     Row(REST_TO_GRPC, 1_000, 1, 200),
     Row(REST_TO_GRPC, 10_000, 1, 50),
+    Row(GRPC_TO_GRPC, 10, 1, 400),
+    Row(GRPC_TO_GRPC, 10, 16, 400),
+    Row(GRPC_TO_GRPC, 100_000, 1, 50),
+    Row(GRPC_TO_REST, 10, 1, 400),
+    Row(GRPC_TO_REST, 10, 16, 400),
     Row(REST_TO_GRPS, 10, 1, 400),
     Row(REST_TO_GRPS, 10, 16, 400),
     Row(GRPS_TO_GRPC, 10, 1, 400),

@@ -11,6 +11,8 @@ from pathlib import Path
 from tests.benchmarks import models
 from tests.benchmarks.rows import (
     BRPC_TO_UMBRIDGE,
+    GRPC_TO_GRPC,
+    GRPC_TO_REST,
     GRPS_TO_GRPC,
     REST_TO_GRPC,
     REST_TO_GRPS,
@@ -33,6 +35,8 @@ listeners:
   - {{name: to_grpc, bind: "{to_grpc}", protocols: [v2-rest, umbridge, grps-rest]}}
   - {{name: to_grps, bind: "{to_grps}", protocols: [v2-rest]}}
   - {{name: brpc, bind: "tcp://{brpc}", protocols: [grps-brpc]}}
+  - {{name: grpc_to_grpc, bind: "{grpc_to_grpc}", protocols: [v2-grpc]}}
+  - {{name: grpc_to_rest, bind: "{grpc_to_rest}", protocols: [v2-grpc]}}
 backends:
   tensors: {{protocol: v2-rest, endpoints: ["{v2}"]}}
   grpc: {{protocol: v2-grpc, endpoints: ["{grpc}"]}}
@@ -41,6 +45,8 @@ backends:
 routes:
   - {{match: {{listener: to_grpc, model: "*"}}, backend: grpc}}
   - {{match: {{listener: to_grps}}, backend: grps}}
+  - {{match: {{listener: grpc_to_grpc}}, backend: grpc}}
+  - {{match: {{listener: grpc_to_rest}}, backend: tensors}}
   - {{match: {{listener: brpc, model: "*"}}, backend: science}}
   - {{match: {{protocol: umbridge, model: "*"}}, backend: tensors}}
   - {{match: {{protocol: v2-rest, model: "*"}}, backend: science}}
@@ -97,6 +103,8 @@ def running(folder: Path) -> Iterator[Servers]:
                 GRPS_TO_GRPC: gateway["to_grpc"],
                 REST_TO_GRPS: gateway["to_grps"],
                 BRPC_TO_UMBRIDGE: gateway["brpc"],
+                GRPC_TO_GRPC: gateway["grpc_to_grpc"],
+                GRPC_TO_REST: gateway["grpc_to_rest"],
             },
             {
                 UMBRIDGE_TO_V2: _umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
@@ -111,6 +119,8 @@ def running(folder: Path) -> Iterator[Servers]:
                 GRPS_TO_GRPC: grpc,
                 REST_TO_GRPS: grps,
                 BRPC_TO_UMBRIDGE: umbridge,
+                GRPC_TO_GRPC: grpc,
+                GRPC_TO_REST: v2,
             },
         )
 
@@ -131,9 +141,12 @@ def _reference(protocol: str, folder: Path, stack: ExitStack, served: Sequence[s
     return _ready(process, address, lambda: "\nready" in process.stdout(), stack)
 
 
+FACES = ("address", "to_grpc", "to_grps", "brpc", "grpc_to_grpc", "grpc_to_rest")
+
+
 def _gateway(v2: str, grpc: str, grps: str, umbridge: str, folder: Path, stack: ExitStack) -> dict[str, Server]:
     """One gateway at several addresses, by their names in GATEWAY."""
-    faces = {name: _address() for name in ("address", "to_grpc", "to_grps", "brpc")}
+    faces = {name: _address() for name in FACES}
     config = GATEWAY.format(v2=v2, grpc=grpc, grps=grps, umbridge=umbridge, **faces)
     gateway = start_gateway(config, folder / "gateway")
     stack.callback(gateway.stop)

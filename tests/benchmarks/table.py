@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import codecs, memory
+from tests.benchmarks import codecs, memory, stall
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -76,10 +76,17 @@ def codec(measured: codecs.Measured) -> str:
     return f"{measured.row.name:44}" + "".join(f"{cell:>17}" for cell in (*small, *large))
 
 
-def document(all_measured: Sequence[Measured], peak: memory.Peak | None, all_codecs: Sequence[codecs.Measured]) -> str:
-    """Everything as JSON: microseconds, bytes, and ratios without a unit."""
+def document(
+    all_measured: Sequence[Measured],
+    peak: memory.Peak | None,
+    all_codecs: Sequence[codecs.Measured],
+    stalls: Sequence[stall.Stall],
+) -> str:
+    """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
-    return json.dumps([*map(_entry, all_measured), *weighed, *map(_codec_entry, all_codecs)], indent=2)
+    return json.dumps(
+        [*map(_entry, all_measured), *weighed, *map(_codec_entry, all_codecs), *_stalls(stalls)], indent=2
+    )
 
 
 def _entry(measured: Measured) -> dict[str, object]:
@@ -90,3 +97,7 @@ def _entry(measured: Measured) -> dict[str, object]:
 def _codec_entry(measured: codecs.Measured) -> dict[str, object]:
     costs = {name: asdict(getattr(measured, name)) for name in ("facing", "backend", "encode", "decode")}
     return {"row": measured.row.name, **costs}
+
+
+def _stalls(stalls: Sequence[stall.Stall]) -> list[dict[str, object]]:
+    return [{**asdict(each), "row": f"{stall.TITLE}: {each.row}"} for each in stalls]

@@ -58,7 +58,7 @@ class Backend:
     @property
     def calls(self) -> list[Request]:
         """What it was asked to compute."""
-        return [request for request in self.asked if request.operation not in (Operation.METADATA, _READY)]
+        return [request for request in self.asked if request.operation not in _ABOUT]
 
     @property
     def questions(self) -> list[str]:
@@ -69,6 +69,8 @@ class Backend:
         self.asked.append(request)
         if request.operation is _READY:
             return self.ready
+        if request.operation is Operation.MODELS:
+            return ()
         if request.operation is Operation.METADATA:
             found = self.signatures.get(request.model, not_found(f"unknown model {request.model}"))
             if isinstance(found, Exception):
@@ -79,6 +81,7 @@ class Backend:
 
 
 _READY = Operation.MODEL_READY
+_ABOUT = (Operation.METADATA, Operation.MODELS, _READY)
 
 
 def bridge(

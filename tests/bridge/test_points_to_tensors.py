@@ -171,8 +171,9 @@ async def test_several_rows_for_one_point_are_an_invalid_output() -> None:
 async def test_bytes_have_no_form_for_a_client_of_numbers() -> None:
     takes = signature(spec("x", -1, 1), gives=(spec("y", -1, 1, datatype=Datatype.BYTES),))
     backend = Backend({"m": takes}, lambda _: Response((named("y", [[b"a"]], Datatype.BYTES),)))
-    with pytest.raises(DecodeError, match="tensor 'y' is BYTES, which points cannot carry"):
+    with pytest.raises(GatewayError, match="output 'y' of model 'm' is BYTES, which points cannot carry") as refused:
         await bridge(POINTS, TENSORS, backend)(infer(point(1)))
+    assert (refused.value.reason, backend.calls) == (Reason.UNSUPPORTED, [])
 
 
 async def test_a_client_of_numbers_cannot_give_what_is_none() -> None:
@@ -184,6 +185,7 @@ async def test_a_client_of_numbers_cannot_give_what_is_none() -> None:
 # Derivatives
 
 MODEL = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
+TWO = signature(spec("x", -1, 2), spec("w", -1, 2), gives=(spec("y", -1, 1), spec("v", -1, 1)))
 
 
 def extras(out: int = 0, into: int = 0) -> tuple[Tensor, ...]:
@@ -207,7 +209,7 @@ async def test_a_derivative_is_its_companion_with_the_indices_in_its_shape(
         spec("sens", -1, 1), gives=(spec("output", -1, 2),),
     )  # fmt: skip
     reply = named("output", [[3.0, 4.0]])
-    backend = Backend({"m": MODEL, "m.gradient": companion}, lambda _: Response((reply,)))
+    backend = Backend({"m": TWO, "m.gradient": companion}, lambda _: Response((reply,)))
     response = await call(bridge(POINTS, TENSORS, backend), gradient(point(1.5, 2.0), *extras(1, 1)))
     asked = backend.calls[0]
     assert (asked.operation, asked.model) == (Operation.INFER, "m.gradient")
@@ -222,7 +224,7 @@ async def test_a_derivative_is_its_companion_with_the_indices_in_its_shape(
 
 async def test_an_index_that_the_companion_does_not_declare_is_left_out_if_it_is_zero() -> None:
     companion = signature(spec("x", -1, 2), spec("sens", -1, 1), gives=(spec("output", -1, 2),))
-    backend = Backend({"m": MODEL, "m.gradient": companion}, lambda _: Response((named("output", [[3.0, 4.0]]),)))
+    backend = Backend({"m": TWO, "m.gradient": companion}, lambda _: Response((named("output", [[3.0, 4.0]]),)))
     await call(bridge(POINTS, TENSORS, backend), gradient(point(1.0, 2.0), *extras()))
     assert [each.name for each in backend.calls[0].inputs] == ["x", "sens"]
     with pytest.raises(DecodeError, match="'in_wrt' is not 0, and the model's companion takes no 'in_wrt'"):

@@ -188,11 +188,18 @@ async def test_outputs_are_picked_from_all_that_come() -> None:
     """A wire without names gives all outputs, whichever the client asks for."""
     backend = Backend({}, lambda request: Response((rows(1), rows(2))))
     declared = signature(spec("x", -1), gives=(spec("a", -1), spec("b", -1)))
-    request = infer(named("x", [1]), outputs=(RequestedOutput("b"),))
-    for settings, name, value in ((RouteSettings(signature=declared), "b", 2.0), (RouteSettings(), "b", 1)):
+    for settings, name, value in ((RouteSettings(signature=declared), "b", 2.0), (RouteSettings(), "output1", 2)):
+        request = infer(named("x", [1]), outputs=(RequestedOutput(name),))
         found = await call(bridge(TENSORS, EXAMPLES, backend, settings), request)
         assert [(each.name, each.array.tolist()) for each in found.outputs] == [(name, [value])]
     assert backend.calls[0].outputs == ()
+
+
+async def test_an_output_whose_name_nobody_knows_is_refused() -> None:
+    backend = Backend({}, lambda request: Response((rows(1), rows(2))))
+    request = infer(named("x", [1]), outputs=(RequestedOutput("b"),))
+    with pytest.raises(GatewayError, match="output 'b' is missing; the reply has 'output0', 'output1'"):
+        await call(bridge(TENSORS, EXAMPLES, backend), request)
 
 
 async def test_the_form_of_a_tensor_is_the_routes_else_the_clients() -> None:

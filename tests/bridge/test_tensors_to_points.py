@@ -337,7 +337,7 @@ def slope(request: Request) -> Response:
     ("indices", "arrives"),
     [
         ([], [(0, 0), (0, 0)]),
-        ([named("in_wrt", [1], INT64)], [(0, 1), (0, 1)]),
+        ([named("in_wrt", [0], INT32)], [(0, 0), (0, 0)]),
         ([named("in_wrt", [[0], [1]], INT64)], [(0, 0), (0, 1)]),
         ([named("in_wrt", [1], INT32), named("out_wrt", [[1], [0]], INT64)], [(1, 1), (0, 1)]),
     ],
@@ -369,7 +369,9 @@ async def test_a_lone_point_has_a_lone_derivative() -> None:
     [
         (named("in_wrt", [0, 0, 0], INT64), "index 'in_wrt' has shape [3], expected [1] or [2, 1]"),
         (named("in_wrt", [0.0]), "index 'in_wrt' is FP64, expected INT64"),
-        (named("in_wrt", [2**63], Datatype.UINT64), "index 'in_wrt': element 0, 9223372036854775808, is out of"),
+        (named("in_wrt", [1], INT64), "index 'in_wrt' is 1, but the model has 1 input, counted from 0"),
+        (named("out_wrt", [-1], INT64), "index 'out_wrt' is -1, but the model has 1 output, counted from 0"),
+        (named("in_wrt", [2**63], Datatype.UINT64), "index 'in_wrt' is 9223372036854775808, but the model has 1"),
         (named("vec", [1.0]), "unknown input 'vec'"),
     ],
 )

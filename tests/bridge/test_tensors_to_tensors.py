@@ -46,7 +46,7 @@ def opaque_request() -> Request:
 async def test_where_the_route_says_nothing_the_very_same_tensors_go_both_ways_in_one_call() -> None:
     reply = Response((named("z", [[[1]]], INT32), named("z2", [b"\x00"], Datatype.BYTES)), "whatever", "9", "other")
     backend = Backend({}, lambda _: reply)
-    request = opaque_request()
+    request = replace(opaque_request(), outputs=(RequestedOutput("z"), RequestedOutput("z2")))
     response = await call(bridge(TENSORS, TENSORS, backend), request)
     (asked,) = backend.asked
     for field in fields(Request):

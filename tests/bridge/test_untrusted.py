@@ -4,12 +4,14 @@ trusted (GraphPipe): in front of tensors, behind them, and on both sides."""
 import numpy as np
 import pytest
 
+from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import Renames, RouteSettings
+from gateway.bridge.signatures import Signatures
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Traits
-from gateway.core.types import Request, RequestedOutput, Response, Signature
+from gateway.core.types import Answer, ModelEntry, Request, RequestedOutput, Response, Signature
 from gateway.core.values import replace
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 
@@ -86,14 +88,65 @@ async def test_metadata_that_cannot_be_trusted_is_for_those_whose_own_cannot() -
 
 async def test_sizes_that_nobody_tells_are_asked_of_the_route() -> None:
     with pytest.raises(GatewayError, match="does not tell what model 'm' takes; the route's `signature` must"):
-        await bridge(POINTS, UNNAMED, Backend({}))(replace(METADATA, part="inputs"))
+        await bridge(POINTS, UNNAMED, Backend({"m": TOLD}))(replace(METADATA, part="inputs"))
+
+
+async def test_a_model_that_the_backend_does_not_have_is_not_described() -> None:
+    for part in ("", "ModelInfo", "InputSizes"):
+        for client in (TENSORS, POINTS, UNNAMED):
+            with pytest.raises(GatewayError, match="unknown model m") as refused:
+                await bridge(client, UNNAMED, Backend({}))(replace(METADATA, part=part))
+            assert refused.value.status is Status.NOT_FOUND
+
+
+@pytest.mark.parametrize("told", [unsupported("no metadata here"), invalid_output("no metadata")])
+async def test_a_server_that_tells_nothing_of_its_models_may_have_them(told: GatewayError) -> None:
+    backend = Backend({"m": told})
+    assert await bridge(TENSORS, UNNAMED, backend)(METADATA) == Signature(name="m", platform="unnamed")
+
+
+READY = Request(Operation.MODEL_READY, "m")
+AS_A_WHOLE = replace(UNNAMED, traits=replace(UNNAMED.traits, ready_as_a_whole=True, versions=str.isdigit))
+
+
+async def test_where_servers_are_ready_as_a_whole_a_model_is_ready_if_it_is_there() -> None:
+    assert await bridge(TENSORS, AS_A_WHOLE, Backend({"m": TOLD}))(READY) is True
+    with pytest.raises(GatewayError, match="unknown model m") as refused:
+        await bridge(TENSORS, AS_A_WHOLE, Backend({}))(READY)
+    assert refused.value.status is Status.NOT_FOUND
+
+
+@pytest.mark.parametrize(("version", "ready"), [("", True), ("1", True), ("2", True), ("3", False)])
+async def test_versions_count_and_a_list_of_models_is_as_good_as_their_metadata(version: str, ready: bool) -> None:
+    """grps' C++ server tells of its first model only, but lists all."""
+
+    async def backend(request: Request) -> Answer:
+        if request.operation is Operation.MODELS:
+            return (ModelEntry("m", "1"), ModelEntry("m", "2"), ModelEntry("n", "1"))
+        if request.operation is Operation.METADATA:
+            if request.model == "n":
+                raise not_found("Not Found")
+            return Signature(versions=("1",))
+        return True
+
+    for model in ("m", "n"):
+        signatures = Signatures(backend, AS_A_WHOLE.traits, lambda: 0.0)
+        upstream = Upstream("lab", "unnamed", AS_A_WHOLE.traits, backend, signatures, 2)
+        through = Bridge(RouteSettings(), TENSORS, upstream)
+        asked = replace(READY, model=model, version=version)
+        if ready and (model, version) != ("n", "2"):
+            assert await through(asked) is True
+        else:
+            with pytest.raises(GatewayError) as refused:
+                await through(asked)
+            assert refused.value.status is Status.NOT_FOUND
 
 
 async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tell() -> None:
     asked = Request(Operation.METADATA, "m", part="ModelInfo")
-    plain = await bridge(POINTS, UNNAMED, Backend({}))(asked)
+    plain = await bridge(POINTS, UNNAMED, Backend({"m": TOLD}))(asked)
     named_by_route = await bridge(
-        POINTS, UNNAMED, Backend({}), RouteSettings(operations={Operation.GRADIENT: "m_gradient"})
+        POINTS, UNNAMED, Backend({"m": TOLD}), RouteSettings(operations={Operation.GRADIENT: "m_gradient"})
     )(asked)
     assert isinstance(plain, Signature)
     assert isinstance(named_by_route, Signature)
@@ -103,14 +156,14 @@ async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tel
 
 async def test_a_server_that_no_request_names_a_model_to_has_no_companions() -> None:
     alone = replace(UNNAMED, traits=replace(UNNAMED.traits, companions=False))
-    backend = Backend({})
+    backend = Backend({"m": TOLD})
     settings = RouteSettings(signature=TOLD, operations={Operation.GRADIENT: "m_gradient"})
     gradient = bridge(TENSORS, alone, backend, settings).companion(Operation.GRADIENT)
     with pytest.raises(GatewayError, match="gradient is not supported by model 'm': its server has no other model"):
         await gradient(infer(named("x", [1]), named("sens", [1]), model="m.gradient"))
     assert await gradient(Request(Operation.MODEL_READY, "m.gradient")) is False
     assert (await describe(bridge(POINTS, alone, backend, settings), part="ModelInfo")).operations == {Operation.INFER}
-    assert backend.asked == []
+    assert backend.calls == []
 
 
 async def test_uint8_is_bool_again_where_the_clients_wire_has_none() -> None:

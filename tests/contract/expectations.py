@@ -78,6 +78,16 @@ def is_refused(case: Case, front: Dialect, back: Dialect) -> bool:
     )
 
 
+def has_no_text(case: Case, front: Dialect, back: Dialect) -> bool:
+    """Whether one side carries numbers alone, and all that has no form there is the BYTES that the model gives."""
+    numbers_alone = any(BYTES not in each.traits.datatypes for each in (front, back))
+    return numbers_alone and _has_text(case.outputs) and not _has_text(case.inputs)
+
+
+def _has_text(tensors: Sequence[Tensor]) -> bool:
+    return any(each.datatype is BYTES for each in tensors)
+
+
 def _is_refused_input(datatype: Datatype, front: Dialect, back: Dialect) -> bool:
     """One-point models take doubles, others what they declare: numbers without a datatype become that, others must fit
     it exactly."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.bytes_elements import count, pack, unpack
+from gateway.core.bytes_elements import PIECE, count, pack, pieces, unpack
 from gateway.core.errors import DecodeError
 
 
@@ -80,3 +80,10 @@ def test_packing_many_short_elements_takes_little_more_than_they_do() -> None:
         tracemalloc.stop()
     assert peak < 5 * len(raw)
     assert raw == b"\x01\x00\x00\x00x" * 50_000
+
+
+@pytest.mark.parametrize("elements", [[b"ab"] * (3 * PIECE), [b"", b"a"] * PIECE, [b""] * (PIECE + 1)])
+def test_pieces_are_all_elements_and_none_is_long(elements: list[bytes]) -> None:
+    found = list(pieces(pack(elements)))
+    assert [element for piece in found for element in piece] == elements
+    assert max(map(len, found)) <= PIECE

@@ -16,7 +16,23 @@ from hypothesis import strategies as st
 from gateway.core import json_numbers
 from gateway.core.bytes_elements import pack, unpack
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.json import INT64_MAX, INT64_MIN, UINT64_MAX, Array, Form, read, read_members, write, write_numbers
+from gateway.core.json import (
+    INT64_MAX,
+    INT64_MIN,
+    PIECE,
+    UINT64_MAX,
+    Array,
+    Form,
+    Pieces,
+    number_pieces,
+    numbers,
+    read,
+    read_members,
+    string_pieces,
+    write,
+    write_numbers,
+    write_parts,
+)
 
 DATA = {"data": Form.ARRAY}
 INPUT = {"input": Form.VECTORS}
@@ -867,3 +883,61 @@ def test_literals_are_numbers_of_members() -> None:
 def test_members_that_are_no_arrays_are_refused(text: bytes, fault: str) -> None:
     with pytest.raises(DecodeError, match=re.escape(fault)):
         read_members(text, {"id"}, values=100, literals=True)
+
+
+# Long strings, which patterns are not matched against at once; the last quotes of some are escaped.
+LONG = 2**20
+LONG_STRINGS = ["a" * LONG, "a" * (LONG - 2), '\\"' * LONG, "a" * LONG + "\\\\", "a" * LONG + '\\\\\\"', "\\\\" * LONG]
+
+
+@pytest.mark.parametrize("text", LONG_STRINGS, ids=range(len(LONG_STRINGS)))
+def test_long_strings_in_arrays_keys_and_values(text: str) -> None:
+    string = f'"{text}"'
+    element = json.loads(string)
+    body = f'{{"a":{string},"data":["x",{string},"y"],{string}:[{string}],"b":[]}}'.encode()
+    document = read(body, {"data": Form.ARRAY}, values=10, literals=False)
+    assert unpack(document["data"].values) == [b"x", element.encode(), b"y"]
+    assert (document["a"], document[element], document["b"]) == (element, [element], [])
+    members = read_members(f"{{{string}:[{string}]}}".encode(), (), values=10, literals=False)
+    assert unpack(members[element].values) == [element.encode()]
+
+
+def test_a_colon_may_stand_far_from_its_key() -> None:
+    body = b'{"data"' + b" " * 2**20 + b" : [1,2]}"
+    assert read(body, {"data": Form.ARRAY}, values=10, literals=False)["data"].values.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("shape", [(PIECE + 1,), (3, PIECE), (2, 3, PIECE), (PIECE, 3), (2, PIECE + 1), (PIECE + 1, 1)])
+def test_large_arrays_are_written_in_pieces(shape: tuple[int, ...]) -> None:
+    array = np.arange(math.prod(shape)).reshape(shape)
+    pieces = list(number_pieces(array, "error", "x"))
+    assert orjson.loads(b"".join(pieces)) == array.tolist()
+    assert max(map(len, pieces)) <= 8 * PIECE
+
+
+def test_what_is_not_finite_is_found_in_every_piece() -> None:
+    array = np.zeros(3 * PIECE)
+    array[[5, PIECE, 2 * PIECE + 7]] = np.nan, np.inf, -np.inf
+    written = json.loads(write_numbers(array, "literal", "x"))
+    assert np.array_equal(written, array, equal_nan=True)
+    array[5] = 0
+    with pytest.raises(GatewayError, match=f"x: element {PIECE} is inf"):
+        write_numbers(array, "error", "x")
+
+
+def test_documents_with_large_values_are_written_in_parts() -> None:
+    array = np.arange(3 * PIECE)
+    strings = [["\0", '"'] * 9999, [], ["\N{SNOWMAN}"]]
+    texts = tuple(string_pieces(strings))
+    document = {
+        "a": "\0",
+        "b": [numbers(array, "error", "b")],
+        "c": Pieces(texts),
+        "d": numbers(array[:1], "error", "d"),
+    }
+    parts = write_parts(document)
+    expected = {"a": "\0", "b": [array.tolist()], "c": [*strings[0], *strings[2]], "d": [0]}
+    assert orjson.loads(b"".join(parts)) == expected
+    assert len(parts) > 3
+    assert write_parts({"e": 2**70}) == (b'{"e":%d}' % 2**70,)
+    assert b"".join(string_pieces([])) == b"[]"

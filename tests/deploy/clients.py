@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway import registry
 from gateway.app import one_backend
-from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.errors import GatewayError, Reason
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Translate
 from tests.deploy.pods import Pod
@@ -135,9 +135,6 @@ class Load:
         self.addresses, self.model, self.inputs = addresses, model, inputs
         self.answers: Counter[str] = Counter()
         self.failures: list[str] = []
-        self.cancelled = 0
-        """Calls over gRPC that grpc.aio's server broke off: of a kept connection it cancels what arrives between its
-        `stop` and the GOAWAY that it sends then, and offers no way around that."""
         self._tasks: list[asyncio.Future[None]] = []
         self._ended = False
 
@@ -171,9 +168,6 @@ class Load:
         except GatewayError as error:
             if error.reason is Reason.NOT_READY and name.endswith("one connection"):
                 raise LoggedOff from error
-            if name == "v2-grpc, one connection" and error.status is Status.CANCELLED:
-                self.cancelled += 1
-                return
             self.failures.append(f"{name}: {error!r}")
         except Exception as error:
             self.failures.append(f"{name}: {error!r}")

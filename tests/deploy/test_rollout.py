@@ -113,4 +113,3 @@ async def test_a_rolling_restart_loses_no_request(tmp_path: Path) -> None:
                 await load.progress()
             await load.end()
     assert Counter(load.failures) == {}
-    assert load.cancelled <= 2, "one call for each pod that ended"

@@ -100,8 +100,10 @@ REFUSED: tuple[Step, ...] = (
     {"op": "info", "model": "nobody"},
     {"op": "evaluate", "model": "no_evaluate", "input": INPUTS["two"]},
     {"op": "evaluate", "model": "wrong", "input": [[1]]},
-    {"op": "gradient", "model": "two", "out_wrt": 0, "in_wrt": 2, "input": INPUTS["two"], "sens": [1, 2]},
 )
+UNFIT_STEP: Step = {
+    "op": "gradient", "model": "two", "out_wrt": 0, "in_wrt": 2, "input": INPUTS["two"], "sens": [1, 2]
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -110,10 +112,11 @@ def direct(row: Row) -> list[Any]:
 
 
 def test_the_client_sees_the_server(url: str, direct: list[Any]) -> None:
-    results = umbridge(url, *ABOUT, *REFUSED, *(step for step, _ in CALLS))
+    *results, unfit = umbridge(url, *ABOUT, *REFUSED, *(step for step, _ in CALLS), UNFIT_STEP)
 
     assert results[: len(direct)] == direct
     assert results[len(direct) :] == [expected for _, expected in CALLS]
+    assert unfit["error"]["text"].startswith("Model returned error of type InvalidInput: index 'in_wrt' is 2")
 
 
 def test_what_is_not_finite_arrives_as_floats(url: str) -> None:
@@ -159,16 +162,6 @@ RAISED: dict[str, tuple[str, dict[str, Any]]] = {
     "Gradient is not claimed": ("/Gradient", {**ONE, "inWrt": 0, "sens": [1]}),
     "ApplyJacobian is not claimed": ("/ApplyJacobian", {**ONE, "inWrt": 0, "vec": [1]}),
     "ApplyHessian is not claimed": ("/ApplyHessian", {**ONE, "inWrt1": 0, "inWrt2": 0, "sens": [1], "vec": [1]}),
-    "outWrt of Gradient": ("/Gradient", {**AT, "outWrt": 2, "inWrt": 0, "sens": [1, 2]}),
-    "inWrt of Gradient": ("/Gradient", {**AT, "inWrt": 2, "sens": [1, 2]}),
-    "a negative inWrt": ("/Gradient", {**AT, "inWrt": -1, "sens": [1, 2]}),
-    "sens of Gradient": ("/Gradient", {**AT, "inWrt": 0, "sens": [1, 2, 3]}),
-    "an empty sens": ("/Gradient", {**AT, "inWrt": 0, "sens": []}),
-    "outWrt of ApplyJacobian": ("/ApplyJacobian", {**AT, "outWrt": -1, "inWrt": 0, "vec": [1, 2, 3]}),
-    "inWrt of ApplyJacobian": ("/ApplyJacobian", {**AT, "inWrt": 9, "vec": [1, 2, 3]}),
-    "vec of ApplyJacobian": ("/ApplyJacobian", {**AT, "inWrt": 1, "vec": [1, 2, 3]}),
-    "inWrt1 of ApplyHessian": ("/ApplyHessian", {**AT, "inWrt1": 2, "inWrt2": 0, "sens": [1, 2], "vec": [1, 2, 3]}),
-    "inWrt2 of ApplyHessian": ("/ApplyHessian", {**AT, "inWrt1": 0, "inWrt2": 2, "sens": [1, 2], "vec": [1, 2, 3]}),
     "the model's output": ("/Evaluate", {"name": "wrong", "input": [[1]]}),
 }
 
@@ -183,8 +176,6 @@ def test_an_error_is_the_servers(row: Row, url: str, path: str, body: dict[str, 
 
 CRASHES: dict[str, tuple[str, dict[str, Any]]] = {
     "an exception in the model": ("/Evaluate", {"name": "crash", "input": [[1]]}),
-    # The package does not check the lengths of this operation's vectors before the model does.
-    "vec of ApplyHessian": ("/ApplyHessian", {**AT, "inWrt1": 0, "inWrt2": 0, "sens": [1, 2], "vec": [1]}),
 }
 
 
@@ -205,6 +196,28 @@ UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
     "two inputs": ("/Evaluate", {"name": "double", "input": [[1, 2, 3], [4]]}, "expected 1"),
     "the second input": ("/Gradient", {**AT, "input": [[1, 2, 3], [4]], "inWrt": 0, "sens": [1, 2]}, "'input1'"),
     "inputs of ApplyJacobian": ("/ApplyJacobian", {**AT, "input": [[1]], "inWrt": 0, "vec": [1, 2, 3]}, "expected 2"),
+    "outWrt of Gradient": ("/Gradient", {**AT, "outWrt": 2, "inWrt": 0, "sens": [1, 2]}, "'out_wrt' is 2"),
+    "inWrt of Gradient": ("/Gradient", {**AT, "inWrt": 2, "sens": [1, 2]}, "'in_wrt' is 2"),
+    "a negative inWrt": ("/Gradient", {**AT, "inWrt": -1, "sens": [1, 2]}, "'in_wrt' is -1"),
+    "sens of Gradient": ("/Gradient", {**AT, "inWrt": 0, "sens": [1, 2, 3]}, "'sens'"),
+    "an empty sens": ("/Gradient", {**AT, "inWrt": 0, "sens": []}, "'sens'"),
+    "outWrt of ApplyJacobian": (
+        "/ApplyJacobian",
+        {**AT, "outWrt": -1, "inWrt": 0, "vec": [1, 2, 3]},
+        "'out_wrt' is -1",
+    ),
+    "inWrt of ApplyJacobian": ("/ApplyJacobian", {**AT, "inWrt": 9, "vec": [1, 2, 3]}, "'in_wrt' is 9"),
+    "vec of ApplyJacobian": ("/ApplyJacobian", {**AT, "inWrt": 1, "vec": [1, 2, 3]}, "'vec'"),
+    "inWrt1 of ApplyHessian": (
+        "/ApplyHessian",
+        {**AT, "inWrt1": 2, "inWrt2": 0, "sens": [1, 2], "vec": [1, 2, 3]},
+        "'in_wrt1' is 2",
+    ),
+    "inWrt2 of ApplyHessian": (
+        "/ApplyHessian",
+        {**AT, "inWrt1": 0, "inWrt2": 2, "sens": [1, 2], "vec": [1, 2, 3]},
+        "'in_wrt2' is 2",
+    ),
 }
 
 
@@ -215,6 +228,15 @@ def test_sizes_are_checked_by_the_gateway(row: Row, url: str, path: str, body: d
 
     assert (answered, error["error"]["type"]) == (status, raised["error"]["type"]) == (400, "InvalidInput")
     assert what in error["error"]["message"]
+
+
+def test_a_vector_that_the_server_does_not_check_is_checked_by_the_gateway(row: Row, url: str) -> None:
+    """The package does not check the lengths of ApplyHessian's vectors before the model does."""
+    body: dict[str, Any] = {**AT, "inWrt1": 0, "inWrt2": 0, "sens": [1, 2], "vec": [1]}
+
+    assert post(row.server, "/ApplyHessian", **body)[0] == 500
+    status, answer = post(url, "/ApplyHessian", **body)
+    assert (status, answer["error"]["type"]) == (400, "InvalidInput")
 
 
 CONFIGS: tuple[Any, ...] = (None, {}, {"scale": 2.5}, {"scale": -1e-3, "other": [{"key": 'é"'}, None, True, 10**20]})

@@ -321,6 +321,7 @@ def test_other_names_of_the_service_are_unimplemented(channel: grpc.Channel, met
 def test_health_and_metadata(channel: grpc.Channel, server: Server, message: Any) -> None:
     yaml = "name: twice\nversion: 1.0.0\ninferer_type: torch\n"
     server.replies["ModelMetadata"] = lambda body, context: OK + message(str_data=yaml).SerializeToString()
+    server.replies["CheckReadiness"] = lambda body, context: OK
     assert predict(channel, "CheckLiveness")(b"", timeout=SECONDS) == OK
     assert predict(channel, "CheckReadiness")(b"", timeout=SECONDS) == OK
     told = message.FromString(predict(channel, "ModelMetadata")(b"\x22\x05twice", timeout=SECONDS))

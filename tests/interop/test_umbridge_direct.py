@@ -260,7 +260,7 @@ MALFORMED = [
     ("POST", "/Evaluate", "[]", 400, "InvalidInput"),
     ("POST", "/Evaluate", '{"name": "one"}', 400, "InvalidInput"),
     ("POST", "/Evaluate", '{"name": "one", "input": [1, "2"]}', 400, "InvalidInput"),
-    ("POST", "/Evaluate", '{"name": "one", "input": [[1]], "config": []}', 400, "InvalidInput"),
+    ("POST", "/Evaluate", '{"name": "nobody"}', 400, "ModelNotFound"),
     ("POST", "/Gradient", '{"name": "one", "input": [], "outWrt": "0", "inWrt": 0, "sens": []}', 400, "InvalidInput"),
     ("POST", "/Gradient", '{"name": "one", "input": [], "outWrt": 0, "sens": []}', 400, "InvalidInput"),
     ("POST", "/nowhere", "{}", 404, "UnsupportedFeature"),

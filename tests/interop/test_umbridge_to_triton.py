@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str, str]] = {
     "out of FP32": ("/Evaluate", "single", {"input": [[1, 1e39, 1]]}, "InvalidInput", "out of the range of FP32"),
     "not integral": ("/Evaluate", "pair", {"input": [[1, 2.5], [3, 4]]}, "InvalidInput", "2.5, is not integral"),
     "out of INT32": ("/Evaluate", "pair", {"input": [[1, 2**31], [3, 4]]}, "InvalidInput", "range of INT32"),
-    "no numbers": ("/Evaluate", "upper", {"input": [[1]]}, "InvalidInput", "expected BYTES"),
+    "no numbers": ("/Evaluate", "upper", {"input": [[1]]}, "UnsupportedFeature", "is BYTES"),
     "free sizes": ("/InputSizes", "add_sub", {}, "InvalidInput", "`signature`"),
     "no companion": ("/Gradient", "single", {**AT, "input": [[1, 2, 3]], "sens": [1]}, "UnsupportedFeature", "single"),
 }

@@ -323,7 +323,7 @@ def test_wrong_inputs(ask: Ask) -> None:
         "3 rows": infer("two", doubles("input0", [2, 3], *range(6)), doubles("input1", [3, 2], *range(6))),
         "max_rows: 3": infer("few", doubles("input0", [4, 2], *range(8))),
         "BYTES": infer("double", tensor("input0", "BYTES", [3], 3 * elements(b"1"))),
-        "outWrt": infer("posterior.gradient", doubles("input0", [2], 1, 2), index, doubles("sens", [1], 1)),
+        "'out_wrt' is 9": infer("posterior.gradient", doubles("input0", [2], 1, 2), index, doubles("sens", [1], 1)),
     }
     results = ask(*steps.values())
 

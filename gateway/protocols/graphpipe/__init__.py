@@ -6,7 +6,7 @@ from gateway.core.examples import curl
 from gateway.core.protocol import Protocol, Traits
 from gateway.protocols.graphpipe.decode_request import decode_request
 from gateway.protocols.graphpipe.decode_response import decode_response
-from gateway.protocols.graphpipe.encode_request import encode_request
+from gateway.protocols.graphpipe.encode_request import encode_request, has_one_model
 from gateway.protocols.graphpipe.encode_response import encode_response
 from gateway.protocols.graphpipe.errors import encode_error
 from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
@@ -27,6 +27,7 @@ PROTOCOLS = (
             # clients may leave all names out, and replies have none for their tensors
             positional=True,
             named_models=False,
+            one_model_at=has_one_model,
             # Go's `Serve` tells a type and a shape that are always wrong, the Python package the tensors in reverse
             trusted_metadata=False,
             platform=NAME,

@@ -1,12 +1,20 @@
-"""`config`: a string for the model, opaque here, and elsewhere the parameter of that name."""
+"""`config`: "a string or any other binary data" for the model, opaque here, and elsewhere the parameter of that name.
+
+Bytes that are not UTF-8 stand in the parameter's text as lone surrogates (`surrogateescape`), which no other protocol
+writes: it refuses them."""
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Request
-from gateway.protocols.graphpipe.texts import encode
 
 CONFIG = "config"
+_BYTES = "surrogateescape"
+
+
+def read_config(raw: bytes) -> str:
+    """The parameter's text."""
+    return raw.decode(errors=_BYTES)
 
 
 def check_size(raw: bytes, limits: Limits, where: str) -> None:
@@ -33,6 +41,9 @@ def write_config(request: Request, target: Target) -> bytes:
     text = request.parameters.get(CONFIG, "")
     if not isinstance(text, str):
         raise invalid_input(f"parameter 'config' is {text!r}, expected text")
-    raw = encode(text, "config")
+    try:
+        raw = text.encode(errors=_BYTES)
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"config {text[:40]!r} is not UTF-8") from error
     check_size(raw, target.limits, f"backend {target.backend!r}")
     return raw

@@ -5,7 +5,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import Message, Parameters, Request, RequestedOutput, Tensor
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.configs import CONFIG, check_size
+from gateway.protocols.graphpipe.configs import CONFIG, check_size, read_config
 from gateway.protocols.graphpipe.reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.tensors import read_tensor
 from gateway.protocols.graphpipe.texts import decode
@@ -107,4 +107,4 @@ def _read_config(question: Table, limits: Limits, listener: str) -> Parameters:
     if not raw:
         return _NO_PARAMETERS
     check_size(raw, limits, f"listener {listener!r}")
-    return {CONFIG: decode(raw, "config")}
+    return {CONFIG: read_config(raw)}

@@ -32,7 +32,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 def _infer(reply: Message, request: Request) -> Response:
     table = Flatbuffer(reply.body).root()
     told = errors.read_errors(table)
-    if told is not None:
+    if told:
         raise errors.of_success(told, reply)
     outputs = tuple(
         [

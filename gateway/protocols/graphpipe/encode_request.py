@@ -35,12 +35,16 @@ def encode_request(request: Request, target: Target) -> Message:
     return Message("POST", path, OCTETS, parts, deadline=request.deadline)
 
 
+def has_one_model(address: str) -> bool:
+    """Whether the server at an endpoint is asked at one URL for every model: the endpoint has a path."""
+    return "/" in address.partition("://")[2]
+
+
 @lru_cache(4096)
 def _path(model: str, address: str) -> str:
     """An endpoint's URL is used as it is given: real servers have one model, at any path. Where it has no path, the
     model's name goes where another gateway looks for it."""
-    host_and_path = address.partition("://")[2]
-    if "/" in host_and_path:
+    if has_one_model(address):
         return "/" if address.endswith("/") else ""
     if not model:
         return "/"

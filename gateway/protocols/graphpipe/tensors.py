@@ -1,8 +1,8 @@
 """GraphPipe's Tensor table to a Tensor and back."""
 
 from collections.abc import Sequence
+from itertools import chain
 from math import prod
-from struct import pack
 from typing import TypeAlias
 
 from gateway.core import bytes_elements
@@ -114,19 +114,20 @@ def interleaved(gaps: Sequence[bytes], data: Sequence[Buffer]) -> tuple[Buffer, 
     return tuple(part for pair in zip(gaps, data, strict=True) for part in pair if len(part))
 
 
+_NULS = tuple(bytes(4 - size) for size in range(4))
+
+
 def _strings(raw: Buffer) -> bytes:
     """The elements of a vector of strings: offsets, and the strings that they point to."""
-    elements = bytes_elements.unpack(raw)
-    if len(raw) + len(elements) * _SMALLEST_STRING >= 2**31:
+    count = bytes_elements.count(raw)
+    if len(raw) + count * _SMALLEST_STRING >= 2**31:
         raise refusal(Reason.TOO_LARGE, "a GraphPipe message must be smaller than 2 GiB")
-    offsets: list[int] = []
-    pieces: list[bytes] = []
-    at = 4 * len(elements)
-    for number, element in enumerate(elements):
-        size = len(element)
-        # with the NUL that C needs, up to the next multiple of 4
-        padding = 4 - size % 4
-        offsets.append(at - 4 * number)
-        pieces += (size.to_bytes(4, "little"), element, bytes(padding))
-        at += 4 + size + padding
-    return pack(f"<{len(offsets)}I", *offsets) + b"".join(pieces)
+    offsets, strings = bytearray(), bytearray()
+    for element in chain.from_iterable(bytes_elements.pieces(raw)):
+        # from the offset's own place
+        offsets += (4 * count + len(strings) - len(offsets)).to_bytes(4, "little")
+        strings += len(element).to_bytes(4, "little")
+        strings += element
+        # the NUL that C needs, up to the next multiple of 4
+        strings += _NULS[len(element) % 4]
+    return bytes(offsets + strings)

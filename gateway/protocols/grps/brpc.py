@@ -21,7 +21,7 @@ from gateway.protocols.grps.brpc_errors import as_text
 from gateway.protocols.grps.brpc_frames import SERVICE, SERVICES, Frame, RpcMeta
 from gateway.protocols.grps.errors import REASON, failure
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.proto_message import read_message, write_message
+from gateway.protocols.grps.proto_message import check_message, read_message, write_message
 from gateway.protocols.grps.words import BINARY_PAYLOADS, BRPC, TRAITS
 
 METHODS = {name: asked for name, asked in operations.METHODS.items() if asked is not Operation.STREAM}
@@ -162,13 +162,18 @@ def _number(request: Request) -> bytes:
 
 
 def _read_by_us(message: Message) -> bytes | None:
-    """The correlation id of a frame that holds a GrpsMessage: it is that which is wrong, and not the frame."""
+    """The correlation id of a frame that holds a GrpsMessage: what is wrong is in there."""
     if not brpc_frames.is_whole(message) or brpc_compression.is_compressed(message):
         return None
     try:
         frame = _opened(message, brpc_frames.read(message), DEFAULT_LIMITS)
         _operation(frame.meta)
-        _content(frame, "input", DEFAULT_LIMITS)
+        if frame.meta.content_type == _PROTOBUF:
+            check_message(frame.payload)
+        elif frame.meta.content_type in _JSONS:
+            json_message.check(frame.payload, DEFAULT_LIMITS)
+        else:
+            return None
     except (DecodeError, GatewayError):
         return None
     return brpc_frames.correlation_id(frame.meta.correlation_id)

@@ -1,7 +1,8 @@
 """`gmap`: maps from string to values, each entry a named tensor of one element."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from gateway.protocols.grps.texts import is_text
 from gateway.protocols.grps.words import MAPS
 
 TEXT = "text"
+
+Keys: TypeAlias = Mapping[str, str]
+"""The key of each tensor whose name is not its key, since that stands in several maps."""
+NO_KEYS: Keys = {}
 
 _NARROWER = {
     Datatype.UINT8: Datatype.INT32,
@@ -34,12 +39,15 @@ def entry(map_name: str, key: str, value: object) -> Tensor:
     return Tensor(key, datatype, (1,), bytes_elements.pack([raw]), TEXT if map_name == "s_s" else "")
 
 
-def fit(tensor: Tensor, *, told_apart: bool = False) -> Tensor | None:
+def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, told_apart: bool = False) -> Tensor | None:
     """`tensor` as an entry, of the datatype that a map has; None for one that is none. BYTES are one of `s_s` if they
     are text; where they come from a gmap they are `told_apart`, and without a content type of `s_b` whatever they hold.
+    Its name is its key, unless `keys` has another.
     """
     if tensor.elements != 1 or not tensor.name:
         return None
+    if tensor.name in keys:
+        tensor = replace(tensor, name=keys[tensor.name])
     if tensor.datatype is Datatype.BYTES:
         is_string = (bool(tensor.content_type) or not told_apart) and is_text(tensor)
         return replace(tensor, shape=(1,), content_type=TEXT if is_string else "")
@@ -53,21 +61,40 @@ def entries(tensors: Iterable[Tensor]) -> Iterator[tuple[str, str, Any]]:
     """Map, key and value (int, float, str, bytes) of each of a message's tensors, as `fit` makes them."""
     for tensor in tensors:
         [value] = tensor.array.reshape(-1).tolist()
-        if tensor.datatype is not Datatype.BYTES:
-            yield _MAPS[tensor.datatype], tensor.name, value
-        elif tensor.content_type == TEXT:
-            yield "s_s", tensor.name, value.decode()
-        else:
-            yield "s_b", tensor.name, value
+        name = map_of(tensor)
+        yield name, tensor.name, value.decode() if name == "s_s" else value
 
 
 _MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
 
 
-def check_keys(tensors: Iterable[Tensor]) -> None:
-    """Raises DecodeError for a key that stands in two maps: it would be two inputs of one name."""
-    seen: set[str] = set()
+def named_apart(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Keys]:
+    """The entries of a message under names of their own. Keys are per map: one that stands in several (grps' own
+    samples use `key` in all six) becomes `MAP.KEY` in each. With these names goes the key of each.
+
+    Raises:
+        DecodeError: another entry has the key that such a name would be.
+    """
+    found = Counter(tensor.name for tensor in tensors)
+    if len(found) == len(tensors):
+        return tensors, NO_KEYS
+    named: dict[str, Tensor] = {}
+    keys: dict[str, str] = {}
     for tensor in tensors:
-        if tensor.name in seen:
-            raise DecodeError(f"gmap: key {tensor.name!r} stands in two maps, expected one value for each key")
-        seen.add(tensor.name)
+        key = tensor.name
+        name = f"{map_of(tensor)}.{key}" if found[key] > 1 else key
+        if name in named:
+            raise DecodeError(
+                f"gmap: {name!r} is a key, and what a key that stands in two maps is called in {map_of(tensor)}"
+            )
+        named[name] = tensor if name == key else replace(tensor, name=name)
+        if name != key:
+            keys[name] = key
+    return tuple(named.values()), keys
+
+
+def map_of(tensor: Tensor) -> str:
+    """The map in which an entry stands."""
+    if tensor.datatype is Datatype.BYTES:
+        return "s_s" if tensor.content_type == TEXT else "s_b"
+    return _MAPS[tensor.datatype]

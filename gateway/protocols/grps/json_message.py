@@ -43,6 +43,11 @@ def read(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
     return GrpsMessage(model, status, _KINDS[member], _READERS[member](document[member], role, limits.message))
 
 
+def check(body: Buffer, limits: Limits) -> None:
+    """Raises DecodeError where `body` is not JSON, whatever it says."""
+    json.read(without_quotes(bytes(body)), ARRAYS, values=limits.json_values, literals=True)
+
+
 def _read_status(given: object) -> GrpsStatus | None:
     if given is None:
         return None
@@ -87,8 +92,8 @@ _READERS: dict[str, Callable[[Any, str, int], tuple[Tensor, ...]]] = {
 _KINDS = {kind.value: kind for kind in Kind}
 
 
-def write(grps: GrpsMessage, role: str, nan: str) -> bytes:
-    """The text of a message whose data is not bin_data. `nan` says how NaN and infinities are written.
+def write(grps: GrpsMessage, role: str, nan: str) -> tuple[bytes, ...]:
+    """The text, in parts, of a message whose data is not bin_data. `nan` says how NaN and infinities are written.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming what has no form.
@@ -101,7 +106,7 @@ def write(grps: GrpsMessage, role: str, nan: str) -> bytes:
     if grps.kind is not None:
         document[grps.kind.value] = _WRITERS[grps.kind](grps.tensors, role, nan)
     try:
-        return json.write(document)
+        return json.write_parts(document)
     except (TypeError, UnicodeEncodeError) as error:
         raise invalid_input("the name of the model or of a tensor is not UTF-8") from error
 

@@ -4,7 +4,6 @@ from reprlib import repr as shown
 from typing import Any, TypeAlias
 
 import numpy as np
-from orjson import Fragment
 
 from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
@@ -129,14 +128,16 @@ def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
 
 def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
     if tensor.datatype is Datatype.BYTES:
-        return [element.decode() for element in bytes_elements.unpack(tensor.data)]
-    text = json.write_numbers(tensor.array.reshape(-1), nan, what)
+        lists = ([element.decode() for element in elements] for elements in bytes_elements.pieces(tensor.data))
+        return json.in_document(tuple(json.string_pieces(lists)))
+    values = tensor.array.reshape(-1)
     if tensor.datatype is Datatype.INT64:
         # "int64 [..] JSON value will be a decimal string", as both servers print it
-        text = b'["%b"]' % text[1:-1].replace(b",", b'","')
-    return Fragment(text)
+        pieces = (values[at : at + json.PIECE].tolist() for at in range(0, len(values), json.PIECE))
+        return json.in_document(tuple(json.string_pieces(list(map(str, piece)) for piece in pieces)))
+    return json.numbers(values, nan, what)
 
 
-def write_ndarray(tensor: Tensor, nan: str) -> Fragment:
+def write_ndarray(tensor: Tensor, nan: str) -> object:
     """A message's `ndarray`. Raises as `write_tensor` does."""
-    return Fragment(json.write_numbers(tensor.array, nan, f"output {tensor.name or 0!r}"))
+    return json.numbers(tensor.array, nan, f"output {tensor.name or 0!r}")

@@ -26,8 +26,10 @@ def write_model(signature: Signature, name: str) -> str:
     if signature.platform:
         document["platform"] = signature.platform
     if Operation.INFER not in signature.operations:
-        # one whose companions alone can be inferred, such as `M.gradient`
+        # one that only streams, or whose companions alone can be inferred, such as `M.gradient`
         document["infer"] = False
+    if Operation.STREAM in signature.operations:
+        document["stream"] = True
     document["inputs"] = [_spec(each) for each in signature.inputs]
     document["outputs"] = [_spec(each) for each in signature.outputs]
     return _write(document)
@@ -64,6 +66,8 @@ def read_model(text: str) -> Signature:
     """
     document = read_mapping(text)
     operations = frozenset({Operation.INFER}) if document.get("infer") != "false" else frozenset[Operation]()
+    if document.get("stream") == "true":
+        operations |= {Operation.STREAM}
     return Signature(
         _specs(document, "input"),
         _specs(document, "output"),

@@ -1,11 +1,12 @@
 """`GrpsMessage` in protobuf's form, as gRPC and baidu_std carry it."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
-from gateway.core.protobuf_wire import LENGTH, fields, key, varint
+from gateway.core.protobuf_wire import LENGTH, Field, fields, key, varint
 from gateway.core.types import Buffer, Tensor
 from gateway.core.values import replace
 from gateway.protocols.grps.gmap import TEXT
@@ -57,6 +58,34 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
             model = read_text(value, "model")
     tensors = _READERS[kind](_joined(data), room) if kind else ()
     return GrpsMessage(model, read_status(_joined(status)) if status else None, kind, tensors)
+
+
+def check_message(body: Buffer) -> None:
+    """Whether `body` is a GrpsMessage at all, whatever its tensors say: its fields, and those of its tensors and maps,
+    end where they should. Of very many only the first are looked at.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    message, left = memoryview(body), [_MOST_CHECKED]
+    for outer in _some(fields(message), left):
+        if outer.wire_type == LENGTH and _KINDS.get(outer.number) in (Kind.GTENSORS, Kind.GMAP):
+            nested = message[outer.value : outer.end]
+            for each in _some(fields(nested), left):
+                if each.wire_type == LENGTH:
+                    deque(_some(fields(nested[each.value : each.end]), left), maxlen=0)
+
+
+_MOST_CHECKED = 100_000
+
+
+def _some(found: Iterable[Field], left: list[int]) -> Iterator[Field]:
+    """Those of `found` for which there is something `left`."""
+    for each in found:
+        if not left[0]:
+            return
+        left[0] -= 1
+        yield each
 
 
 def _joined(pieces: list[memoryview]) -> memoryview:

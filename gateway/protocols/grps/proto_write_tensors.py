@@ -1,6 +1,7 @@
 """`GenericTensor` in protobuf's form, written around the tensors' own buffers."""
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -76,7 +77,7 @@ def _write_data(tensor: Tensor) -> Buffer:
 def _write_strings(tensor: Tensor) -> bytes:
     """Elements, of which `as_text` says that they are UTF-8, with the key of flat_string before each."""
     written = bytearray()
-    for element in bytes_elements.unpack(tensor.data):
+    for element in chain.from_iterable(bytes_elements.pieces(tensor.data)):
         size = len(element)
         written += _STARTS[size] if size < len(_STARTS) else _KEYS[Datatype.BYTES] + varint(size)
         written += element

@@ -30,13 +30,13 @@ def decode(
     names none; beyond that, the listener's.
 
     Raises:
-        DecodeError: no data to infer from, a key in two maps, a name given twice.
+        DecodeError: no data to infer from, a name given twice.
     """
     inputs: tuple[Tensor, ...] = ()
     if operation in _INFERENCES:
         check_data(grps, "input")
-        inputs = grps.tensors
-        message = forms.asked(message, grps.kind, returns_ndarray)
+        inputs, keys = named_apart(grps)
+        message = forms.asked(message, grps.kind, returns_ndarray, keys)
         named = grps.model or model or listener.model
     elif operation is Operation.METADATA:
         named = _asked_model(grps) or model or listener.model
@@ -69,10 +69,13 @@ def check_data(grps: GrpsMessage, role: str) -> None:
         raise DecodeError("the message holds no data, expected str_data, bin_data, gtensors, gmap or ndarray")
     if grps.kind is Kind.NDARRAY and not grps.tensors:
         raise DecodeError("ndarray holds its numbers in JSON only, expected gtensors")
-    if grps.kind is Kind.GMAP:
-        gmap.check_keys(grps.tensors)
-    elif len(grps.tensors) > 1:
+    if grps.kind is not Kind.GMAP and len(grps.tensors) > 1:
         _check_names(grps.tensors, role)
+
+
+def named_apart(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Keys]:
+    """The message's tensors, each with a name of its own, and the keys of gmap that are not these names."""
+    return gmap.named_apart(grps.tensors) if grps.kind is Kind.GMAP else (grps.tensors, gmap.NO_KEYS)
 
 
 def _check_names(tensors: tuple[Tensor, ...], role: str) -> None:
@@ -107,7 +110,8 @@ def _data(request: Request) -> forms.Data:
     if request.translate.payload:
         kind = Kind(request.translate.payload)
         return kind, _FORMS[kind](request)
-    kept = forms.fit(forms.of_client(request.origin), request.inputs, told_apart=True)
+    keys = forms.keys_of(request.origin)
+    kept = forms.fit(forms.of_client(request.origin), request.inputs, keys, told_apart=True)
     return kept or (Kind.GTENSORS, _tensors(request))
 
 
@@ -173,12 +177,12 @@ def _array(request: Request) -> tuple[Tensor, ...]:
 
 
 def _entries(request: Request) -> tuple[Tensor, ...]:
-    told_apart = forms.of_client(request.origin) is Kind.GMAP
-    return tuple([_entry(each, told_apart) for each in request.inputs])
+    told_apart, keys = forms.of_client(request.origin) is Kind.GMAP, forms.keys_of(request.origin)
+    return tuple([_entry(each, keys, told_apart) for each in request.inputs])
 
 
-def _entry(tensor: Tensor, told_apart: bool) -> Tensor:
-    entry = gmap.fit(tensor, told_apart=told_apart)
+def _entry(tensor: Tensor, keys: gmap.Keys, told_apart: bool) -> Tensor:
+    entry = gmap.fit(tensor, keys, told_apart=told_apart)
     if entry is None:
         raise _does_not_fit(tensor, Kind.GMAP, "a name and one element")
     return entry

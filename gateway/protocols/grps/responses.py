@@ -10,7 +10,7 @@ from gateway.protocols.grps import forms, metadata
 from gateway.protocols.grps.errors import NOT_READY, OK, is_failure, told
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.operations import HEALTH
-from gateway.protocols.grps.requests import check_data, text
+from gateway.protocols.grps.requests import check_data, named_apart, text
 from gateway.protocols.grps.texts import as_texts, is_text
 from gateway.protocols.grps.words import Kind
 
@@ -56,11 +56,11 @@ def _data(response: Response, asked: Message | None, translate: Translate) -> fo
     if isinstance(asked, forms.AskedMessage) and asked.returns_ndarray:
         return Kind.NDARRAY, (_array(outputs),)
     told_apart = isinstance(response.origin, forms.ToldMessage) and response.origin.kind is Kind.GMAP
-    client = forms.of_client(asked)
+    client, keys = forms.of_client(asked), forms.keys_of(asked, response.origin)
     for kind in (client,) if translate.payload else forms.of_reply(response.origin, client):
         if kind is Kind.GTENSORS:
             break
-        if fitting := forms.fit(kind, outputs, told_apart=told_apart):
+        if fitting := forms.fit(kind, outputs, keys, told_apart=told_apart):
             return fitting
     if form == "text" and forms.is_one_element(outputs) and not is_text(outputs[0]):
         return Kind.BIN_DATA, forms.element(outputs)
@@ -113,4 +113,5 @@ def _content(grps: GrpsMessage) -> str:
 def _decode_infer(grps: GrpsMessage) -> Response:
     if grps.kind is not None or grps.status is None:
         check_data(grps, "output")
-    return Response(grps.tensors, grps.model, origin=forms.TOLD[grps.kind, bool(grps.model)])
+    outputs, keys = named_apart(grps)
+    return Response(outputs, grps.model, origin=forms.told(grps.kind, bool(grps.model), keys))

@@ -104,7 +104,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         grps = replace(grps, kind=Kind.STR_DATA)
     text = json_message.write(grps, "output", translate.nan or _NAN)
     assert grps.status is not None
-    return Message(headers=OCTETS if streamed else JSON, parts=(text,), status=grps.status.code)
+    return Message(headers=OCTETS if streamed else JSON, parts=text, status=grps.status.code)
 
 
 def encode_end(request: Request) -> Message:
@@ -129,7 +129,7 @@ def encode_request(request: Request, target: Target) -> Message:
     if method == "GET":
         return Message(method, path, deadline=request.deadline)
     text = json_message.write(grps, "input", request.translate.nan or _NAN)
-    return Message(method, path, JSON, (text,), query=queries.write(streaming=streaming), deadline=request.deadline)
+    return Message(method, path, JSON, text, query=queries.write(streaming=streaming), deadline=request.deadline)
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:

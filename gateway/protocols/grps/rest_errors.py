@@ -12,4 +12,4 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     grps = errors.failure(error)
     assert grps.status is not None
     headers = Headers((*JSON.raw, errors.reason_header(error)))
-    return Message(headers=headers, parts=(json_message.write(grps, "output", ""),), status=grps.status.code)
+    return Message(headers=headers, parts=json_message.write(grps, "output", ""), status=grps.status.code)

@@ -1,6 +1,7 @@
 """BYTES as text: `flat_string`, `str_data` and `s_s` are strings of proto3, "UTF-8 encoded [..] text"."""
 
 from base64 import b64encode
+from itertools import chain
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
@@ -17,7 +18,7 @@ def is_text(tensor: Tensor) -> bool:
     # ASCII with its lengths is ASCII without them: one look at the whole, for short elements
     if (data if isinstance(data, bytes | bytearray) else bytes(data)).isascii():
         return True
-    return all(map(_is_utf8, bytes_elements.unpack(data)))
+    return all(_is_utf8(element) for elements in bytes_elements.pieces(data) for element in elements)
 
 
 def _is_utf8(element: bytes) -> bool:
@@ -46,7 +47,9 @@ def as_text(tensor: Tensor, form: str, what: str) -> Tensor:
     if tensor.datatype is not Datatype.BYTES:
         return tensor
     if form == _BASE64:
-        return replace(tensor, data=bytes_elements.pack(map(b64encode, bytes_elements.unpack(tensor.data))))
+        return replace(
+            tensor, data=bytes_elements.pack(map(b64encode, chain.from_iterable(bytes_elements.pieces(tensor.data))))
+        )
     if not is_text(tensor):
         raise not_text(what)
     return tensor

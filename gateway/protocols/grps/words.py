@@ -61,6 +61,7 @@ TRAITS = Traits(
     may_name_model=True,
     versions=bool,
     joined_versions=True,
+    ready_as_a_whole=True,
     parameters=False,
     # "ndarray [..] to represent gtensors, only used when http json request and one DT_FLOAT32 tensor"
     numbers=Datatype.FP32,

@@ -92,7 +92,7 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
 
 
 def _outputs(payload: "bytes | bytearray | memoryview", request: Request, target: Target) -> Iterator[Tensor]:
-    found = examples.read(payload)
+    found = examples.read(payload, target.limits.json_values)
     batch = _batch(request.inputs, target)
     if found.batch != batch:
         raise DecodeError(f"a batch of {found.batch} for the {batch} that was sent")

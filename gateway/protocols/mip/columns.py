@@ -28,18 +28,26 @@ def stack(form: Form, contents: Sequence[Buffer], what: str, values: int) -> Ten
             return Tensor("", Datatype.BYTES, (len(contents),), packed, content_type=form.name.lower())
 
 
-def split(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str, preferred: Form = Form.JSON) -> Column:
+def split(
+    tensor: Tensor,
+    rows: int,
+    shape: Shape,
+    nan: str,
+    what: str,
+    preferred: Form = Form.JSON,
+    preferred_text: Form = Form.TEXT,
+) -> Column:
     """`tensor` as one content, of the given shape, for each of its `rows`. Its `content_type` tells the form; without
-    one numbers have the `preferred` one, BYTES are TEXT if there is one element in each, else JSON.
+    one numbers have the `preferred` one, BYTES the `preferred_text` if there is one element in each, else JSON.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming `what`: it has no such form.
     """
-    form = _form(tensor, rows, preferred, what)
+    form = _form(tensor, rows, preferred, preferred_text, what)
     return Column(form, _WRITERS[form](tensor, rows, shape, nan, what))
 
 
-def _form(tensor: Tensor, rows: int, preferred: Form, what: str) -> Form:
+def _form(tensor: Tensor, rows: int, preferred: Form, preferred_text: Form, what: str) -> Form:
     if tensor.content_type:
         form = _FORMS.get(tensor.content_type)
         if form is None:
@@ -47,7 +55,7 @@ def _form(tensor: Tensor, rows: int, preferred: Form, what: str) -> Form:
         return form
     if tensor.datatype is not Datatype.BYTES:
         return preferred
-    return Form.TEXT if tensor.elements == rows else Form.JSON
+    return preferred_text if tensor.elements == rows else Form.JSON
 
 
 def _elements(tensor: Tensor, rows: int, what: str) -> list[bytes]:
@@ -75,7 +83,7 @@ def _write_image(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -
 def _write_json(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
     if tensor.datatype is not Datatype.BYTES:
         return json_texts.texts_of_numbers(tensor, rows, shape, nan, what)
-    if tensor.content_type:  # its elements are JSON texts themselves
+    if tensor.content_type == Form.JSON.name.lower():  # its elements are JSON texts themselves
         return _write_text(tensor, rows, shape, nan, what)
     return json_texts.texts_of_strings(tensor, rows, shape, what)
 
@@ -96,4 +104,4 @@ _WRITERS: dict[Form, Callable[[Tensor, int, Shape, str, str], list[list[Buffer]]
     Form.IMAGE: _write_image,
     Form.NPY: _write_npy,
 }
-_FORMS = {form.name.lower(): form for form in Form}
+_FORMS = {form.name.lower(): form for form in Form} | {json_texts.STRINGS: Form.JSON}

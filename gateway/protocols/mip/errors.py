@@ -1,6 +1,6 @@
 """MIP's six errors, to and from Status and Reason."""
 
-from gateway.core.errors import REASONS, GatewayError, Reason, Status, refusal
+from gateway.core.errors import REASONS, GatewayError, Reason, Status
 from gateway.core.types import Buffer, Message, Request
 from gateway.protocols.mip.packets import HEADER, packet
 from gateway.protocols.mip.words import VERSION, Fault, Kind, Subtype
@@ -24,6 +24,14 @@ _REASONS: dict[int, Reason] = {
 }
 
 
+class ToldFault(GatewayError):  # noqa: N818 (MIP's word)
+    """What a server's error packet told, with the number, which other MIP clients get."""
+
+    def __init__(self, reason: Reason, message: str, code: int) -> None:
+        super().__init__(reason.status, reason, message)
+        self.code = code
+
+
 _OF_THE_HEADER = (Fault.PROTOCOL, Fault.SUBTYPE)
 
 
@@ -34,7 +42,9 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     return packet(Kind.ERROR, _fault(error, request, message), [told.encode(errors="replace")])
 
 
-def _fault(error: GatewayError, request: Request | None, message: Message) -> Fault:
+def _fault(error: GatewayError, request: Request | None, message: Message) -> int:
+    if isinstance(error, ToldFault):
+        return error.code
     header = message.parts[0] if message.parts else b""
     if request is None and len(header) == HEADER.size:
         version, _, subtype, _, _ = HEADER.unpack(header)
@@ -51,7 +61,7 @@ def decode_error(code: int, payload: Buffer) -> GatewayError:
     word, _, rest = text.partition(": ")
     reason = REASONS.get(word)
     if reason is not None and rest and code in (_FAULTS.get(reason.status, Fault.INTERNAL), *_OF_THE_HEADER):
-        return refusal(reason, rest)
+        return ToldFault(reason, rest, code)
     known = f"{code} ({Fault(code).name})" if code in _REASONS else str(code)
     told = f"the server answered with MIP error {known}"
-    return refusal(_REASONS.get(code, Reason.MODEL_ERROR), f"{told}: {text}" if text else told)
+    return ToldFault(_REASONS.get(code, Reason.MODEL_ERROR), f"{told}: {text}" if text else told, code)

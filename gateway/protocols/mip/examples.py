@@ -7,7 +7,7 @@ from struct import Struct
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.core.values import value
-from gateway.protocols.mip.words import FORMS, Form
+from gateway.protocols.mip.words import FORMS, MOST_ROWS, Form
 
 COUNTS = Struct("!2BH")
 _TL = Struct("!2L")
@@ -47,11 +47,12 @@ class Examples:
             yield _form(self.forms[at::count], f"{what} {at}"), self.contents[at::count]
 
 
-def read(payload: Buffer) -> Examples:
-    """The payload of an inference.
+def read(payload: Buffer, values: int) -> Examples:
+    """The payload of an inference, of at most MOST_ROWS TLVs and `values` more (`limits.json_values`): each takes 8
+    bytes on the wire, and time and 100 bytes here.
 
     Raises:
-        DecodeError: it is cut short.
+        DecodeError: it is cut short, or has more TLVs.
     """
     if len(payload) < COUNTS.size:
         raise DecodeError(f"an inference's payload has {len(payload)} bytes, expected at least {COUNTS.size}")
@@ -60,7 +61,12 @@ def read(payload: Buffer) -> Examples:
     forms: list[int] = []
     contents: list[Buffer] = []
     at, end, head = COUNTS.size, len(view), _TL.size
+    most = MOST_ROWS + values
     while at < end:
+        if len(forms) == most:
+            raise DecodeError(
+                f"more than {most} TLVs, one for each of {MOST_ROWS} rows and limits.json_values, {values}"
+            )
         if end - at < head:
             raise DecodeError(f"{end - at} bytes after TLV {len(forms)}, too few for another one's type and length")
         form, length = _TL.unpack_from(view, at)

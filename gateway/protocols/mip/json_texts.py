@@ -2,15 +2,18 @@
 tensors, any other JSON is BYTES that hold the text itself."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json import Array, read, read_bare, write, write_numbers
+from gateway.core.json import Array, number_pieces, read, read_bare, string_pieces, write
 from gateway.core.types import Buffer, Shape, Tensor
+
+STRINGS = "strings"
+"""The content type of BYTES that were strings in JSON, and stay such on their way to a peer that speaks MIP."""
 
 _UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 
@@ -40,7 +43,7 @@ def texts_of_numbers(tensor: Tensor, rows: int, shape: Shape, nan: str, what: st
     array = tensor.array.reshape(rows, *shape)
     if array.dtype.kind not in "biu":
         array = array.astype(np.float64, copy=False)
-    return [[write_numbers(row, nan, what)] for row in array]
+    return [list(number_pieces(row, nan, what)) for row in array]
 
 
 def texts_of_strings(tensor: Tensor, rows: int, shape: Shape, what: str) -> list[list[Buffer]]:
@@ -49,10 +52,20 @@ def texts_of_strings(tensor: Tensor, rows: int, shape: Shape, what: str) -> list
     Raises:
         GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
     """
+    texts = [text(element, at, what) for at, element in enumerate(bytes_elements.unpack(tensor.data))]
+    if len(shape) == 1:
+        [size] = shape
+        return [list(string_pieces(_lists(texts, row * size, size))) for row in range(rows)]
     flat = np.empty(tensor.elements, object)
-    flat[:] = [text(element, at, what) for at, element in enumerate(bytes_elements.unpack(tensor.data))]
+    flat[:] = texts
     array = flat.reshape(rows, *shape)
     return [[write(array[row].tolist() if shape else array[row])] for row in range(rows)]
+
+
+def _lists(texts: list[str], start: int, size: int) -> Iterator[list[str]]:
+    """So many texts from `start`, in lists that are not long."""
+    end = start + size
+    return (texts[at : min(at + bytes_elements.PIECE, end)] for at in range(start, end, bytes_elements.PIECE))
 
 
 def text(element: bytes, at: int, what: str) -> str:
@@ -130,7 +143,7 @@ def _joined(first: Array, others: Iterable[Array]) -> bytes:
 def _tensor(array: Array, name: str) -> Tensor:
     values = array.values
     if isinstance(values, bytes):
-        return Tensor(name, Datatype.BYTES, array.shape, values, untyped=True)
+        return Tensor(name, Datatype.BYTES, array.shape, values, content_type=STRINGS, untyped=True)
     return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
 
 

@@ -9,6 +9,7 @@ from gateway.core.types import Answer, Message, NotReady, Request, Response, Ten
 from gateway.core.values import replace
 from gateway.protocols.mip import columns, examples
 from gateway.protocols.mip.examples import COUNTS, Column
+from gateway.protocols.mip.json_texts import STRINGS
 from gateway.protocols.mip.packets import HEADER, packet
 from gateway.protocols.mip.words import MOST_TENSORS, NAME, NAN, Form, Kind, Subtype
 
@@ -31,13 +32,14 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         return _request(Operation.READY, message, listener)
     if kind != Kind.INFERENCE:
         raise unsupported(f"kind {kind} is not supported; expected 1 (ping) or 2 (inference)")
-    inputs = tuple(_inputs(examples.read(payload), listener))
+    inputs = tuple(_inputs(examples.read(payload, listener.limits.json_values), listener))
     request = _request(Operation.INFER, message, listener)
     return replace(request, inputs=inputs, origin=Message(parts=(bytes(payload[: COUNTS.size]),)))
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a Request of decode_request. Numbers are .npy files if a number of the request was.
+    """The reply to a Request of decode_request. Numbers are .npy files if a number of the request was; texts are
+    strings in JSON if those of the request were.
 
     Raises:
         GatewayError: INTERNAL, the outputs have no row for each example, or are too many; INVALID_ARGUMENT, a tensor
@@ -53,8 +55,10 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     outputs = answer.outputs
     if len(outputs) > MOST_TENSORS:
         raise invalid_output(f"{len(outputs)} outputs, but MIP carries at most {MOST_TENSORS}")
-    preferred = Form.NPY if any(tensor.content_type == "npy" for tensor in request.inputs) else Form.JSON
-    found = [_column(tensor, at, batch, translate.nan or NAN, preferred) for at, tensor in enumerate(outputs)]
+    given = {tensor.content_type for tensor in request.inputs}
+    preferred = Form.NPY if "npy" in given else Form.JSON
+    text = Form.JSON if STRINGS in given and "text" not in given else Form.TEXT
+    found = [_column(tensor, at, batch, translate.nan or NAN, preferred, text) for at, tensor in enumerate(outputs)]
     return packet(Kind.INFERENCE, Subtype.RESPONSE, examples.write(inputs, len(outputs), batch, found))
 
 
@@ -80,11 +84,11 @@ def _inputs(payload: examples.Examples, listener: ListenerSettings) -> Iterator[
         yield columns.stack(form, contents, f"input {at}", listener.limits.json_values)
 
 
-def _column(tensor: Tensor, at: int, batch: int, nan: str, preferred: Form) -> Column:
+def _column(tensor: Tensor, at: int, batch: int, nan: str, preferred: Form, text: Form) -> Column:
     what = f"output {tensor.name!r}" if tensor.name else f"output {at}"
     if not tensor.shape or tensor.shape[0] != batch:
         raise _rows(what, tensor, batch)
-    return columns.split(tensor, batch, tensor.shape[1:], nan, what, preferred)
+    return columns.split(tensor, batch, tensor.shape[1:], nan, what, preferred, text)
 
 
 def _rows(what: str, tensor: Tensor, batch: int) -> GatewayError:

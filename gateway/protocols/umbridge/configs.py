@@ -1,4 +1,4 @@
-"""`config`: a JSON object on the wire of UM-Bridge, and elsewhere a parameter that holds its text."""
+"""`config`: any JSON value on the wire of UM-Bridge, and elsewhere a parameter that holds its text."""
 
 from collections.abc import Iterable
 
@@ -11,38 +11,37 @@ from gateway.protocols.umbridge.excerpts import excerpt
 
 CONFIG = "config"
 NO_PARAMETERS: Parameters = {}
-EMPTY = "{}"
+EMPTY = b"{}"
+_AS_GOOD_AS_EMPTY = (b"null", b"[]")
 
 
 def to_parameters(config: Json, limits: Limits, where: str) -> Parameters:
     """The parameter for a request's `config`: compact text of equal value, in the order of its keys. None for `{}`,
-    null, or a request without one.
+    `[]` (R writes an empty list so), null, or a request without one.
 
     Raises:
-        DecodeError: it is not an object.
         GatewayError: RESOURCE_EXHAUSTED, its text is longer than the limit.
     """
-    if config is None or config == {}:
+    if config is None or config == {} or config == []:
         return NO_PARAMETERS
-    if not isinstance(config, dict):
-        raise DecodeError(f'"config" is {excerpt(config)}, expected an object')
     raw = write(config)
     _check_size(len(raw), limits, where)
     return {CONFIG: raw.decode()}
 
 
 def to_json(request: Request, limits: Limits, where: str) -> bytes:
-    """The JSON object for a request's parameter; `{}` without one, since that is what every client sends.
+    """The JSON value for a request's parameter; `{}` without one, since that is what every client sends.
 
     Raises:
-        GatewayError: the parameter is not the text of a JSON object, or too long; there are other parameters.
+        GatewayError: the parameter is not JSON text, or too long; there are other parameters.
     """
     if not request.parameters and not any(tensor.parameters for tensor in request.inputs):
-        return b"{}"
+        return EMPTY
     refuse_others(request.parameters, "")
     for tensor in request.inputs:
         refuse_others(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
-    return _checked(request.parameters.get(CONFIG, EMPTY), limits, where)
+    raw = _checked(request.parameters.get(CONFIG, EMPTY.decode()), limits, where)
+    return EMPTY if raw in _AS_GOOD_AS_EMPTY else raw
 
 
 def refuse_others(parameters: Parameters, owner: str, allowed: Iterable[str] = (CONFIG,)) -> None:
@@ -53,17 +52,17 @@ def refuse_others(parameters: Parameters, owner: str, allowed: Iterable[str] = (
 
 
 def _checked(text: ParameterValue, limits: Limits, where: str) -> bytes:
-    """`text` as it will stand in the message: a whole object, so that it can not add members of its own."""
+    """`text` as it will stand in the message: one whole value, so that it can not add members of its own."""
     if not isinstance(text, str):
-        raise invalid_input(f"parameter 'config' is {excerpt(text)}, expected the text of a JSON object")
+        raise invalid_input(f"parameter 'config' is {excerpt(text)}, expected JSON text")
     try:
         raw = text.strip().encode()
-        if not raw.startswith(b"{"):
-            raise DecodeError(f"it begins with {excerpt(text)}")
         _check_size(len(raw), limits, where)
-        read(raw, {}, values=limits.json_values, literals=False)
+        members = read(b'{"config":%b}' % raw, {}, values=limits.json_values, literals=False)
+        if len(members) != 1:
+            raise DecodeError(f"it holds more than one value: {excerpt(text)}")
     except (DecodeError, UnicodeEncodeError) as error:
-        raise invalid_input(f"parameter 'config' is not the text of a JSON object: {error}") from error
+        raise invalid_input(f"parameter 'config' is not JSON text: {error}") from error
     return raw
 
 

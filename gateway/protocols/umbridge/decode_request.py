@@ -9,6 +9,7 @@ from gateway.core.json import INT64_MAX, INT64_MIN, Form, Json, read
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Parameters, Request, Tensor
+from gateway.core.values import replace
 from gateway.protocols.umbridge import configs
 from gateway.protocols.umbridge.excerpts import excerpt
 from gateway.protocols.umbridge.vectors import to_tensor
@@ -50,8 +51,11 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
     Content-Type is not looked at (Julia and the conformity suite send none), nor are keys that are not known.
 
+    What is wrong with a call that names a model is the Request's `flaw`: real servers look at the name first, and the
+    conformity suite asks for unknown models with nothing but their names.
+
     Raises:
-        DecodeError: the body is not what the call needs.
+        DecodeError: the body is not JSON, or names no model.
         GatewayError: a call through shared memory; a `config` beyond the limit.
     """
     if message.pattern in REFUSED:
@@ -59,9 +63,30 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     if message.pattern in ABOUT_SERVER:
         return _request(message, listener, *ABOUT_SERVER[message.pattern])
     operation, part = ABOUT_MODEL[message.pattern]
-    body = read(message.body, FORMS[operation], values=listener.limits.json_values, literals=True, level=1)
-    inputs = () if part else (*_inputs(operation, body), *_extras(operation, body))
-    return _request(message, listener, operation, part, _model(body), inputs, _parameters(part, body, listener))
+    try:
+        body = read(message.body, FORMS[operation], values=listener.limits.json_values, literals=True, level=1)
+    except DecodeError as error:
+        return _flawed(message, listener, operation, part, _model_alone(message, listener, error), error)
+    model = _model(body)
+    try:
+        inputs = () if part else (*_inputs(operation, body), *_extras(operation, body))
+        return _request(message, listener, operation, part, model, inputs, _parameters(part, body, listener))
+    except DecodeError as error:
+        return _flawed(message, listener, operation, part, model, error)
+
+
+def _model_alone(message: Message, listener: ListenerSettings, error: DecodeError) -> str:
+    """The name in a body whose numbers are none. Raises `error` where it cannot be found."""
+    try:
+        return _model(read(message.body, {}, values=listener.limits.json_values, literals=True))
+    except DecodeError:
+        raise error from None
+
+
+def _flawed(
+    message: Message, listener: ListenerSettings, operation: Operation, part: str, model: str, error: DecodeError
+) -> Request:
+    return replace(_request(message, listener, operation, part, model), flaw=str(error))
 
 
 def _request(

@@ -33,29 +33,29 @@ def encode_request(request: Request, target: Target) -> Message:
     raise unsupported(f"UM-Bridge has no words for {request.operation.value!r}")
 
 
-def _post(path: str, request: Request, pairs: Iterator[tuple[str, bytes]]) -> Message:
+def _post(path: str, request: Request, pairs: Iterator[tuple[str, tuple[bytes, ...]]]) -> Message:
     return Message("POST", path, JSON, members(pairs), deadline=request.deadline)
 
 
-def _about(request: Request, target: Target) -> Iterator[tuple[str, bytes]]:
-    yield "name", write(request.model)
+def _about(request: Request, target: Target) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+    yield "name", (write(request.model),)
     if request.part != MODEL_INFO:
-        yield "config", _config(request, target)
+        yield "config", (_config(request, target),)
 
 
-def _call(request: Request, target: Target) -> Iterator[tuple[str, bytes]]:
+def _call(request: Request, target: Target) -> Iterator[tuple[str, tuple[bytes, ...]]]:
     names = DERIVATIVES.get(request.operation, ())
     inputs, extras = _split(request, len(names))
     named = dict(zip(names, extras, strict=True))
-    yield "name", write(request.model)
+    yield "name", (write(request.model),)
     for name in names:
         if name in INDEX_TENSORS:
-            yield KEYS[name], _index(name, named[name])
+            yield KEYS[name], (_index(name, named[name]),)
     yield "input", all_to_json(inputs, NAN, "input")
     for name in names:
         if name not in INDEX_TENSORS:
             yield KEYS[name], to_json(named[name], NAN, name)
-    yield "config", _config(request, target)
+    yield "config", (_config(request, target),)
 
 
 def _split(request: Request, extras: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
-from gateway.core.json import Array, write_numbers
+from gateway.core.json import Array, number_pieces
 from gateway.core.types import Tensor
 
 _UNTYPED = {
@@ -34,8 +34,8 @@ def to_tensor(name: str, vector: Array, what: str) -> Tensor:
     return Tensor(name, datatype, (values.size,), values.view(np.uint8).data, untyped=True)
 
 
-def to_json(tensor: Tensor, nan: str, what: str) -> bytes:
-    """The JSON array of all elements, row-major; BOOL as 1 and 0, since the wire has numbers only.
+def to_json(tensor: Tensor, nan: str, what: str) -> tuple[bytes, ...]:
+    """The JSON array of all elements, in pieces, row-major; BOOL as 1 and 0, since the wire has numbers only.
 
     Raises:
         GatewayError: BYTES, which are no numbers; NaN and infinities if `nan` is `error`.
@@ -43,20 +43,22 @@ def to_json(tensor: Tensor, nan: str, what: str) -> bytes:
     if tensor.datatype is Datatype.BYTES:
         raise unsupported(f"{what} is BYTES, but UM-Bridge carries numbers only")
     dtype = np.uint8 if tensor.datatype is Datatype.BOOL else tensor.datatype.dtype
-    return write_numbers(np.frombuffer(tensor.data, dtype), nan, what)
+    return tuple(number_pieces(np.frombuffer(tensor.data, dtype), nan, what))
 
 
-def all_to_json(tensors: Iterable[Tensor], nan: str, what: str) -> bytes:
-    """The JSON list of their vectors. `what` they are is `input` or `output`."""
+def all_to_json(tensors: Iterable[Tensor], nan: str, what: str) -> tuple[bytes, ...]:
+    """The JSON list of their vectors, in pieces. `what` they are is `input` or `output`."""
     vectors = [to_json(tensor, nan, _label(tensor, at, what)) for at, tensor in enumerate(tensors)]
-    return b"[%b]" % b",".join(vectors)
+    if all(len(vector) == 1 for vector in vectors):
+        return (b"[%b]" % b",".join([text for [text] in vectors]),)
+    return (b"[", *[piece for at, vector in enumerate(vectors) for piece in (b"," * (at > 0), *vector)], b"]")
 
 
 def _label(tensor: Tensor, at: int, what: str) -> str:
     return f"{what} {tensor.name!r}" if tensor.name else f"{what} {at}"
 
 
-def members(pairs: Iterable[tuple[str, bytes]]) -> tuple[bytes, ...]:
-    """The parts of a JSON object: big numbers are not copied again to join them."""
-    keyed = list(chain.from_iterable((b',"%b":' % key.encode(), text) for key, text in pairs))
+def members(pairs: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
+    """The parts of a JSON object of keys and texts in pieces: big numbers are not copied again to join them."""
+    keyed = list(chain.from_iterable((b',"%b":' % key.encode(), *pieces) for key, pieces in pairs))
     return (b"{" + keyed[0][1:], *keyed[1:], b"}")

@@ -84,7 +84,8 @@ def refuse_shared_memory(parameters: Parameters, what: str) -> None:
 
 
 def writable(parameters: Parameters, what: str) -> Parameters:
-    """`parameters` as they go into JSON, which has no word for the NaN and infinities that other wires carry.
+    """`parameters` as they go into JSON, which has no word for the NaN, the infinities and the bytes that other wires
+    carry.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming the key.
@@ -92,4 +93,14 @@ def writable(parameters: Parameters, what: str) -> Parameters:
     for key, given in parameters.items():
         if isinstance(given, float) and not isfinite(given):
             raise invalid_input(f"{what}: parameter {key!r} is {given}, which JSON cannot carry")
+        if isinstance(given, str) and not given.isascii() and not _is_utf8(given):
+            raise invalid_input(f"{what}: parameter {key!r} is not UTF-8, which JSON cannot carry")
     return parameters
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -7,8 +7,6 @@ object by their names, tensors flat and without a datatype.
 
 from typing import Any
 
-from orjson import Fragment
-
 from gateway.core import bytes_elements, json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
@@ -38,7 +36,7 @@ from gateway.protocols.v2.parameters import (
 )
 from gateway.protocols.v2.raw_tensors import check_size
 from gateway.protocols.v2.rest_paths import backend_path
-from gateway.protocols.v2.rest_tensors import WITHOUT_JSON, write_strings
+from gateway.protocols.v2.rest_tensors import WITHOUT_JSON, strings
 from gateway.protocols.v2.widening import widened
 
 _WHAT = "the request"
@@ -127,16 +125,16 @@ def encode_members(answer: Answer, request: Request, translate: Translate) -> Me
     for output in answer.outputs:
         document[output.name] = _member(widened(output, WITHOUT_JSON), translate, f"output {output.name!r}")
     ordered = {key: document[key] for key in sorted(document)}
-    return Message(headers=JSON_HEADERS, parts=(json.write(ordered),), status=200)
+    return Message(headers=JSON_HEADERS, parts=json.write_parts(ordered), status=200)
 
 
 def _member(tensor: Tensor, translate: Translate, what: str) -> Any:
     """A flat list; of one element that alone, as Triton writes it."""
     if tensor.datatype is Datatype.BYTES:
-        texts = write_strings(tensor, translate, what)
-        return texts[0] if len(texts) == 1 else texts
+        texts = strings(tensor, translate, what)
+        return texts[0] if isinstance(texts, list) and len(texts) == 1 else texts
     values = tensor.array.reshape(() if tensor.elements == 1 else -1)
-    return Fragment(json.write_numbers(values, translate.nan or "error", what))
+    return json.numbers(values, translate.nan or "error", what)
 
 
 _FOR_TRITON = Translate(nan="literal")
@@ -156,7 +154,7 @@ def encode_request(request: Request, target: Target) -> Message:
         document[_PARAMETERS] = request.parameters
     for tensor in request.inputs:
         document[tensor.name] = _given(tensor)
-    return Message("POST", path, JSON_HEADERS, (json.write(document),))
+    return Message("POST", path, JSON_HEADERS, json.write_parts(document))
 
 
 def _check_parameters(request: Request) -> None:
@@ -188,8 +186,8 @@ def _given(tensor: Tensor) -> Any:
         )
     try:
         if tensor.datatype is Datatype.BYTES:
-            return write_strings(tensor, _FOR_TRITON, what)
-        return Fragment(json.write_numbers(tensor.array.reshape(-1), _FOR_TRITON.nan, what))
+            return strings(tensor, _FOR_TRITON, what)
+        return json.numbers(tensor.array.reshape(-1), _FOR_TRITON.nan, what)
     except GatewayError as error:
         raise unsupported(error.message) from error
 

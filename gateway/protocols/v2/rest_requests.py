@@ -169,7 +169,7 @@ def _write_binary(request: Request, lacks: frozenset[Datatype]) -> tuple[Headers
 
 def _write_json(request: Request, lacks: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
     inputs = [json_entry(each, "input", request.translate, lacks) for each in request.inputs]
-    return JSON_HEADERS, (json.write(_document(request, inputs, dict(request.parameters), binary=False)),)
+    return JSON_HEADERS, json.write_parts(_document(request, inputs, dict(request.parameters), binary=False))
 
 
 def _document(request: Request, inputs: list[Entry], parameters: dict[str, Any], *, binary: bool) -> Entry:

@@ -22,11 +22,11 @@ def encode_infer(answer: Answer, request: Request, translate: Translate) -> Mess
     """
     assert isinstance(answer, Response)
     outputs, tensors = _write_outputs(answer.outputs, request.origin, translate)
-    document = json.write(_document(answer, request, outputs))
+    document = json.write_parts(_document(answer, request, outputs))
     if not tensors:
         # Triton, too, leaves the header out when every binary tensor is empty
-        return Message(headers=JSON_HEADERS, parts=(document,), status=200)
-    return Message(headers=binary_headers(len(document)), parts=(document, *tensors), status=200)
+        return Message(headers=JSON_HEADERS, parts=document, status=200)
+    return Message(headers=binary_headers(sum(map(len, document))), parts=(*document, *tensors), status=200)
 
 
 def _write_outputs(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> _Outputs:

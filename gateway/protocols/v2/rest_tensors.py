@@ -3,12 +3,12 @@ extension `binary_data_size` among the parameters in the place of `data`."""
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from itertools import chain
 from math import prod
 from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
-from orjson import Fragment
 
 from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
@@ -42,6 +42,8 @@ WITHOUT_JSON = frozenset(HALVES)
 """"fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON, MLServer takes FP16."""
 
 _BASE64 = "base64"
+_SMALL = 64 * 2**10
+"""Bytes of a tensor up to which its elements may be one list."""
 
 
 def read_tensors(document: Entry, role: str, binary: BinaryTensors, limit: int, *, reply: bool) -> tuple[Tensor, ...]:
@@ -148,9 +150,9 @@ def json_entry(tensor: Tensor, role: str, translate: Translate, without_json: fr
     if tensor.datatype is Datatype.BYTES:
         if translate.bytes == _BASE64:
             parameters["content_type"] = _BASE64
-        return _entry(tensor, parameters, write_strings(tensor, translate, what))
+        return _entry(tensor, parameters, strings(tensor, translate, what))
     values = tensor.array.reshape(-1)
-    return _entry(tensor, parameters, Fragment(json.write_numbers(values, translate.nan or "error", what)))
+    return _entry(tensor, parameters, json.numbers(values, translate.nan or "error", what))
 
 
 def _entry(tensor: Tensor, parameters: Parameters, data: object) -> Entry:
@@ -162,9 +164,19 @@ def _entry(tensor: Tensor, parameters: Parameters, data: object) -> Entry:
     return entry
 
 
-def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str]:
-    """The elements of BYTES as JSON strings. Raises GatewayError INVALID_ARGUMENT for what is not UTF-8."""
-    elements = bytes_elements.unpack(tensor.data)
+def strings(tensor: Tensor, translate: Translate, what: str) -> object:
+    """The elements of BYTES as a list of JSON strings, in a document that `json.write_parts` writes.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
+    """
+    lists = (_texts(elements, translate, what) for elements in bytes_elements.pieces(tensor.data))
+    if len(tensor.data) <= _SMALL:
+        return list(chain.from_iterable(lists))
+    return json.in_document(tuple(json.string_pieces(lists)))
+
+
+def _texts(elements: list[bytes], translate: Translate, what: str) -> list[str]:
     if translate.bytes == _BASE64:
         return [b64encode(element).decode() for element in elements]
     try:

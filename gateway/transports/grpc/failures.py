@@ -53,7 +53,8 @@ def too_inflated(error: GatewayError) -> TransportError:
 
 def no_memory(error: GatewayError) -> TransportError:
     """The process has no memory left for a reply."""
-    return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
+    text = f"reply refused: {error.message}"
+    return TransportError(error.status, error.reason, text, sent=True, answered=True)
 
 
 def too_much_metadata(limits: Limits) -> TransportError:

@@ -143,9 +143,22 @@ def window_update(stream: int, increment: int) -> bytes:
     return frame(WINDOW_UPDATE, 0, stream, UNSIGNED.pack(increment))
 
 
-def go_away(code: ErrorCode) -> bytes:
-    """A GOAWAY frame of a client, to which no streams are opened."""
-    return frame(GOAWAY, 0, 0, UNSIGNED.pack(0) + UNSIGNED.pack(code))
+def go_away(code: ErrorCode, last: int = 0, text: str = "") -> bytes:
+    """A GOAWAY frame: streams of the other side up to `last` are answered (a client has none of a server's); `text` is
+    for people."""
+    return frame(GOAWAY, 0, 0, UNSIGNED.pack(last) + UNSIGNED.pack(code) + text.encode())
+
+
+def header_frames(stream: int, block: bytes, flags: int, size: int) -> bytes:
+    """A header block in HEADERS with `flags` and, beyond `size` bytes, CONTINUATION frames."""
+    if len(block) <= size:
+        return header(len(block), HEADERS, flags | END_HEADERS, stream) + block
+    pieces = [block[start : start + size] for start in range(0, len(block), size)]
+    last = len(pieces) - 1
+    return b"".join(
+        frame(CONTINUATION if at else HEADERS, (0 if at else flags) | (END_HEADERS if at == last else 0), stream, piece)
+        for at, piece in enumerate(pieces)
+    )
 
 
 def number(payload: Buffer, what: str, size: int = 4) -> int:

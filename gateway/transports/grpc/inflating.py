@@ -1,5 +1,5 @@
-"""Compressed messages. Nothing but identity is offered, but a grpcio server with a `compression` of its own does not
-mind what its client takes."""
+"""Compressed messages. Backends are offered nothing but identity, but a grpcio server with a `compression` of its own
+does not mind what its client takes."""
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits

@@ -28,65 +28,65 @@ class TooLargeError(Exception):
 class MessageReader:
     """Puts together the messages of one stream."""
 
-    __slots__ = ("_arriving", "_is_compressed", "_limit", "_prefix")
+    __slots__ = ("_body", "_is_compressed", "_limit", "_prefix")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._prefix = b""
-        self._arriving: Arriving | None = None
+        self._body: Arriving | None = None
         self._is_compressed = False
 
     @property
     def is_between(self) -> bool:
         """Whether no message has begun and not ended."""
-        return self._arriving is None and not self._prefix
+        return self._body is None and not self._prefix
 
     @property
     def missing(self) -> int:
         """Bytes that the message in the making still lacks, as far as its prefix has told."""
-        return 0 if self._arriving is None else self._arriving.missing
+        return 0 if self._body is None else self._body.missing
 
     def read(self, data: memoryview) -> list[Received]:
-        """The messages that are complete with `data`, which is not kept. The memory for one grows as it arrives, and is
-        counted.
+        """The messages that are complete with `data`, which is not kept. The memory for one grows as it arrives.
 
         Raises:
             DecodeError: not a prefix.
             TooLargeError: beyond the limit, as soon as the prefix is there.
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for it.
         """
-        if self._arriving is None and not self._prefix and len(data) >= PREFIX_SIZE:
+        if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
             # Nearly always, a frame is a message.
-            size = self._size(data)
+            size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
-                return [self._complete(data[PREFIX_SIZE:].tobytes())]
+                return [self._complete(PROCESS.hold(data[PREFIX_SIZE:].tobytes()))]
         return self._pieces(data)
 
     def _pieces(self, data: memoryview) -> list[Received]:
         messages: list[Received] = []
         while data:
-            if self._arriving is None:
-                missing = PREFIX_SIZE - len(self._prefix)
-                self._prefix += data[:missing]
-                data = data[missing:]
-                if len(self._prefix) < PREFIX_SIZE:
-                    break
-                size, self._prefix = self._size(self._prefix), b""
-                if not size:
-                    messages.append(self._complete(b""))
-                    continue
-                PROCESS.check(size)
-                self._arriving = Arriving(size, PROCESS)
-            arriving = self._arriving
-            piece = data[: arriving.missing]
-            arriving.append(piece)
-            data = data[len(piece) :]
-            if not arriving.missing:
-                self._arriving = None
-                messages.append(self._complete(arriving.body))
+            if self._body is None:
+                data = self._begin(data)
+            body = self._body
+            if body is not None:
+                size = min(len(data), body.missing)
+                body.append(data[:size])
+                data = data[size:]
+                if not body.missing:
+                    messages.append(self._complete(body.body))
+                    self._body = None
         return messages
 
-    def _size(self, prefix: Buffer) -> int:
+    def _begin(self, data: memoryview) -> memoryview:
+        missing = PREFIX_SIZE - len(self._prefix)
+        self._prefix += data[:missing]
+        if len(self._prefix) == PREFIX_SIZE:
+            size = self._read_prefix(self._prefix)
+            PROCESS.check(size)
+            self._body = Arriving(size, PROCESS)
+            self._prefix = b""
+        return data[missing:]
+
+    def _read_prefix(self, prefix: Buffer) -> int:
         flag, size = PREFIX.unpack_from(prefix)
         if flag > 1:
             raise DecodeError(f"a message's Compressed-Flag is {flag}, it is 0 or 1")

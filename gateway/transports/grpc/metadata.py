@@ -3,13 +3,13 @@
 Names are lower-case; values are printable ASCII, those of names that end in `-bin` any bytes.
 """
 
+import base64
+import binascii
 import re
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
+from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Headers
-
-Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 _NAME = re.compile(rb"[0-9a-z_.-]+")
 _TEXT = re.compile(rb"[ -~]*")
@@ -32,41 +32,61 @@ _RESERVED = frozenset(
 )
 
 
-class ReceivedHeaders(Headers):
-    """The metadata of a call that was received, read from it when first asked for: few codecs ever do."""
-
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def __getattr__(self, name: str) -> Any:
-        # Called only while `raw` is unset.
-        if name != "raw":
-            raise AttributeError(name)
-        self.raw = raw(self._context.invocation_metadata())
-        del self._context
-        return self.raw
-
-
-def raw(metadata: Iterable[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
-    """`metadata` as bytes."""
-    return [(name.encode(), text.encode() if isinstance(text, str) else text) for name, text in metadata]
-
-
-def metadata(headers: Headers) -> Metadata:
-    """Those of `headers` that gRPC can carry; it would refuse the call for any other."""
-    return tuple((name.decode(), _value(name, text)) for name, text in legal(headers.raw))
-
-
 def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The same, as bytes, the names in lower case."""
+    """Those that gRPC can carry, the names in lower case."""
     pairs = [(name.lower(), text) for name, text in raw]
     return [(name, text) for name, text in pairs if _is_legal(name, text)]
 
 
-def _value(name: bytes, text: bytes) -> str | bytes:
-    return text if name.endswith(b"-bin") else text.decode()
+def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
+    """`raw`. Raises GatewayError, naming a header of which gRPC could carry the name but not the value."""
+    for name, text in raw:
+        if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
+            shown = name.decode("latin-1")
+            raise invalid_input(f"header {shown!r} cannot be sent over gRPC: its value is not printable ASCII")
+    return raw
+
+
+def from_text(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """`raw` of another transport, where the values of names that end in `-bin` are base64, padded or not.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, naming one that is not.
+    """
+    return [(name, _binary(name, text) if name.endswith(b"-bin") else text) for name, text in raw]
+
+
+def _binary(name: bytes, text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+    except binascii.Error as error:
+        shown = name.decode("latin-1")
+        raise invalid_input(f"header {shown!r} cannot be sent over gRPC: its value is not base64") from error
+
+
+def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
+    """Those of `headers` that gRPC can carry, as they stand in a header block."""
+    for name, text in legal(headers.raw):
+        yield name, (_armoured(text) if name.endswith(b"-bin") else text.strip())
+
+
+def _armoured(text: bytes) -> bytes:
+    """gRPC over HTTP/2: "implementations MUST accept padded and un-padded values and should emit un-padded values"."""
+    return base64.b64encode(text).rstrip(b"=")
+
+
+def unarmoured(name: bytes, text: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The values of one field whose name ends in `-bin`: receivers split at commas, and take padded and unpadded ones.
+
+    Raises:
+        DecodeError: it is not base64.
+    """
+    for each in text.split(b","):
+        value = each.strip()
+        try:
+            yield name, base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
+        except binascii.Error as error:
+            raise DecodeError(f"metadata {name.decode('latin-1')!r} is not base64") from error
 
 
 def _is_legal(name: bytes, text: bytes) -> bool:

@@ -1,12 +1,11 @@
 """Writing the head of a call: the fields of "gRPC over HTTP2", section Requests. Pure."""
 
-import base64
 from collections.abc import Sequence
 from functools import lru_cache
 
-from gateway.core.types import Headers
+from gateway.core.types import Headers, Metadata
 from gateway.transports.grpc.header_blocks import Field, write
-from gateway.transports.grpc.metadata import legal
+from gateway.transports.grpc.metadata import checked, from_text, written
 
 _METHOD_POST, _SCHEME_HTTP = b"\x83", b"\x86"  # entries of HPACK's static table
 
@@ -33,19 +32,18 @@ class RequestHeads:
         self._begin = lru_cache(256)(self._written)
 
     def write(self, path: str, headers: Headers, timeout: float | None) -> bytes:
-        """The block of a call of `path`, with those of `headers` that gRPC can carry; it has `timeout` seconds."""
-        block = self._begin(path, tuple(headers.raw))
+        """The block of a call of `path`, with those of `headers` that are not gRPC's own; it has `timeout` seconds.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, the value of a header has no form in gRPC.
+        """
+        block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
         return block if timeout is None else block + write(((b"grpc-timeout", _timeout(timeout)),))
 
-    def _written(self, path: str, raw: Sequence[Field]) -> bytes:
-        metadata = ((name, _armoured(text) if name.endswith(b"-bin") else text.strip()) for name, text in legal(raw))
+    def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
+        raw = checked(raw if is_metadata else from_text(raw))
         addressed = write(((b":path", path.encode()), (b":authority", self._authority)))
-        return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(metadata)))
-
-
-def _armoured(text: bytes) -> bytes:
-    """gRPC over HTTP/2: "implementations MUST accept padded and un-padded values and should emit un-padded values"."""
-    return base64.b64encode(text).rstrip(b"=")
+        return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(written(Headers(raw)))))
 
 
 def _timeout(seconds: float) -> bytes:

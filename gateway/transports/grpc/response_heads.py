@@ -1,7 +1,5 @@
 """What a server's header blocks say: the head of a reply and its trailers. Pure."""
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -11,6 +9,7 @@ from gateway.core.errors import DecodeError, Status
 from gateway.core.types import NO_HEADERS, Headers
 from gateway.core.values import value
 from gateway.transports.grpc import header_blocks
+from gateway.transports.grpc.metadata import unarmoured
 
 _REMEMBERED = 1024
 """Bytes of a block that is likely to come again."""
@@ -83,13 +82,4 @@ def _metadata(fields: list[header_blocks.Field]) -> Iterator[tuple[bytes, bytes]
         if not name.endswith(b"-bin"):
             yield name, text
             continue
-        # gRPC over HTTP/2: receivers split at commas, and take padded and unpadded values
-        for each in text.split(b","):
-            yield name, _unarmoured(name, each.strip())
-
-
-def _unarmoured(name: bytes, text: bytes) -> bytes:
-    try:
-        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
-    except binascii.Error as error:
-        raise DecodeError(f"metadata {name.decode('latin-1')!r} is not base64") from error
+        yield from unarmoured(name, text)

@@ -2,22 +2,18 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.transports.grpc.call import Call
 from gateway.transports.grpc.frames import (
-    CONTINUATION,
     DATA,
     DEFAULT_WINDOW,
-    END_HEADERS,
     END_STREAM,
-    HEADERS,
     MAX_FRAME_SIZE,
     MAX_WINDOW,
-    frame,
     header,
+    header_frames,
 )
 from gateway.transports.grpc.messages import PREFIX, PREFIX_SIZE, Unsent
 
@@ -58,7 +54,7 @@ class Sender:
         size = PREFIX_SIZE + sum(map(len, parts))
         if self._preamble:
             head, self._preamble = self._preamble + head, b""
-        opening = self._opening(call.stream, head)
+        opening = header_frames(call.stream, head, 0, self._frame_size)
         if size <= self._frame_size and size <= self._window and size <= self._initial_window and not self._is_paused:
             self._window -= size
             start = header(size, DATA, END_STREAM, call.stream) + PREFIX.pack(0, size - PREFIX_SIZE)
@@ -148,18 +144,6 @@ class Sender:
             call.unsent = None
         flags = 0 if unsent.size else END_STREAM
         self._transport.writelines([header(size, DATA, flags, call.stream), *pieces])
-
-    def _opening(self, stream: int, head: bytes) -> bytes:
-        if len(head) <= self._frame_size:
-            return header(len(head), HEADERS, END_HEADERS, stream) + head
-        return b"".join(_in_pieces(stream, head, self._frame_size))
-
-
-def _in_pieces(stream: int, head: bytes, size: int) -> Iterator[bytes]:
-    for start in range(0, len(head), size):
-        kind = CONTINUATION if start else HEADERS
-        flags = END_HEADERS if start + size >= len(head) else 0
-        yield frame(kind, flags, stream, head[start : start + size])
 
 
 def _grown(window: int, increment: int) -> int:

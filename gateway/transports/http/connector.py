@@ -47,7 +47,8 @@ class HttpConnector:
     ) -> None:
         self._address = parse_address(address)
         self._ssl = (ssl or tls.create_default_context()) if self._address.tls else None
-        self._heads = HeadWriter(self._address, close=connection_per_call)
+        self._last_heads = HeadWriter(self._address, close=True)
+        self._heads = self._last_heads if connection_per_call else HeadWriter(self._address, close=False)
         self._limits = limits
         self._stream_framing = stream_framing
         self._connect_timeout = connect_timeout
@@ -64,8 +65,9 @@ class HttpConnector:
             ValueError: the message has no form in HTTP.
         """
         size = sum(map(len, message.parts))
-        head = self._heads.write(message, size, _remaining(message))
-        connection = self._pool.take() or await self._connect(message.deadline)
+        heads = self._heads if self._pool.keeps else self._last_heads
+        head = heads.write(message, size, _remaining(message))
+        connection = self._pool.take() or await self._new(message.deadline)
         reading = Reply(self._limits, to_head=message.method == "HEAD", close=connection.abort)
         waiter = connection.send(head, message, size, reading)
         try:
@@ -89,8 +91,9 @@ class HttpConnector:
             text = "replies are not streamed in this protocol"
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
-        head = self._heads.write(message, size, _remaining(message))
-        connection = self._pool.take() or await self._connect(message.deadline)
+        heads = self._heads if self._pool.keeps else self._last_heads
+        head = heads.write(message, size, _remaining(message))
+        connection = self._pool.take() or await self._new(message.deadline)
         reply = StreamedReply(self._limits, self._stream_framing, to_head=message.method == "HEAD")
         end = connection.send(head, message, size, reply)
         end.add_done_callback(reply.ended)
@@ -111,6 +114,14 @@ class HttpConnector:
     async def close(self) -> None:
         """Close every connection. Exchanges still running fail."""
         await self._pool.close()
+
+    async def _new(self, deadline: float | None) -> Connection:
+        """A connection on which the endpoint has said nothing yet. The request is to be sent at once."""
+        connection = await self._connect(deadline)
+        if not connection.is_fresh():
+            connection.drop()
+            raise unreachable("it closed the new connection, or sent something, before there was a request")
+        return connection
 
     async def _connect(self, deadline: float | None) -> Connection:
         if self._pool.is_closed:

@@ -1,6 +1,9 @@
 """The head of a request to an endpoint."""
 
-from gateway.core.types import Message
+import base64
+from collections.abc import Sequence
+
+from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import Address
 
 # Framing and hop-by-hop fields (RFC 9110 section 7.6.1) are the connection's own: a second one smuggles requests.
@@ -32,7 +35,8 @@ class HeadWriter:
             ValueError: the method, path, query or a header would break the head apart.
         """
         lines = [self._request_line(message)]
-        lines += [b"%b: %b" % field for field in message.headers.raw if field[0] not in _OWN]
+        raw = message.headers.raw if type(message.headers) is Headers else _as_text(message.headers)
+        lines += [b"%b: %b" % field for field in raw if field[0] not in _OWN]
         if size or message.method not in _WITHOUT_BODY:
             lines.append(b"Content-Length: %d" % size)
         if remaining is not None:
@@ -50,3 +54,10 @@ class HeadWriter:
         if " " in target or not target.startswith("/"):
             raise ValueError(f"path {target!r} is not an absolute, percent-encoded path")
         return f"{message.method} {target} {self._host}".encode("ascii")
+
+
+def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
+    """Binary metadata are base64 in HTTP, as they are on gRPC's own wire."""
+    if not isinstance(headers, Metadata):
+        return headers.raw
+    return [(name, base64.b64encode(data) if name.endswith(b"-bin") else data) for name, data in headers.raw]

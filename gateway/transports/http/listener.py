@@ -8,7 +8,7 @@ from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.values import replace
-from gateway.transports.connections import Connections
+from gateway.transports.connections import PROCESS, Connections, Room
 from gateway.transports.http.connection import Connection
 from gateway.transports.http.known_heads import KnownHeads
 from gateway.transports.http.replying import Site
@@ -29,8 +29,9 @@ class HttpListener:
         exchanges: Exchanges,
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        room: Room = PROCESS,
     ) -> None:
-        self._connections = Connections()
+        self._connections = Connections(settings.name, settings.limits.connections, room)
         table = PathTable(protocols)
         self._site = Site(
             settings.limits,

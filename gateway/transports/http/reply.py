@@ -24,7 +24,7 @@ class Reply:
     `rest`, where there is one, is where the next bytes are to be put, told by `filled`; else they are given to `read`.
     `is_full`: none are to be read for now. `message` is None until the reply is complete; then `keep_alive` tells
     whether its connection can carry another exchange, and `coding` is its Content-Encoding. Every method raises
-    TransportError for what is not a good reply.
+    TransportError for what is not a good reply. `is_followed`: bytes came behind it that belong to nothing.
     """
 
     message: Message | None = None
@@ -32,6 +32,7 @@ class Reply:
     keep_alive = False
     coding: bytes | None = None
     is_full = False
+    is_followed = False
     _status = 0  # of the final reply; 0 while only interim ones came
     _length: int | None = None
     _until_close = False
@@ -72,6 +73,11 @@ class Reply:
             self._complete(self._parser.should_keep_alive())
         return self.message
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of it has come."""
+        return bool(self._fed or self._status)
+
     def end(self) -> Message:
         """The peer closed its side: the end of a reply that is delimited so."""
         if not self._until_close:
@@ -111,6 +117,7 @@ class Reply:
         """The parser stopped: at bytes behind a complete reply, at a refusal of ours, or at what is not HTTP/1."""
         if self.message is not None:
             self.keep_alive = False
+            self.is_followed = True
             return
         if isinstance(error.__context__, TransportError):
             raise error.__context__
@@ -215,7 +222,8 @@ def refused_as_overloaded() -> Iterator[None]:
     try:
         yield
     except GatewayError as error:
-        raise TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True) from error
+        text = f"reply refused: {error.message}"
+        raise TransportError(error.status, error.reason, text, sent=True, answered=True) from error
 
 
 def malformed(text: str) -> TransportError:

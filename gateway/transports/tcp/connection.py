@@ -63,6 +63,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self._received = 0
         """Bytes that came last."""
         self._refused: GatewayError | None = None
+        self._turned_away: GatewayError | None = None
+        """Why the connection was not admitted, where requests are to be told one by one."""
         self._goes_on: asyncio.Handle | None = None
         """What gives it its next turn, if it had to stop while messages were waiting."""
         self._ends_at = math.inf
@@ -91,8 +93,12 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self._received = nbytes
         try:
             messages = map(self._message, self._reader.received(nbytes))
+            if self._turned_away is not None:
+                if self._refuse_all(messages, self._turned_away):
+                    self._linger()
+                return
             if self._ends_at < math.inf and self._framing.tag is not None:
-                self._refuse_all(messages)
+                self._refuse_all(messages, refusal(Reason.NOT_READY, "the gateway is stopping"))
             else:
                 self._arrived.extend(messages)
         except (DecodeError, GatewayError) as error:
@@ -202,10 +208,22 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             self._ends_at = self._loop.time() + self._terms.timeouts.grace
         self._proceed()
 
-    def _refuse_all(self, messages: Iterable[Message]) -> None:
+    def _refuse_all(self, messages: Iterable[Message], error: GatewayError) -> int:
+        """Returns how many there were."""
+        refused = 0
         for message in messages:
-            error = refusal(Reason.NOT_READY, "the gateway is stopping")
             write(self._transport, self._site.refuse(error, self._site.protocol, message))
+            refused += 1
+        return refused
+
+    def _turn_away(self, error: GatewayError) -> None:
+        """A reply with a tag of no request would be dropped: where there are tags, the first requests are refused."""
+        if self._framing.tag is None:
+            super()._turn_away(error)
+        else:
+            self._turned_away = error
+            self._patience = self._terms.timeouts.grace
+            self._alarm.set(self._patience)
 
     def _write_refusal(self, error: GatewayError) -> None:
         """The listener's own error, in the protocol's form, about the message that is arriving."""

@@ -39,7 +39,7 @@ class TcpListener:
         [(protocol, _)] = protocols
         if protocol.framing is None:
             raise ValueError(f"{protocol.name} has no framing, so it is no protocol for a byte stream")
-        self._connections = Connections()
+        self._connections = Connections(settings.name, settings.limits.connections)
         self._site = Site(
             settings.limits,
             timeouts,

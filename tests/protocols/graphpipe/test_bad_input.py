@@ -81,7 +81,6 @@ def test_the_message_that_the_others_differ_from_is_read() -> None:
         (tensor_message(names=[u32(2), To("text"), u32(0)], text=[u32(1) + b"a"]), "2 input names for 1 tensors"),
         (tensor_message(outputs=[u32(2), To("text"), To("text")], text=[u32(1) + b"a"]), "'a' is requested twice"),
         (tensor_message(outputs=[u32(2), To("text"), u32(0)], text=[u32(1) + b"a"]), "1 of 2 output names are empty"),
-        (tensor_message(config=[u32(1) + b"\xff"]), "config is not UTF-8"),
         (tensor_message(type_=0), r"input 0: its type is 0 \(Null\), expected 1 to 12"),
         (tensor_message(type_=13), "its type is 13, expected"),
         (tensor_message(shape=u32(1) + i64(3)), r"input 0: 2 bytes of data, but UINT8 of shape \[3\] takes 3"),

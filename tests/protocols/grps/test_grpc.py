@@ -227,7 +227,6 @@ def test_calls_that_failed(status: int, text: str, told: str, reason: Reason) ->
         ("", "holds no data"),
         ("12016d", "holds no data"),
         ("3200", "ndarray holds its numbers in JSON only"),
-        ("3a0e 1a05 0a016b1001 2205 0a016b1002", "'k' stands in two maps"),
         ("2a14 0a08 0a0178 1002 2a0105 0a08 0a0178 1002 2a0105", "'x' is given twice"),
         ("ff", "no whole number"),
     ],

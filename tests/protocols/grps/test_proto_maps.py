@@ -6,7 +6,6 @@ from gateway.core.types import Tensor, tensor
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.proto_message import read_message, write_message
-from gateway.protocols.grps.requests import check_data
 from gateway.protocols.grps.words import Kind
 
 LIMIT = 2**20
@@ -76,10 +75,12 @@ def test_refuses(octets: str, told: str) -> None:
         entries(octets)
 
 
-def test_a_key_in_two_maps_is_refused_as_input() -> None:
-    message = read_message(bytes.fromhex("3a0e 1a05 0a016b1001 2205 0a016b1002"), LIMIT)
-    with pytest.raises(DecodeError, match="'k' stands in two maps"):
-        check_data(message, "input")
+def test_a_key_in_two_maps_is_two_tensors_with_the_names_of_the_maps() -> None:
+    message = read_message(bytes.fromhex("3a15 1a05 0a016b1001 2205 0a016b1002 1a05 0a01611003"), LIMIT)
+    tensors, keys = gmap.named_apart(message.tensors)
+    assert [each.name for each in tensors] == ["s_i32.k", "s_i64.k", "a"]
+    assert keys == {"s_i32.k": "k", "s_i64.k": "k"}
+    assert [gmap.fit(each, keys) for each in tensors] == list(message.tensors)
 
 
 def test_many_entries_are_refused_before_they_cost() -> None:

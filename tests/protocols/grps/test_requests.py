@@ -50,8 +50,11 @@ def test_metadata_are_asked_for_by_name_in_str_data() -> None:
         (GrpsMessage(kind=Kind.NDARRAY), "ndarray holds its numbers in JSON only"),
         (GrpsMessage(kind=Kind.GTENSORS, tensors=(FP32, HELLO, FP32)), "input 'x' is given twice"),
         (
-            GrpsMessage(kind=Kind.GMAP, tensors=(gmap.entry("s_i32", "a", 1), gmap.entry("s_f", "a", 1.0))),
-            "key 'a' stands in two maps",
+            GrpsMessage(
+                kind=Kind.GMAP,
+                tensors=(gmap.entry("s_i32", "a", 1), gmap.entry("s_f", "a", 1.0), gmap.entry("s_i64", "s_i32.a", 1)),
+            ),
+            "'s_i32.a' is a key, and what",
         ),
     ],
 )

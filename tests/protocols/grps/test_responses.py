@@ -118,13 +118,13 @@ def test_what_the_route_made_of_it_may_fit_another_form(
     told: Kind | None, sent: Kind, left: tuple[Tensor, ...], kind: Kind
 ) -> None:
     request = asked(sent, FP32 if sent is Kind.NDARRAY else texts("x", "a"))
-    response = Response(left, origin=forms.TOLD[told, False])
+    response = Response(left, origin=forms.told(told, names_model=False, keys={}))
     assert responses.encode(response, request, DEFAULT_TRANSLATE).kind is kind
 
 
 @pytest.mark.parametrize("sent", [kind for kind in OF if kind is not Kind.NDARRAY])
 def test_where_the_route_chose_the_payload_the_form_is_the_clients(sent: Kind) -> None:
-    response = Response((replace(HELLO, shape=(1,)),), origin=forms.TOLD[Kind.BIN_DATA, False])
+    response = Response((replace(HELLO, shape=(1,)),), origin=forms.told(Kind.BIN_DATA, names_model=False, keys={}))
     assert responses.encode(response, OF[sent], Translate(payload="bin_data")).kind is sent
 
 

@@ -178,3 +178,14 @@ def test_a_gateway_that_drains_does_not_answer_pings_as_ready() -> None:
 def test_the_gateway_reads_its_own_replies() -> None:
     reply = answered(inference(1, 2, *json("1", "2")), named("a", [[1.5], [2]]))
     assert shown(replied(received(reply), named("x", [1, 2]))) == [("FP64~", [2, 1], [1.5, 2.0])]
+
+
+def test_the_number_of_contents_is_bounded() -> None:
+    """One for each of the most rows, and limits.json_values more; of which there may be millions in a packet."""
+    few = ListenerSettings("vision", Limits(json_values=5), "classifier")
+    fits = inference(6, 10923, *[tlv(1, b"")] * 65538)
+    assert len(MIP.decode_request(fits, few).inputs) == 6
+    with pytest.raises(
+        DecodeError, match=r"more than 65540 TLVs, one for each of 65535 rows and limits\.json_values, 5"
+    ):
+        MIP.decode_request(inference(6, 10924, *[tlv(1, b"")] * 65544), few)

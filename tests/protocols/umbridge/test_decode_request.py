@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,7 @@ LENIENT: list[tuple[str, str, tuple[Tensor, ...]]] = [
     ("one float makes floats of all", '{"name":"m","input":[[1,2.0]]}', (floats(1, 2),)),
     ("no config", '{"name":"m","input":[[1]]}', (integers(1),)),
     ("config null", '{"name":"m","input":[[1]],"config":null}', (integers(1),)),
+    ("R's empty config", '{"name":"m","input":[[1]],"config":[]}', (integers(1),)),
     ("keys that are not known", '{"x":{"y":[1]},"name":"m","sens":"?","input":[[1]],"vec":{}}', (integers(1),)),
     ("the C++ client's order of keys", '{"config":{},"input":[[1]],"name":"m"}', (integers(1),)),
     ("no inputs", '{"name":"m","input":[]}', ()),
@@ -80,8 +82,17 @@ def test_a_derivative_has_its_own_tensors_after_the_inputs(body: str, inputs: tu
 REFUSED = [
     ("/Evaluate", "", "."),
     ("/Evaluate", "[]", "."),
-    ("/Evaluate", "{}", 'no "input"'),
+    ("/Evaluate", "{}", 'no "name"'),
     ("/Evaluate", '{"input":[[1]]}', "no \"name\" in the request; it has 'input'"),
+    ("/Evaluate", '{"name":"m","input":[[1]]} x', "."),
+    ("/Evaluate", '{"name":7,"input":[[1]]}', '"name" is 7, expected the name of a model'),
+    ("/Evaluate", '{"name":"","input":[[1]]}', "\"name\" is '', expected the name of a model"),
+    ("/ModelInfo", "{}", 'no "name" in the request; it has no keys'),
+    ("/InputSizes", '{"name":["m"]}', r"\"name\" is \['m'\], expected the name of a model"),
+    ("/Gradient", '{"name":"m","outWrt":NaN,"inWrt":0,"input":[[1]],"sens":[1]}', "not JSON"),
+]
+
+FLAWED = [
     ("/Evaluate", '{"name":"m"}', 'no "input" in the request'),
     ("/Evaluate", '{"name":"m","input":null}', "input"),
     ("/Evaluate", '{"name":"m","input":{"a":1}}', "an object at byte 20, expected an array of numbers"),
@@ -91,13 +102,6 @@ REFUSED = [
     ("/Evaluate", '{"name":"m","input":[[null]]}', "."),
     ("/Evaluate", '{"name":"m","input":[[[1,2]]]}', "'input' at byte 20: nested deeper than a list of vectors"),
     ("/Evaluate", '{"name":"m","input":[[1,[2]]]}', "."),
-    ("/Evaluate", '{"name":"m","input":[[1]]} x', "."),
-    ("/Evaluate", '{"name":7,"input":[[1]]}', '"name" is 7, expected the name of a model'),
-    ("/Evaluate", '{"name":"","input":[[1]]}', "\"name\" is '', expected the name of a model"),
-    ("/Evaluate", '{"name":"m","input":[[1]],"config":[1]}', r"\"config\" is \[1\], expected an object"),
-    ("/Evaluate", '{"name":"m","input":[[1]],"config":"{}"}', "expected an object"),
-    ("/ModelInfo", "{}", 'no "name" in the request; it has no keys'),
-    ("/InputSizes", '{"name":["m"]}', r"\"name\" is \['m'\], expected the name of a model"),
     ("/Gradient", gradient(inWrt=None), 'no "inWrt" in the request'),
     ("/Gradient", gradient(sens=None), 'no "sens" in the request'),
     ("/Gradient", gradient(sens=["1"]), '"sens" holds strings'),
@@ -107,14 +111,20 @@ REFUSED = [
     ("/Gradient", gradient(inWrt=0.5), r'"inWrt" is 0\.5, expected the position'),
     ("/Gradient", gradient(inWrt=[0]), r'"inWrt" is \[0\], expected the position'),
     ("/Gradient", gradient(inWrt=2**63), '"inWrt" is 9223372036854775808, expected the position'),
-    ("/Gradient", '{"name":"m","outWrt":NaN,"inWrt":0,"input":[[1]],"sens":[1]}', "not JSON"),
 ]
 
 
 @pytest.mark.parametrize(("path", "body", "says"), REFUSED)
-def test_what_the_call_needs_is_told(path: str, body: str, says: str) -> None:
+def test_a_body_that_names_no_model_is_refused(path: str, body: str, says: str) -> None:
     with pytest.raises(DecodeError, match=says):
         asked(path, body)
+
+
+@pytest.mark.parametrize(("path", "body", "says"), FLAWED)
+def test_what_is_wrong_beside_the_models_name_is_told_after_it(path: str, body: str, says: str) -> None:
+    request = asked(path, body)
+    assert (request.model, request.inputs) == ("m", ())
+    assert re.search(says, request.flaw)
 
 
 @pytest.mark.parametrize("word", ["Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"])
@@ -137,6 +147,10 @@ CONFIGS = [
         '{"input":{"file":"x"},"vec":["a",1],"sens":[[1],[2,3]]}',
     ),
     ('{"config":{"name":"m"}}', '{"config":{"name":"m"}}'),
+    ("[1, 2.5]", "[1,2.5]"),
+    ('"{}"', '"{}"'),
+    ("7", "7"),
+    ("false", "false"),
 ]
 
 

@@ -112,6 +112,12 @@ def test_bytes_are_refused_by_name() -> None:
         ('{"scale":2.50,"a":null}', b'{"scale":2.50,"a":null}'),
         (' {"input": {"vec": [1, "a"]}, "µ": "ß"}\n', '{"input": {"vec": [1, "a"]}, "µ": "ß"}'.encode()),
         ('{"big":123456789012345678}', b'{"big":123456789012345678}'),
+        ('[1,"a"]', b'[1,"a"]'),
+        ('"fine"', b'"fine"'),
+        ("2.5", b"2.5"),
+        ("false", b"false"),
+        ("null", b"{}"),
+        ("[]", b"{}"),
     ],
 )
 def test_config_is_written_as_it_came(config: str, raw: bytes) -> None:
@@ -122,11 +128,12 @@ def test_config_is_written_as_it_came(config: str, raw: bytes) -> None:
     "config",
     [
         "",
-        "1",
-        "[]",
-        "null",
         '{"a":1',
         '{},"name":"other"',
+        '1,"name":"other"',
+        '1,"config":2',
+        "1}{",
+        "NaN",
         '{"a":1,"a":2}',
         "{a}",
         '\ufeff{"a":1}',
@@ -135,7 +142,7 @@ def test_config_is_written_as_it_came(config: str, raw: bytes) -> None:
         '{"\ud800":1}',
     ],
 )
-def test_a_config_that_is_no_object_cannot_get_into_the_message(config: str | int) -> None:
+def test_a_config_that_is_not_one_json_value_cannot_get_into_the_message(config: str | int) -> None:
     with pytest.raises(GatewayError, match="parameter 'config'") as caught:
         evaluate(parameters={"config": config})
     assert caught.value.reason is Reason.INVALID_INPUT

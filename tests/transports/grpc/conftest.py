@@ -1,1 +1,5 @@
-import gateway.transports.grpc  # noqa: F401  # first: it silences gRPC's core, which is told so when it is imported
+import os
+
+# grpcio's core, which the tests use for real clients and servers, writes to standard error in a form of its own; it
+# reads this when it is first imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

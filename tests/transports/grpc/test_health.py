@@ -5,7 +5,7 @@ import pytest
 
 from gateway.core.errors import Status
 from gateway.transports.grpc import schema
-from gateway.transports.grpc.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
+from gateway.transports.grpc.server.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
 from tests.transports.grpc.toy import GENEROUS, channel, client, code, failed, listening
 
 SERVICES = (

@@ -1,6 +1,7 @@
 import pytest
 
-from gateway.core.types import NO_HEADERS, Headers
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.types import NO_HEADERS, Headers, Metadata
 from gateway.transports.grpc.header_blocks import Field, read
 from gateway.transports.grpc.request_heads import RequestHeads
 
@@ -24,8 +25,31 @@ def test_a_head_has_what_grpc_over_http2_asks_for() -> None:
 
 
 def test_metadata_follow_and_binary_ones_are_base64_without_padding() -> None:
-    block = write((b"Some", b"text"), (b"some-bin", b"\x00\xff"), timeout=1.5)
+    heads, metadata = RequestHeads("toy:8001"), Metadata([(b"Some", b"text"), (b"some-bin", b"\x00\xff")])
+    block = heads.write("/toy.Toy/Echo", metadata, 1.5)
     assert block == BEGINNING + b"\x10\x04some\x04text\x10\x08some-bin\x03AP8\x10\x0cgrpc-timeout\x081500000u"
+
+
+def test_binary_values_that_another_transport_brought_are_base64_already() -> None:
+    for text in (b"AP8=", b"AP8"):
+        assert write((b"some-bin", text)) == BEGINNING + b"\x10\x08some-bin\x03AP8"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        (b"some-bin", b"!", "its value is not base64"),
+        (b"some-bin", b"\0\xff", "its value is not base64"),
+        (b"some", b"a\tb", "its value is not printable ASCII"),
+        (b"some", b"a\r\nb: c", "its value is not printable ASCII"),
+        (b"some", "é".encode(), "its value is not printable ASCII"),
+    ],
+)
+def test_values_that_have_no_form_in_grpc_are_refused_by_their_header(name: bytes, text: bytes, why: str) -> None:
+    with pytest.raises(GatewayError) as refused:
+        write((name, text))
+    assert refused.value.reason is Reason.INVALID_INPUT
+    assert refused.value.message == f"header {name.decode()!r} cannot be sent over gRPC: {why}"
 
 
 def test_values_have_no_blanks_around_them() -> None:

@@ -1,11 +1,17 @@
 """Which connection carries which exchange."""
 
 import asyncio
+import os
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from gateway.core.errors import TransportError
+from gateway.core.protocol import Limits
 from gateway.core.types import Message
+from gateway.transports.http import pool
+from gateway.transports.http.connector import HttpConnector
+from gateway.transports.http.endpoint_connection import Connection
 from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.endpoint import LOOPS as LOOPS
 
@@ -179,3 +185,137 @@ async def test_closing_waits_for_the_last_connection_also_if_there_was_a_last_on
         await connector.close()
         assert busy.done()
         assert isinstance(busy.exception(), TransportError)
+
+
+class Repeating:
+    """A server that says back each request's body, and some replies twice: `again` writes the second one."""
+
+    def __init__(self, again: Callable[[asyncio.StreamWriter, bytes, int], Awaitable[None]]) -> None:
+        self.again = again
+        self.requests = self.connections = 0
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while True:
+            _, body = await read_request(reader)
+            self.requests += 1
+            await self.again(writer, OK_HEAD % len(body) + body, self.requests)
+
+
+OK_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+
+
+async def in_one_piece(writer: asyncio.StreamWriter, reply: bytes, number: int) -> None:
+    writer.write(reply * (2 if number % 50 == 0 else 1))
+
+
+async def with_the_next(writer: asyncio.StreamWriter, reply: bytes, number: int) -> None:
+    """The second one comes later, while the connection is idle or carries another exchange."""
+    writer.write(reply)
+    await asyncio.sleep(0.001)
+    writer.write(reply)
+
+
+async def calls(connector: HttpConnector, callers: int, each: int) -> tuple[int, int]:
+    """How many replies were the caller's own, and how many another's."""
+    own = others = 0
+
+    async def call(caller: int) -> None:
+        nonlocal own, others
+        for number in range(each):
+            body = b"%d of %d" % (number, caller)
+            try:
+                reply = await connector.exchange(post(body))
+            except TransportError:
+                continue
+            if reply.body == body:
+                own += 1
+            else:
+                others += 1
+
+    await asyncio.gather(*map(call, range(callers)))
+    return own, others
+
+
+async def test_a_second_reply_behind_the_first_reaches_nobody() -> None:
+    server = Repeating(in_one_piece)
+    async with serving(server.handle) as port, connecting(port) as connector:
+        assert await calls(connector, 20, 50) == (1000, 0)
+
+
+async def test_an_endpoint_that_answers_twice_is_found_out_at_once() -> None:
+    """A second reply that comes after the next request was sent cannot be told from that one's own; but the connections
+    are not used again as soon as one shows it. Each could give one caller another's reply, and hardly any does: it were
+    hundreds."""
+    server = Repeating(with_the_next)
+    async with serving(server.handle) as port, connecting(port) as connector:
+        own, others = await calls(connector, 20, 50)
+    assert others <= 20
+    assert own >= 960
+    assert server.connections > 900
+
+
+async def test_a_reply_that_the_loop_has_not_read_reaches_nobody() -> None:
+    """It comes while the connection is idle; the next request goes out in the same turn of the loop."""
+    unasked = OK_HEAD % 4 + b"evil"
+    servers: list[asyncio.StreamWriter] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        servers.append(writer)
+        while True:
+            _, body = await read_request(reader)
+            writer.write(OK_HEAD % len(body) + body)
+
+    async with serving(handle) as port, connecting(port) as connector:
+        assert (await connector.exchange(post(b"0"))).body == b"0"
+        sock = servers[0].get_extra_info("socket")
+        assert os.write(sock.fileno(), unasked) == len(unasked)
+        for number in range(1, 4):
+            assert (await connector.exchange(post(b"%d" % number))).body == b"%d" % number
+
+
+async def test_an_endpoint_that_spoke_unasked_gets_a_connection_per_call_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = Endpoint([OK + OK, OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        for _ in range(3):
+            await connector.exchange(GET)
+        assert endpoint.connections == 3
+        assert [b"\r\nConnection: close\r\n" in head for head, _ in endpoint.requests] == [False, True, True]
+    monkeypatch.setattr(pool, "DISTRUST_SECONDS", 0.0)
+    endpoint = Endpoint([OK + OK, OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        for _ in range(4):
+            await connector.exchange(GET)
+        assert endpoint.connections == 2
+
+
+class Patient(HttpConnector):
+    """Sends its request once the endpoint has spoken."""
+
+    spoken: asyncio.Event
+
+    async def _connect(self, deadline: float | None) -> Connection:
+        connection = await super()._connect(deadline)
+        await self.spoken.wait()
+        return connection
+
+
+async def test_a_new_connection_on_which_the_endpoint_speaks_first_is_not_used() -> None:
+    requests: list[bytes] = []
+    spoken = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK_HEAD % 4 + b"evil")
+        spoken.set()
+        requests.append(await reader.read())
+
+    async with serving(handle) as port:
+        connector = Patient(f"127.0.0.1:{port}", connection_per_call=False, limits=Limits())
+        connector.spoken = spoken
+        with pytest.raises(TransportError, match="sent something, before there was a request") as caught:
+            await connector.exchange(GET)
+        await connector.close()
+    assert not caught.value.sent
+    assert requests in ([], [b""])

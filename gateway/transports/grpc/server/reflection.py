@@ -1,48 +1,44 @@
 """gRPC's own reflection service: what is served, and its schemas, for clients that were not built with them."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
-import grpc
-
-from gateway.core.protobuf import Protobuf
-from gateway.transports.grpc.descriptors import Descriptors
-from gateway.transports.grpc.draining import Draining
+from gateway.core.errors import Status
+from gateway.core.protobuf import Protobuf, parse
+from gateway.core.types import Message
 from gateway.transports.grpc.schema import REFLECTIONS, ServerReflectionRequest, ServerReflectionResponse
-
-_NOT_FOUND, _ = grpc.StatusCode.NOT_FOUND.value
-_INVALID_ARGUMENT, _ = grpc.StatusCode.INVALID_ARGUMENT.value
+from gateway.transports.grpc.server.calls import Method
+from gateway.transports.grpc.server.descriptors import Descriptors
 
 
 class Reflection:
     """Answers for `services`, which `descriptors` describe; both versions of it, which differ in name only."""
 
-    def __init__(self, services: Iterable[str], descriptors: Descriptors, draining: Draining) -> None:
+    def __init__(self, services: Iterable[str], descriptors: Descriptors) -> None:
         self._services = tuple(services)
         self._descriptors = descriptors
-        self._draining = draining
         self._answers: Mapping[str | None, Callable[[Protobuf], Protobuf]] = {
             "file_by_filename": self._file_by_filename,
             "file_containing_symbol": self._file_containing_symbol,
             # No schema here has extensions.
             "file_containing_extension": lambda asked: _error(
-                _NOT_FOUND, f"no extension of {asked.file_containing_extension.containing_type}"
+                Status.NOT_FOUND, f"no extension of {asked.file_containing_extension.containing_type}"
             ),
             "all_extension_numbers_of_type": lambda asked: _error(
-                _NOT_FOUND, f"no extension of {asked.all_extension_numbers_of_type}"
+                Status.NOT_FOUND, f"no extension of {asked.all_extension_numbers_of_type}"
             ),
             "list_services": self._list_services,
-            None: lambda asked: _error(_INVALID_ARGUMENT, "the request asks nothing"),
+            None: lambda asked: _error(Status.INVALID_ARGUMENT, "the request asks nothing"),
         }
 
-    def handlers(self) -> Mapping[str, Any]:
+    def methods(self) -> Iterator[Method]:
         """What serves each method."""
-        handler = grpc.stream_stream_rpc_method_handler(self._serve)
-        return {f"/{service}/ServerReflectionInfo": handler for service in REFLECTIONS}
+        for service in REFLECTIONS:
+            yield Method(f"/{service}/ServerReflectionInfo", stream=self._serve)
 
-    async def _serve(self, _requests: object, context: Any) -> None:
-        while (data := await self._draining.read(context)) is not None:
-            await context.write(self.answer(ServerReflectionRequest.FromString(data)).SerializeToString())
+    async def _serve(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
+        async for message in messages:
+            response = self.answer(parse(ServerReflectionRequest, message.body))
+            yield Message(parts=(response.SerializeToString(),))
 
     def answer(self, asked: Protobuf) -> Protobuf:
         """The response to one request."""
@@ -65,7 +61,7 @@ class Reflection:
 
 def _files(files: tuple[bytes, ...], otherwise: str) -> Protobuf:
     if not files:
-        return _error(_NOT_FOUND, otherwise)
+        return _error(Status.NOT_FOUND, otherwise)
     return ServerReflectionResponse(file_descriptor_response={"file_descriptor_proto": files})
 
 

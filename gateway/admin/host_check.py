@@ -1,0 +1,40 @@
+"""Refuses requests to a loopback port that name another host: a web page whose own name was made to stand for 127.0.0.1
+(DNS rebinding) could read what it answers."""
+
+from ipaddress import ip_address
+from typing import Any
+
+from gateway.admin.server import ASGI
+
+_REFUSAL = b"this port answers requests to localhost, 127.0.0.1 and [::1] only\n"
+
+
+class HostCheck:
+    """`application`, for requests whose Host is loopback."""
+
+    def __init__(self, application: ASGI) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """ASGI."""
+        hosts = [text.decode("latin-1") for name, text in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] != "http" or (len(hosts) == 1 and is_loopback(hosts[0])):
+            await self._application(scope, receive, send)
+            return
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(_REFUSAL))]
+        # RFC 9110 section 15.5.20: "not able to produce an authoritative response for the target URI"
+        await send({"type": "http.response.start", "status": 421, "headers": headers})
+        await send({"type": "http.response.body", "body": _REFUSAL})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host`, perhaps with a port, is this machine by itself."""
+    name, bracket, _ = host.partition("]") if host.startswith("[") else (host.partition(":")[0], "", "")
+    if bracket:
+        name = name[1:]
+    if name.lower() in ("localhost", "localhost."):
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,82 @@
+"""`errors: {detail: brief}`: errors without the names and addresses of backends. The log has them whole."""
+
+import logging
+import re
+from collections.abc import Callable
+
+from gateway.config.models import Config
+from gateway.core.errors import GatewayError, Reason, TransportError
+from gateway.core.log_limit import LogLimit
+from gateway.core.protocol import Protocol
+from gateway.core.types import Answer, Message, NotReady, Request, Translate
+from gateway.core.values import replace
+
+log = logging.getLogger(__name__)
+
+UNREACHABLE = "the model's server cannot be reached"
+"""In place of what connecting told: host names, ports, certificates."""
+BACKEND = "a model server"
+ADDRESS = "its address"
+
+_Shorten = Callable[[str], str]
+
+
+class Brief:
+    """Makes protocols of listeners whose clients are not to learn what is behind the gateway."""
+
+    def __init__(self, config: Config) -> None:
+        self._shorten = _shorten(config)
+        self._limited = LogLimit(log)
+
+    def protocol(self, protocol: Protocol, listener: str) -> Protocol:
+        """`protocol` with such errors."""
+        encode_error, encode_response = protocol.encode_error, protocol.encode_response
+
+        def error_of(error: GatewayError, request: Request | None, message: Message) -> Message:
+            return encode_error(self._told(error, listener, request, message), request, message)
+
+        def response_of(answer: Answer, request: Request, translate: Translate) -> Message:
+            if isinstance(answer, NotReady):
+                self._log(listener, request, request.peer, answer.text)
+                answer = NotReady("not ready")
+            return encode_response(answer, request, translate)
+
+        return replace(protocol, encode_error=error_of, encode_response=response_of)
+
+    def _told(self, error: GatewayError, listener: str, request: Request | None, message: Message) -> GatewayError:
+        is_unreachable = isinstance(error, TransportError) and error.reason is Reason.UNREACHABLE
+        text = UNREACHABLE if is_unreachable else self._shorten(error.message)
+        if text == error.message:
+            return error
+        self._log(listener, request, message.peer, error.message)
+        return GatewayError(error.status, error.reason, text)
+
+    def _log(self, listener: str, request: Request | None, peer: str, text: str) -> None:
+        model = request.model if request is not None else ""
+        self._limited.write(
+            listener, logging.WARNING, "listener %r, client %s, model %r: %s", listener, peer or "-", model, text
+        )
+
+
+def _shorten(config: Config) -> _Shorten:
+    """Replaces what tells of a backend: its name after the word, its addresses as they are configured, and their hosts
+    with ports as transports write them."""
+    addresses = {address for backend in config.backends.values() for address in backend.endpoints}
+    addresses |= {place for address in addresses for place in _places(address)}
+    alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
+    address = f"(?:{alternatives})" if alternatives else "(?!)"
+    names = "|".join(re.escape(repr(name)) for name in sorted(config.backends, key=len, reverse=True)) or "(?!)"
+    named = re.compile(rf"\bbackends? (?:{names})(?:, (?:{names}))*(?: \([a-z]+\))?(?: at {address})?")
+    alone = re.compile(address)
+
+    def shortened(text: str) -> str:
+        return alone.sub(ADDRESS, named.sub(BACKEND, text))
+
+    return shortened
+
+
+def _places(address: str) -> set[str]:
+    """`host:port` of an address with a scheme, a path or blanks; and the path of a unix socket."""
+    _, separator, rest = address.partition("://")
+    place = rest if separator else address
+    return {place, place.split("/")[0]} - {""}

@@ -1,0 +1,74 @@
+"""The headers that a backend gets beside those of its protocol: the client's that it is to have, and how many gateways
+the request has passed."""
+
+import re
+from collections.abc import Iterator
+
+from gateway.core.errors import Reason, invalid_input, refusal
+from gateway.core.protocol import Target
+from gateway.core.types import Headers, Message, Metadata, Request
+from gateway.core.values import replace
+
+HOPS = "gateway-hops"
+MOST_HOPS = 8
+"""Gateways that a request may pass. A route that leads to its own listener would go round for ever."""
+
+_HOPS = HOPS.encode()
+_FIRST = (_HOPS, b"1")
+
+# RFC 9110 section 5.5, and text rather than bytes
+_CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f]")
+
+
+def forwarding(request: Request, message: Message, target: Target, *, has_headers: bool) -> Message:
+    """`message` to `target` with these headers. A wire without headers has no place for them.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, a header of the client has no form in others; FAILED_PRECONDITION, the request
+            has passed too many gateways.
+    """
+    if not has_headers:
+        return message
+    raw = [*message.headers.raw, _hop(request, target)]
+    if not target.forward_headers:
+        return replace(message, headers=Headers(raw))
+    received = request.headers
+    is_metadata = isinstance(received, Metadata)
+    raw += _chosen(received, target.forward_headers, is_metadata)
+    return replace(message, headers=Metadata(raw) if is_metadata else Headers(raw))
+
+
+def _chosen(received: Headers, names: tuple[str, ...], is_metadata: bool) -> Iterator[tuple[bytes, bytes]]:
+    for name in names:
+        wanted, is_text = name.encode(), not (is_metadata and name.endswith("-bin"))
+        for key, text in received.raw:
+            if key == wanted:
+                if is_text:
+                    _check(name, text)
+                yield wanted, text
+
+
+def _check(name: str, text: bytes) -> None:
+    try:
+        is_wrong = _CONTROL.search(text.decode()) is not None
+    except UnicodeDecodeError:
+        is_wrong = True
+    if is_wrong:
+        raise invalid_input(
+            f"header {name!r} cannot be forwarded: its value is not UTF-8 text without control characters"
+        )
+
+
+def _hop(request: Request, target: Target) -> tuple[bytes, bytes]:
+    """The count that `target` gets."""
+    text = next((text for name, text in request.headers.raw if name == _HOPS), None)
+    if text is None:
+        return _FIRST
+    passed = int(text) if text.isdigit() and len(text) < 4 else MOST_HOPS
+    if passed >= MOST_HOPS:
+        raise refusal(
+            Reason.FAILED_PRECONDITION,
+            f"the request has passed {MOST_HOPS} gateways ({HOPS}), the last one towards backend {target.backend!r} at "
+            f"{target.address}: a route leads back to a gateway that the request came from",
+        )
+    return _HOPS, b"%d" % (passed + 1)

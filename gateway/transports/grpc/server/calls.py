@@ -1,0 +1,460 @@
+"""From a request's head to the end of its reply.
+
+Nothing of a request outlives its answer: a call lets go of its messages as they are handed on, and of its stream, task
+and timer when it is over, so that no cycle keeps a body until the collector runs.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, Protocol, TypeAlias
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.exchange import as_gateway_error, deadline_passed
+from gateway.core.protocol import Limits
+from gateway.core.tasks import spawn
+from gateway.core.types import Buffer, Headers, Message
+from gateway.core.values import value
+from gateway.transports.grpc.frames import ErrorCode
+from gateway.transports.grpc.inflating import Compressed, inflated
+from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
+from gateway.transports.grpc.server import replies
+from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.grpc.server.http2 import WINDOW, ServerConnection, Stream
+
+_LARGE_WINDOW = 2**23
+"""Bytes that a client may have on the way of a message larger than the usual window."""
+
+_GRACE = 0.05
+"""Seconds after which a unary call whose deadline has passed is ended, if the exchange has not refused it in the
+protocol's own words, which it does at the deadline."""
+
+Answer: TypeAlias = Callable[[Message], Message | Awaitable[Message]]
+AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
+
+
+@value
+class Method:
+    """What serves a method: `answer` one of one request and one reply, `stream` one of any number of either. `refuse`
+    makes the reply to a request that failed unexpectedly."""
+
+    name: str
+    answer: Answer | None = None
+    stream: AnswerStream | None = None
+    refuse: Callable[[GatewayError, Message], Message] | None = None
+
+
+class Owner(Protocol):
+    """The connection of a call."""
+
+    http2: ServerConnection
+    limits: Limits
+    peer: str
+    is_draining: bool
+
+    def flush(self) -> None:
+        """Write what is queued."""
+
+    def admits(self, call: "Call", size: int) -> bool:
+        """Whether so many more bytes of a large message may arrive now; if not, `grant` is called when they may."""
+
+    def release(self, call: "Call") -> None:
+        """The large message has been handed on, or is not wanted."""
+
+    def ended(self, task: object) -> None:
+        """A request whose stream was closed before does not run any more."""
+
+
+def call(owner: Owner, stream: Stream, method: Method, head: RequestHead) -> "Call":
+    """The call that `stream` carries."""
+    return (UnaryCall if method.stream is None else StreamCall)(owner, stream, method, head)
+
+
+class Call:
+    """What all calls have in common."""
+
+    __slots__ = (
+        "_deadline", "_head", "_is_admitted", "_method", "_owner", "_reader", "_stream", "_task", "_timer",
+        "arrived_bytes", "arriving_since",
+    )  # fmt: skip
+
+    def __init__(self, owner: Owner, stream: Stream, method: Method, head: RequestHead) -> None:
+        self._owner = owner
+        self._stream = stream
+        self._method = method
+        self._head = head
+        self._reader = MessageReader(owner.limits.message)
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline: float | None = None
+        self._is_admitted = False
+        self.arriving_since = stream.heard
+        """When the message that is arriving began, or was let go on."""
+        self.arrived_bytes = 0
+        """How much of it has come since then."""
+        if head.timeout is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.time() + head.timeout
+            grace = _GRACE if method.stream is None else 0.0
+            self._timer = loop.call_at(self._deadline + grace, self._expire)
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the client has begun something that it has to go on with."""
+        raise NotImplementedError
+
+    def received(self, data: memoryview, *, ends: bool) -> None:
+        """Bytes of the request, valid for the time of this call; `ends`: the last ones."""
+        if self._reader.is_between:
+            self._begin_arriving()
+        self.arrived_bytes += len(data)
+        try:
+            messages = self._reader.read(data)
+        except TooLargeError as error:
+            self.fail(_too_large(error.size, self._owner.limits))
+            return
+        except GatewayError as error:
+            self.fail(error)
+            return
+        except DecodeError as error:
+            self.fail(_malformed(str(error)))
+            return
+        if ends and not self._reader.is_between:
+            self.fail(_malformed("the request ends within a message"))
+            return
+        if self._is_admitted and not self._reader.missing:
+            self._let_others()
+        self._arrived(messages, ends)
+        if not ends:
+            self.grant()
+
+    def grant(self) -> None:
+        """Let the client send more, if there is room."""
+        if self._stream.is_closed:
+            return
+        missing = self._reader.missing
+        if missing <= WINDOW:
+            self._owner.http2.grant(self._stream, self._held())
+        elif self._is_admitted or self._owner.admits(self, missing):
+            if not self._is_admitted:
+                self._begin_arriving()
+            self._is_admitted = True
+            self._owner.http2.grant(self._stream, self._held(), min(missing, _LARGE_WINDOW))
+
+    def _begin_arriving(self) -> None:
+        self.arriving_since, self.arrived_bytes = self._stream.heard, 0
+
+    def fail(self, error: GatewayError) -> None:
+        """End the call with an error of the listener's own."""
+        task, self._task = self._task, None
+        self._end(refused(error))
+        self._stop(task)
+
+    def cancel(self) -> None:
+        """Stop whatever runs: the client has gone, or the stream is closed."""
+        task, self._task = self._task, None
+        self._over()
+        self._stop(task)
+
+    def _stop(self, task: "asyncio.Task[None] | None") -> None:
+        if task is not None:
+            self._owner.http2.still_running += 1
+            task.add_done_callback(self._owner.ended)
+            task.cancel()
+
+    def drain(self) -> None:
+        """The listener is to end: wait for no further requests."""
+
+    def went_on(self) -> None:
+        """The client has read what was unsent, or most of it."""
+
+    def _arrived(self, messages: list[Received], ends: bool) -> None:
+        raise NotImplementedError
+
+    def _held(self) -> int:
+        """Bytes that came and were not handed on."""
+        return 0
+
+    def _message(self, body: Buffer) -> Message:
+        name, owner, now = self._method.name, self._owner, asyncio.get_running_loop().time()
+        # By position: the names of its fields would cost as much again.
+        return Message(name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline)
+
+    async def _inflated(self, message: Compressed) -> Buffer:
+        """Raises GatewayError if that cannot be, or is too large."""
+        encoding, limits = self._head.encoding, self._owner.limits
+        if not encoding:
+            raise _malformed("a message is compressed, but there is no grpc-encoding")
+        try:
+            return await inflated(message, encoding, limits)
+        except DecodeError as error:
+            raise _malformed(str(error)) from None
+
+    def _refuse(self, error: Exception) -> Message:
+        """The reply that tells `error`, in the protocol's form."""
+        told, name = as_gateway_error(error), self._method.name
+        error.__traceback__ = None  # whoever raised it may hold it in a frame that holds the request
+        return self._method.refuse(told, Message(name, name, pattern=name)) if self._method.refuse else refused(told)
+
+    def _end(self, reply: Message) -> None:
+        """End the reply with the status and headers of `reply`, behind a head unless there was one."""
+        http2, stream = self._owner.http2, self._stream
+        if stream.unsent is not None:
+            http2.reset(stream, ErrorCode.CANCEL)  # a status cannot be told within a message
+        else:
+            block = replies.trailers(reply)
+            http2.send_end(stream, block if self._has_head() else replies.HEAD + block)
+        self._over()
+        self._owner.flush()
+
+    def _has_head(self) -> bool:
+        return False
+
+    def _expire(self) -> None:
+        self._timer = None
+        self.fail(deadline_passed())
+
+    def _let_others(self) -> None:
+        self._is_admitted = False
+        self._owner.release(self)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = spawn(work)
+
+    def _over(self) -> None:
+        """Let go of everything. What is unsent of a whole reply goes on without the call."""
+        self._stream.call = None
+        self._task = None
+        if self._reader.missing:
+            self._let_others()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class UnaryCall(Call):
+    """One request, one reply. It is answered at once if the exchange can, and in a task if not."""
+
+    __slots__ = ("_body", "_unstarted")
+
+    def __init__(self, owner: Owner, stream: Stream, method: Method, head: RequestHead) -> None:
+        super().__init__(owner, stream, method, head)
+        self._body: Received | None = None
+        self._unstarted: Any = None
+        """What the task is going to wait for, until it does."""
+
+    @property
+    def is_arriving(self) -> bool:
+        return self._stream.is_receiving
+
+    def _stop(self, task: "asyncio.Task[None] | None") -> None:
+        unstarted, self._unstarted = self._unstarted, None
+        self._body = None
+        if asyncio.iscoroutine(unstarted):
+            unstarted.close()
+        super()._stop(task)
+
+    def _arrived(self, messages: list[Received], ends: bool) -> None:
+        if len(messages) + (self._body is not None) > 1:
+            self.fail(_malformed("the method takes one message, there are more"))
+            return
+        if messages:
+            self._body = messages[0]
+        if ends:
+            body, self._body = self._body, None
+            if body is None:
+                self.fail(_malformed("the method takes one message, there is none"))
+            elif isinstance(body, Compressed):
+                self._run(self._answer_inflated(body))
+            else:
+                self._answer(body)
+
+    def _answer(self, body: Buffer) -> None:
+        assert self._method.answer is not None
+        try:
+            reply = self._method.answer(self._message(body))
+        except Exception as error:
+            reply = self._refuse(error)
+        if isinstance(reply, Message):
+            self._reply(reply)
+        else:
+            self._unstarted = reply
+            self._run(self._answer_later())
+
+    async def _answer_later(self) -> None:
+        reply, self._unstarted = self._unstarted, None
+        try:
+            answered = await reply
+        except asyncio.CancelledError:
+            return  # as any other task: a cancelled one keeps the error, and with it the request
+        except Exception as error:
+            answered = self._refuse(error)
+        self._reply(answered)
+
+    async def _answer_inflated(self, body: Compressed) -> None:
+        try:
+            inflated = await self._inflated(body)
+        except GatewayError as error:
+            self._end(refused(error))
+            return
+        except asyncio.CancelledError:
+            return  # as in `_answer_later`
+        except Exception as error:
+            self._reply(self._refuse(error))
+            return
+        del body
+        self._task = None
+        self._answer(inflated)
+
+    def _reply(self, reply: Message) -> None:
+        if reply.status:
+            self._end(reply)
+            return
+        self._owner.http2.respond(self._stream, replies.HEAD, reply.parts, replies.trailers(reply))
+        self._over()
+        self._owner.flush()
+
+
+class StreamCall(Call):
+    """Any number of requests and replies. One reply is pulled, written, and the next one pulled when the client has
+    taken it; one whose status is not 0 ends the call. Requests that are not pulled take up the stream's window."""
+
+    __slots__ = ("_began", "_ended", "_held_bytes", "_is_cut_off", "_queue", "_reading", "_trailers", "_writing")
+
+    def __init__(self, owner: Owner, stream: Stream, method: Method, head: RequestHead) -> None:
+        super().__init__(owner, stream, method, head)
+        self._queue: deque[Received] = deque()
+        self._held_bytes = 0
+        self._ended = False
+        self._is_cut_off = False
+        """Whether the client was not allowed to say all, because the listener drains."""
+        self._began = False
+        self._trailers = Message()
+        self._reading: asyncio.Future[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._run(self._serve())
+
+    @property
+    def is_arriving(self) -> bool:
+        return self._stream.is_receiving and not self._reader.is_between
+
+    def drain(self) -> None:
+        _wake(self._reading)
+
+    def went_on(self) -> None:
+        _wake(self._writing)
+
+    def _arrived(self, messages: list[Received], ends: bool) -> None:
+        self._queue += messages
+        self._held_bytes += PREFIX_SIZE * len(messages) + sum(map(len, messages))
+        self._ended = ends
+        if messages or ends:
+            _wake(self._reading)
+
+    def _held(self) -> int:
+        return self._held_bytes
+
+    def _has_head(self) -> bool:
+        return self._began
+
+    async def _serve(self) -> None:
+        assert self._method.stream is not None
+        try:
+            async with aclosing(self._messages()) as messages, aclosing(self._method.stream(messages)) as answers:
+                async for reply in answers:
+                    if reply.status:
+                        self._trailers = reply
+                        break
+                    await self._write(reply)
+                    del reply  # it would stay until the next one comes
+        except asyncio.CancelledError:
+            return  # as any other task: a cancelled one keeps the error, and with it the request
+        except _RefusedError as error:
+            self._trailers = refused(error.why)
+        except Exception as error:
+            await self._break_off(self._refuse(error))
+        if self._is_cut_off and not self._trailers.status:
+            self._trailers = refused(stopping())
+        self._end(self._trailers)
+
+    async def _break_off(self, reply: Message) -> None:
+        """Some protocols tell an error of a stream by a message."""
+        if reply.status:
+            self._trailers = reply
+        else:
+            await self._write(reply)
+
+    async def _messages(self) -> AsyncGenerator[Message, None]:
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._queue and not self._ended and not self._owner.is_draining:
+                self._reading = loop.create_future()
+                await self._reading
+            if not self._queue and self._ended:
+                return
+            if self._owner.is_draining:
+                self._is_cut_off = True
+                return
+            yield await self._pulled()
+
+    async def _pulled(self) -> Message:
+        body = self._queue.popleft()
+        self._held_bytes -= PREFIX_SIZE + len(body)
+        self.grant()
+        self._owner.flush()
+        if not isinstance(body, Compressed):
+            return self._message(body)
+        try:
+            return self._message(await self._inflated(body))
+        except GatewayError as error:
+            raise _RefusedError(error) from None
+
+    async def _write(self, reply: Message) -> None:
+        """Send one reply, and wait until the client has taken it; at least for the loop to do everything else once."""
+        http2, stream = self._owner.http2, self._stream
+        if not self._began:
+            self._began = True
+            http2.send_head(stream, replies.HEAD)
+        if reply.headers.raw:
+            self._trailers = Message(headers=reply.headers)
+        http2.send_message(stream, reply.parts)
+        del reply
+        self._owner.flush()
+        await asyncio.sleep(0)
+        while not stream.is_closed and (stream.unsent is not None or http2.is_paused):
+            self._writing = asyncio.get_running_loop().create_future()
+            await self._writing
+
+
+class _RefusedError(Exception):
+    """A request of a stream that the listener itself refuses, which ends the stream."""
+
+    def __init__(self, why: GatewayError) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def refused(error: GatewayError) -> Message:
+    """The reply that tells an error of the listener's own, by gRPC's status."""
+    reason = Headers(((b"gateway-reason", error.reason.value.encode()),))
+    return Message(headers=reason, parts=(error.message.encode("utf-8", "replace"),), status=error.status)
+
+
+def stopping() -> GatewayError:
+    """The error of what is in flight when the listener ends."""
+    return refusal(Reason.NOT_READY, "the gateway is stopping")
+
+
+def _too_large(size: int, limits: Limits) -> GatewayError:
+    text = f"the message of {size} bytes"
+    return refusal(Reason.TOO_LARGE, f"{text} is larger than limits.message, {limits.message} bytes")
+
+
+def _malformed(text: str) -> GatewayError:
+    return GatewayError(Status.INTERNAL, Reason.INVALID_INPUT, text)
+
+
+def _wake(waiter: "asyncio.Future[None] | None") -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,393 @@
+"""One client's connection: what the event loop tells of it, handed to `http2` and `calls`; and its times."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from time import perf_counter
+
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.protocol import Limits
+from gateway.core.values import value
+from gateway.transports.grpc.bounds import SHORT_TURN, TURN
+from gateway.transports.grpc.frames import ErrorCode
+from gateway.transports.grpc.server import calls, replies
+from gateway.transports.grpc.server.calls import Call, Method, refused, stopping
+from gateway.transports.grpc.server.heads import Fault, RequestHead
+from gateway.transports.grpc.server.http2 import Begun, Event, Received, Reset, ServerConnection, Stream
+from gateway.transports.lifecycle import Lifecycle, Phase, Terms
+from gateway.transports.timeouts import Timeouts
+
+SCRATCH_BYTES = 2**18
+"""What is received at a time. A connection keeps no more of it than an incomplete frame, or what had no turn yet."""
+
+_LARGEST_AT_ONCE = 2
+"""Messages of `limits.message` bytes, or smaller ones of as many bytes, that may arrive at once on one connection,
+beyond the window that each stream has."""
+
+_LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
+_MAX_METHOD = 200
+
+
+@value
+class Site(Terms):
+    """What all connections of one listener share."""
+
+    methods: Mapping[bytes, Method]
+    recalled: "OrderedDict[bytes, RequestHead]"
+    scratch: memoryview
+
+
+class Connection(Lifecycle, asyncio.BufferedProtocol):
+    """Its phases: HEAD until the client has spoken HTTP/2, IDLE until its first request, then ANSWERING for good:
+    gRPC's clients keep their connection, and what is waited for is looked at stream by stream. LINGERING and CLOSED are
+    the end."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._site = site
+        self.limits: Limits = site.limits
+        self.peer = ""
+        self.is_draining = False
+        self._is_told = False
+        """Whether the client has been asked to send no more requests, which it cannot be before it has spoken."""
+        self.http2 = ServerConnection(site.limits.headers, site.recalled, self._loop.time())
+        self._rest = b""
+        """What was received and is incomplete, or had no turn yet."""
+        self._is_working = False
+        self._is_yielding = False
+        self._is_watching = False
+        self._backlog: int | None = None
+        """Bytes that the client has not read, when it was looked at last; None while there are few."""
+        self._stuck_since = 0.0
+        self._arriving: dict[Call, int] = {}
+        """Calls with a large message that may arrive now, and how large it is."""
+        self._held_back: dict[Call, None] = {}
+        """Calls with one that may not, in the order in which they came; one that does not fit holds up those behind it
+        until it does."""
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accepted."""
+        super().connection_made(transport)
+        self.peer = self._peer
+        if self._phase in _LAST:  # one too many
+            return
+        self._phase = Phase.HEAD
+        self._alarm.set(self._terms.timeouts.grace if self.is_draining else self._terms.timeouts.head)
+        self.flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to receive into: behind what is incomplete."""
+        scratch, rest = self._site.scratch, self._rest
+        if not rest or self._phase in _LAST:
+            return scratch
+        scratch[: len(rest)] = rest
+        return scratch[len(rest) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The client sent something."""
+        if self._phase in _LAST:
+            self._drop(nbytes)
+        else:
+            self._work(self._site.scratch[: len(self._rest) + nbytes])
+
+    def eof_received(self) -> None:
+        """The client has closed; HTTP/2 has no half-closed connections."""
+        super()._close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Closed by either side."""
+        super().connection_lost(error)
+        self._rest = b""
+        self._cancel_all()
+        self.http2.is_closed = True
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: it is not listened to either, since what it asks for would pile up."""
+        super().pause_writing()
+        self.http2.is_paused = True
+        self._backlog = self._transport.get_write_buffer_size()
+        self._stuck_since = self._loop.time()
+        if self._phase not in _LAST:
+            self._watch()
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client has read most of what there was."""
+        self.http2.is_paused = False
+        self._backlog = None
+        super().resume_writing()
+
+    def _proceed(self) -> None:
+        if self._phase in _LAST:
+            return
+        self.flush()
+        for stream in list(self.http2.streams.values()):
+            if stream.call is not None:
+                stream.call.went_on()
+        if not self.http2.is_paused and not self._is_yielding:
+            self._transport.resume_reading()
+
+    # Work.
+
+    def _work(self, data: memoryview) -> None:
+        """Take what was received, for the time of a turn."""
+        http2, now, at = self.http2, self._loop.time(), 0
+        begun = perf_counter()
+        self._is_working = True
+        while True:
+            at += http2.receive(data[at:], now)
+            while http2.events:
+                self._on(http2.events.popleft())
+            if not http2.has_more or http2.is_closed or perf_counter() - begun > TURN:
+                break
+        self._is_working = False
+        self._rest = b"" if http2.is_closed else data[at:].tobytes()
+        self._went_on()
+        self.flush()
+        if not http2.is_closed and (http2.has_more or perf_counter() - begun > SHORT_TURN):
+            self._yield()
+
+    def _yield(self) -> None:
+        if not self._is_yielding:
+            self._is_yielding = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_yielding = False
+        if self._phase in _LAST:
+            return
+        if self.http2.has_more:
+            self._work(memoryview(self._rest))
+        if not self._is_yielding and not self.http2.is_paused and self._phase not in _LAST:
+            self._transport.resume_reading()
+
+    def flush(self) -> None:
+        """Write what is queued, as far as the client reads it."""
+        if self._is_working or self._phase is Phase.CLOSED:
+            return
+        http2, transport = self.http2, self._transport
+        while pieces := http2.data_to_send():
+            if len(pieces) == 1:
+                transport.write(pieces[0])
+            else:
+                transport.writelines(pieces)
+        while http2.events:  # of what was written
+            self._on(http2.events.popleft())
+        if http2.is_closed and self._phase not in _LAST:
+            self._cancel_all()
+            self._linger()
+        elif self.is_draining and http2.is_drained and self._phase not in _LAST:
+            http2.close(ErrorCode.NO_ERROR)
+            self.flush()
+        if http2.is_waiting or self._counted:
+            self._count_unread()
+
+    @property
+    def _unread_bytes(self) -> int:
+        """As of any connection; and messages that wait for the client to widen its windows."""
+        return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
+
+    def _on(self, event: Event) -> None:
+        stream = event.stream
+        if type(event) is Received:
+            if stream.call is not None:
+                stream.call.received(event.data, ends=event.ends)
+        elif type(event) is Begun:
+            if not stream.is_closed:
+                self._begin(stream, event.head)
+        elif stream.call is not None:
+            if type(event) is Reset:
+                stream.call.cancel()
+            else:
+                stream.call.went_on()
+
+    def _begin(self, stream: Stream, head: RequestHead) -> None:
+        if head.fault is not None:
+            self._refuse(stream, head.fault)
+            return
+        method = self._site.methods.get(head.path)
+        if method is None:
+            name = head.path.decode("utf-8", "backslashreplace")[:_MAX_METHOD]
+            error = refusal(Reason.UNSUPPORTED, f"no method {name} here")
+            self.http2.send_end(stream, replies.HEAD + replies.trailers(refused(error)))
+            return
+        stream.call = calls.call(self, stream, method, head)
+        if not self._is_watching:
+            self._watch()
+
+    def _refuse(self, stream: Stream, fault: Fault) -> None:
+        if fault.http_status != 200:
+            self.http2.send_end(stream, replies.fault_block(fault))
+        else:
+            self.http2.send_end(stream, replies.HEAD + replies.status_block(fault.status, fault.text))
+
+    def _went_on(self) -> None:
+        if self._phase is Phase.HEAD and self.http2.is_open:
+            self._phase = Phase.IDLE
+            self._alarm.set(self._terms.timeouts.idle)
+        if self.is_draining and self.http2.is_open and not self._is_told:
+            self._begin_drain()
+        if self.http2.block_since is not None and not self._is_watching:
+            self._watch()
+
+    # Large messages, of which only some may arrive at once.
+
+    def admits(self, call: Call, size: int) -> bool:
+        """Whether so many more bytes of a message may arrive now; if not, the call is told when they may."""
+        if call in self._held_back:
+            return False
+        if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:
+            self._held_back[call] = None
+            return False
+        self._arriving[call] = size
+        return True
+
+    def release(self, call: Call) -> None:
+        """The large message has come, or does not come any more: the next may."""
+        self._held_back.pop(call, None)
+        if self._arriving.pop(call, None) is None:
+            return
+        while self._held_back:
+            first = next(iter(self._held_back))
+            del self._held_back[first]
+            first.grant()
+            if first in self._held_back:
+                return
+
+    # Time.
+
+    def _watch(self) -> None:
+        """Look regularly at what is waited for, while there is anything."""
+        self._is_watching = True
+        self._phase = Phase.ANSWERING
+        timeouts = self._terms.timeouts
+        self._alarm.set(min(timeouts.head, timeouts.body, timeouts.write) / 4)
+
+    def _expire(self) -> None:
+        if self._phase is Phase.HEAD and self.is_draining:
+            self.give_up()
+            return
+        if self._phase is not Phase.ANSWERING:
+            super()._expire()
+            return
+        self._is_watching = False
+        now, timeouts = self._loop.time(), self._terms.timeouts
+        if self._is_overdue(now, timeouts):
+            return
+        for stream in list(self.http2.streams.values()):
+            self._look_at(stream, now, timeouts)
+        self.flush()
+        if self.http2.streams or self.http2.block_since is not None or self._backlog is not None:
+            self._watch()
+
+    def _is_overdue(self, now: float, timeouts: Timeouts) -> bool:
+        """Whether the connection was ended because the client does not go on with a header block, or does not read."""
+        began = self.http2.block_since
+        if began is not None and now - began > timeouts.head:
+            self._give_up(refusal(Reason.REQUEST_TIMEOUT, f"a header block did not end within {timeouts.head:g} s"))
+            return True
+        if self._backlog is None:
+            return False
+        unread = self._transport.get_write_buffer_size()
+        if unread < self._backlog:
+            self._backlog, self._stuck_since = unread, now
+        elif now - self._stuck_since > timeouts.write:
+            self._transport.abort()
+            return True
+        return False
+
+    def _look_at(self, stream: Stream, now: float, timeouts: Timeouts) -> None:
+        """End a request that does not go on arriving although it may, or too slowly, and a reply that the client does
+        not take."""
+        call: Call | None = stream.call
+        late = None if call is None or not call.is_arriving else _too_slow(call, stream, now, timeouts)
+        if call is not None and late is not None:
+            call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
+        elif stream.unsent is not None and not self.http2.is_paused and now - stream.moved > timeouts.write:
+            self.http2.reset(stream, ErrorCode.CANCEL)
+            if call is not None:
+                call.cancel()
+
+    # Ends.
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that have begun to arrive and whose replies are not handed to the system in full."""
+        return 0 if self._phase in _LAST else len(self.http2.streams)
+
+    def drain(self) -> None:
+        """Ask the client to send no more requests, and close once what is in flight is answered."""
+        if self.is_draining or self._phase in _LAST:
+            return
+        self.is_draining = True
+        if self.http2.is_open:
+            self._begin_drain()
+        else:
+            self._alarm.set(self._terms.timeouts.grace)
+
+    def _begin_drain(self) -> None:
+        self._is_told = True
+        self.http2.begin_drain()
+        self._loop.call_later(self._terms.timeouts.linger, self._refuse_new)
+        for stream in list(self.http2.streams.values()):
+            if stream.call is not None:
+                stream.call.drain()
+        self.flush()
+
+    def give_up(self) -> None:
+        """End what is in flight with UNAVAILABLE, and close once the client has read it."""
+        if self._phase in _LAST:
+            self.abort()
+            return
+        for stream in list(self.http2.streams.values()):
+            if stream.call is not None:
+                stream.call.fail(stopping())
+        self.http2.close(ErrorCode.NO_ERROR)
+        self.flush()
+
+    def ended(self, task: object) -> None:
+        """A request whose stream was closed before does not run any more."""
+        self.http2.still_running -= 1
+        if self.is_draining:
+            self.flush()
+
+    def _refuse_new(self) -> None:
+        if self._phase not in _LAST:
+            self.http2.refuse_new_streams()
+            self.flush()
+
+    def _give_up(self, error: GatewayError) -> None:
+        self.http2.close(ErrorCode.ENHANCE_YOUR_CALM, error.message)
+        self.flush()
+
+    def _cancel_all(self) -> None:
+        for stream in list(self.http2.streams.values()):
+            if stream.call is not None:
+                stream.call.cancel()
+
+    def _close_idle(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        """As of any connection; but an idle one is told, and what it sent meanwhile is not lost."""
+        if self._phase is Phase.IDLE:
+            self.http2.close(ErrorCode.NO_ERROR)
+            self.flush()
+        else:
+            super()._close()
+
+
+def _too_slow(call: Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
+    """Why the message that is arriving is not worth waiting for, if so. The time in which the client may not send is
+    its own affair only as long as something arrived in it."""
+    if stream.room > 0 and now - stream.heard > timeouts.body:
+        return f"nothing of the message came for {timeouts.body:g} s"
+    waited = now - call.arriving_since
+    if waited > timeouts.message:
+        return f"the message did not arrive within {timeouts.message:g} s"
+    if stream.room > 0 and waited > timeouts.body + call.arrived_bytes / timeouts.rate:
+        return f"the message came at less than {timeouts.rate:g} bytes a second"
+    return None

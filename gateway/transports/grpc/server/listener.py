@@ -1,0 +1,118 @@
+"""The gRPC listener: an asyncio.BufferedProtocol on the project's own HTTP/2."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from gateway.core.address import Address
+from gateway.core.errors import GatewayError
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.transport import Exchanges
+from gateway.core.types import Message
+from gateway.core.values import replace
+from gateway.transports.connections import Connections
+from gateway.transports.grpc import schema
+from gateway.transports.grpc.server.calls import Method
+from gateway.transports.grpc.server.connection import SCRATCH_BYTES, Connection, Site
+from gateway.transports.grpc.server.descriptors import Descriptors
+from gateway.transports.grpc.server.health import Health
+from gateway.transports.grpc.server.reflection import Reflection
+from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+
+class GrpcListener:
+    """Accepts clients of `protocols` at one address, beside gRPC's health and reflection services. Messages over
+    `limits.message` are refused with RESOURCE_EXHAUSTED as soon as their size is told.
+
+    gRPC's paths are fixed by its schemas: a protocol's prefix does not count here.
+    """
+
+    address: str
+    """`host:port`, once started."""
+
+    def __init__(
+        self,
+        settings: ListenerSettings,
+        protocols: Sequence[tuple[Protocol, str]],
+        exchanges: Exchanges,
+        *,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
+        self._connections = Connections(settings.name, settings.limits.connections)
+        self._ending = asyncio.Event()
+        methods = _methods([protocol for protocol, _ in protocols], exchanges, self._ending)
+        self._site = Site(
+            settings.limits,
+            timeouts,
+            self._connections,
+            {method.name.encode(): method for method in methods},
+            OrderedDict(),
+            memoryview(bytearray(SCRATCH_BYTES)),
+        )
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: Address) -> None:
+        """Bind, and accept connections.
+
+        Raises:
+            OSError: the address is taken, not allowed, or none of this machine.
+        """
+        self._server = await asyncio.get_running_loop().create_server(
+            self._connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+        )
+        for sock in self._server.sockets:
+            keep_probing(sock)
+        self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1], scheme=""))
+        await self._server.start_serving()
+
+    def announce_end(self) -> None:
+        """From now on gRPC's health service says NOT_SERVING, also to those who watch."""
+        self._connections.ending = True
+        self._ending.set()
+
+    async def drain(self, seconds: float) -> int:
+        """Accept no more, ask clients to send no more (GOAWAY), let what is in flight finish for at most `seconds`,
+        then end it with UNAVAILABLE. Returns the number of requests given up."""
+        self.announce_end()
+        self._connections.begin_draining()
+        if self._server is not None:
+            server, self._server = self._server, None
+            await stop_accepting(server, self._connection)
+        return await self._connections.end(seconds)
+
+    def _connection(self) -> Connection:
+        return Connection(self._site)
+
+
+def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:
+    """What is served; of two of one name the last counts."""
+    own = list(_of_protocols(protocols, exchanges))
+    services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
+    descriptors = Descriptors([schema.DESCRIPTORS, *(protocol.descriptors for protocol in protocols)])
+    yield from Health(services, ending).methods()
+    yield from Reflection(services, descriptors).methods()
+    yield from own
+
+
+def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges) -> Iterator[Method]:
+    # Of two that claim a method the first has it.
+    for protocol in reversed(protocols):
+        for name in protocol.patterns:
+            yield _of_protocol(name, protocol, exchanges)
+
+
+def _of_protocol(name: str, protocol: Protocol, exchanges: Exchanges) -> Method:
+    exchange, stream = exchanges.exchange, exchanges.stream
+
+    def refuse(error: GatewayError, message: Message) -> Message:
+        return exchanges.refuse(error, protocol, message)
+
+    if name in protocol.streams:
+        return Method(name, stream=lambda messages: stream(messages, protocol), refuse=refuse)
+    return Method(name, lambda message: exchange(message, protocol), refuse=refuse)
+
+
+def _service(method: str) -> str:
+    """`package.Service` of `/package.Service/Method`."""
+    return method.split("/")[1]

@@ -1,0 +1,97 @@
+"""`errors: {detail: brief}`: clients do not learn what is behind the gateway; the log tells it."""
+
+import logging
+
+import pytest
+
+from gateway.app import Gateway, one_backend
+from gateway.assembly.brief import Brief
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.config.models import Config
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.types import Message
+from gateway.registry import protocols
+from tests.held import ask, get, port_of
+from tests.test_loops import INFER
+
+CONFIG = """
+listeners: [{name: round, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m, errors: {detail: DETAIL}}]
+backends:
+  secret-lab: {protocol: v2-rest, flavor: plain, endpoints: ["${file:PATH}", "hidden.invalid:1", "http://h.invalid:2/x"]}
+  other: {protocol: mip, endpoints: ["unix:///run/secret.sock"]}
+routes: [{match: {model: m}, backend: secret-lab}]
+"""
+
+
+@pytest.fixture
+def path(tmp_path) -> str:  # type: ignore[no-untyped-def]
+    (tmp_path / "address").write_text("127.0.0.1:1")
+    return str(tmp_path / "address")
+
+
+def config(path: str, protocol: str = "v2-rest", detail: str = "brief") -> Config:
+    text = CONFIG.replace("PATH", path).replace("PROTOCOL", protocol).replace("DETAIL", detail)
+    return loads(text, "test.yaml", catalog(), {})
+
+
+@pytest.mark.parametrize("protocol", sorted(protocols()))
+@pytest.mark.parametrize("detail", ["full", "brief"])
+async def test_what_clients_are_told_when_a_backend_is_down(
+    path: str, protocol: str, detail: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = Gateway(config(path, protocol, detail))
+    await gateway.start()
+    try:
+        address = gateway.listeners["round"].address
+        async with one_backend(protocols()[protocol], address, protocols()["v2-rest"]) as client:
+            with pytest.raises(GatewayError) as failed:
+                await client(INFER)
+    finally:
+        await gateway.drain(0)
+    told = failed.value.message
+    if detail == "full":
+        assert "backend 'secret-lab' at " in told
+    else:
+        assert "the model's server cannot be reached" in told
+        assert "secret" not in told
+        assert "invalid" not in told
+        assert "127.0.0.1:1:" not in told
+        assert any("backend 'secret-lab' at " in each.getMessage() for each in caplog.records)
+
+
+TEXTS = {
+    "backend 'secret-lab' at 127.0.0.1:1: status 302": "a model server: status 302",
+    "backend 'secret-lab': 5 calls are waiting already": "a model server: 5 calls are waiting already",
+    "endpoints 127.0.0.1:1 and hidden.invalid:1 of backend 'secret-lab' differ":
+        "endpoints its address and its address of a model server differ",
+    "backend 'other' at unix:///run/secret.sock: no": "a model server: no",
+    "the model says http://h.invalid:2/x failed": "the model says its address failed",
+    "h.invalid:2 refused": "its address refused",
+    "backend 'secret-lab' (triton) has no streams": "a model server has no streams",
+    "not ready: backends 'other', 'secret-lab'": "not ready: a model server",
+    "input 'backend' of x": "input 'backend' of x",
+    "shape [2], expected [3]": "shape [2], expected [3]",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_names_and_addresses_are_left_out_and_the_rest_stays(
+    path: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    protocol = Brief(config(path)).protocol(protocols()["umbridge"], "round")
+    reply = protocol.encode_error(refusal(Reason.INVALID_OUTPUT, text), None, Message(peer="1.2.3.4:5"))
+    assert f'"{TEXTS[text]}"'.encode() in bytes(reply.body)
+    logged = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert logged == ([] if TEXTS[text] == text else [f"listener 'round', client 1.2.3.4:5, model '': {text}"])
+
+
+async def test_readiness_names_no_backend(path: str) -> None:
+    gateway = Gateway(config(path))
+    await gateway.start()
+    try:
+        reply = await ask(port_of(gateway.listeners["round"].address), get("/v2/health/ready"))
+    finally:
+        await gateway.drain(0)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"secret" not in reply

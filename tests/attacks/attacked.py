@@ -1,0 +1,220 @@
+"""A gateway that is attacked: its process, a model server behind it, and what can be seen of both."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.interop.processes import Process, clean_environment, free_port
+from tests.peers.build import ROOT
+
+MIB = 2**20
+TRIES = 3
+
+LISTENERS = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge, graphpipe, grps-rest]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc]}
+  - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: identity}
+  - {name: mip_dead, bind: "tcp://127.0.0.1:0", protocols: [mip], model: dead}
+  - {name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
+health: {bind: "127.0.0.1:0"}
+admin: {bind: "127.0.0.1:0"}
+"""
+ROUTES = """
+backends:
+  works: {{protocol: v2-grpc, endpoints: ["{works}"]}}
+  dead: {{protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:{dead}"]}}
+{backends}
+routes:
+  - {{match: {{model: dead}}, backend: dead}}
+  - {{match: {{model: identity}}, backend: works}}
+{routes}
+"""
+
+BACKEND = """
+  hostile:
+    protocol: {protocol}
+    max_in_flight: 25
+    endpoints: ["{endpoint}"]
+    {more}
+"""
+TO_HOSTILE = """
+  - match: {model: hostile}
+    backend: hostile
+    signature:
+      inputs: [{name: x, datatype: UINT8, shape: [-1, -1]}]
+      outputs: [{name: x, datatype: UINT8, shape: [-1, -1]}]
+"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Since the last look."""
+
+    stall: float
+    """Seconds: the longest that the gateway's loop was kept from its turn by work of the gateway's."""
+    wall: float
+    """The same by the clock: also by what else the machine did."""
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a well-behaved client saw since the last look: inferences answered and failed, and the longest, in
+    seconds."""
+
+    good: int
+    failed: int
+    longest: float
+
+
+class Talker:
+    """A process that answers each line with a line of JSON, and ends with its standard input."""
+
+    def __init__(self, module: str, *arguments: str, descriptors: int = 0, log: Path | None = None) -> None:
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+        self.log = log
+        with ExitStack() as stack:
+            errors = stack.enter_context(log.open("wb")) if log else None
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=clean_environment(),
+                preexec_fn=limit if descriptors else None,
+            )
+        self.pid = self._child.pid
+
+    def read(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        assert line, f"{self._child.args!r} ended: {self.log.read_text()[-2000:] if self.log else ''}"
+        document: dict[str, Any] = json.loads(line)
+        return document
+
+    def ask(self) -> dict[str, Any]:
+        assert self._child.stdin is not None
+        self._child.stdin.write(b"\n")
+        self._child.stdin.flush()
+        return self.read()
+
+    def end(self) -> None:
+        """Waits until it has ended."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(20)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._child.stdout.close()
+
+
+class Attacked:
+    """A gateway and, once asked for, a well-behaved client beside the attackers."""
+
+    def __init__(self, gateway: Talker) -> None:
+        self._gateway = gateway
+        self._addresses: dict[str, str] = gateway.read()
+        self._probe: Talker | None = None
+        self.pid = gateway.pid
+
+    def address(self, name: str) -> tuple[str, int]:
+        """Of a listener, `health` or `admin`."""
+        host, port = self._addresses[name].removeprefix("tcp://").rsplit(":", 1)
+        return host, int(port)
+
+    def look(self) -> Seen:
+        return Seen(**self._gateway.ask())
+
+    def beside(self) -> Beside:
+        """What the well-behaved client saw; it starts with the first look."""
+        if self._probe is None:
+            host, port = self.address("http")
+            self._probe = Talker("tests.attacks.probe", host, str(port))
+        return Beside(**self._probe.ask())
+
+    @property
+    def log(self) -> str:
+        assert self._gateway.log is not None
+        return self._gateway.log.read_text()
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory that it has now."""
+        return self._status("VmRSS")
+
+    @property
+    def peak(self) -> int:
+        """The most bytes of memory that it had since `forget_peak`."""
+        return self._status("VmHWM")
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    @property
+    def descriptors(self) -> int:
+        """How many it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of CPU that it has taken, all threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _status(self, name: str) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        (line,) = (line for line in lines if line.startswith(name))
+        return int(line.split()[1]) * 1024
+
+    def end(self) -> None:
+        if self._probe is not None:
+            self._probe.end()
+        self._gateway.end()
+
+
+@contextmanager
+def reference(folder: Path, protocol: str = "v2-grpc", *models: str) -> Iterator[str]:
+    """The address of a model server in a process of its own."""
+    address = f"127.0.0.1:{free_port()}"
+    named = [word for model in models or ("identity",) for word in ("--model", model)]
+    bind = f"tcp://{address}" if protocol in ("mip", "grps-brpc") else address
+    process = Process(
+        [sys.executable, "-m", "gateway", "reference", "--protocol", protocol, "--bind", bind, *named], folder
+    )
+    process.wait_until(lambda: "\nready" in process.stdout(), 60)
+    try:
+        yield address
+    finally:
+        process.stop()
+
+
+@contextmanager
+def attacked(
+    folder: Path, works: str, *, backends: str = "", routes: str = "", descriptors: int = 0, listener: str = ""
+) -> Iterator[Attacked]:
+    """A gateway before the model server at `works`, and a dead one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "gateway.yaml"
+    listeners = LISTENERS.replace("health:", f"{listener}health:")
+    file.write_text(listeners + ROUTES.format(works=works, dead=free_port(), backends=backends, routes=routes))
+    gateway = Attacked(Talker("tests.attacks.observed", str(file), descriptors=descriptors, log=folder / "gateway.log"))
+    try:
+        yield gateway
+    finally:
+        gateway.end()

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.attacks.attacked import Attacked, attacked, reference
+
+_FIGURES: list[str] = []
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Notes what was measured; all of it stands at the end of the run."""
+    name: str = request.node.nodeid.rpartition("/")[2]
+    return lambda text: _FIGURES.append(f"{name}: {text}")
+
+
+@pytest.fixture(scope="session")
+def works(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A model server that does its work."""
+    with reference(tmp_path_factory.mktemp("reference")) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, works: str) -> Iterator[Attacked]:
+    """One gateway for all cases of a module, with a well-behaved client beside."""
+    with attacked(tmp_path_factory.mktemp("gateway"), works) as gateway:
+        gateway.beside()
+        yield gateway
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _FIGURES:
+        terminalreporter.section("measured")
+        for line in _FIGURES:
+            terminalreporter.write_line(line)

@@ -1,0 +1,75 @@
+"""`python -m tests.attacks.observed FILE`: the gateway of a configuration as `gateway serve` runs it, with a ticker in
+its event loop.
+
+One JSON document a line on standard output: first the addresses; then, for each line on standard input, what was seen
+since the line before. It ends with standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from gateway.app import Gateway
+from gateway.cli.logs import log_to_stderr
+from gateway.cli.options import read, run
+
+TICK = 0.01
+
+
+class Ticker:
+    """Wakes every TICK seconds and keeps by how much it was late: `wall`, the longest; and `stall`, the longest that
+    this process worked meanwhile. The latter is not of the machine, which may have had no core for the process."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.restart()
+        self._wait()
+
+    def restart(self) -> None:
+        self.stall = self.wall = 0.0
+
+    def _wait(self) -> None:
+        self._due, self._spent = time.perf_counter() + TICK, time.process_time()
+        self._loop.call_later(TICK, self._tick)
+
+    def _tick(self) -> None:
+        late = time.perf_counter() - self._due
+        self.wall = max(self.wall, late)
+        self.stall = max(self.stall, min(late, time.process_time() - self._spent))
+        self._wait()
+
+
+async def observe(path: Path) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    gateway = Gateway(read(path))
+    await gateway.start()
+    ticker = Ticker(loop)
+
+    def look() -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            ended.set()
+            return
+        seen = {"stall": ticker.stall, "wall": ticker.wall, "tasks": len(asyncio.all_tasks())}
+        print(json.dumps(seen), flush=True)
+        ticker.restart()
+
+    addresses = {name: listener.address for name, listener in gateway.listeners.items()}
+    addresses |= {name: port.address for name, port in gateway.ports.items()}
+    loop.add_reader(sys.stdin.fileno(), look)
+    print(json.dumps(addresses), flush=True)
+    await ended.wait()
+    await gateway.drain(0)
+
+
+def main() -> None:
+    log_to_stderr()
+    run(observe(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""What requests leave behind, and what announcements cost."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.attacks import hostile
+from tests.attacks.attacked import BACKEND, MIB, TO_HOSTILE, Attacked, attacked
+from tests.attacks.clients import WAYS
+from tests.attacks.stalls import Figure
+from tests.transports.grpc import http2
+
+LEFT = 150 * MIB
+"""What failed requests may leave of all their bodies, which the allocator may keep for the next ones."""
+SIZE = 8 * MIB
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, works: str) -> Iterator[Attacked]:
+    with attacked(tmp_path, works) as gateway:
+        yield gateway
+
+
+def leave(gateway: Attacked, way: str, model: str, requests: int) -> tuple[int, int]:
+    """Bytes of memory more than before, after so many large requests on two connections; and at most."""
+    with ExitStack() as stack:
+        form = WAYS[way]
+        connections = [stack.enter_context(form.connect(gateway.address(form.listener))) for _ in range(2)]
+        request = form.request(model, bytes(SIZE))
+        connections[0].call(form.request(model, bytes(16)))
+        before = gateway.resident
+        gateway.forget_peak()
+        for at in range(requests):
+            connections[at % 2].call(request)
+        return gateway.resident - before, gateway.peak - before
+
+
+CASES = [(way, model) for way in WAYS for model in ("dead", "unknown") if (way, model) != ("mip", "unknown")]
+
+
+@pytest.mark.parametrize(("way", "model"), CASES)
+@pytest.mark.parametrize("requests", [60, pytest.param(1000, marks=pytest.mark.attack)])
+def test_requests_that_fail_leave_nothing(
+    gateway: Attacked, way: str, model: str, requests: int, figure: Figure
+) -> None:
+    left, peak = leave(gateway, way, model, requests)
+    figure(f"{requests} x 8 MiB leave {left / MIB:.0f} MiB, peak {peak / MIB:.0f} MiB")
+    assert peak < LEFT
+
+
+def waiting(gateway: Attacked, listener: str, octets: bytes, count: int, until: Callable[[], object] = bool) -> int:
+    """Bytes of memory more than before while so many connections have sent `octets` and wait; seen after `until`."""
+    with ExitStack() as stack:
+        for _ in range(5):  # what the first ones cost once
+            stack.enter_context(socket.create_connection(gateway.address(listener))).sendall(octets[:4])
+        gateway.look()
+        gateway.forget_peak()
+        before = gateway.resident
+        for _ in range(count):
+            connection = stack.enter_context(socket.create_connection(gateway.address(listener)))
+            connection.sendall(octets)
+        until()
+        with WAYS["http"].connect(gateway.address("http")) as other:  # by its answer, the others have been read
+            for _ in range(20):
+                assert b" 404 " in other.call(WAYS["http"].request("unknown", b""))
+        return gateway.peak - before
+
+
+LARGE = 60 * MIB
+ANNOUNCED = {
+    "http": b"POST /v2/models/identity/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n." % LARGE,
+    "mip": struct.pack("!4BL", 0, 2, 0, 0, LARGE) + b".",
+    "brpc": struct.pack("!4s2L", b"PRPC", LARGE, 20) + b".",
+    "grpc": http2.PREFACE
+    + http2.settings()
+    + http2.head(
+        (b":method", b"POST"),
+        (b":scheme", b"http"),
+        (b":path", b"/inference.GRPCInferenceService/ModelInfer"),
+        (b":authority", b"a"),
+        (b"te", b"trailers"),
+        http2.CONTENT_TYPE,
+    )
+    + http2.data(b"", size=LARGE),
+}
+
+
+@pytest.mark.parametrize("listener", ANNOUNCED)
+def test_what_clients_announce_costs_nothing(gateway: Attacked, listener: str, figure: Figure) -> None:
+    cost = waiting(gateway, listener, ANNOUNCED[listener], 50)
+    figure(f"50 x {len(ANNOUNCED[listener])} bytes that announce 60 MiB cost {cost / MIB:.1f} MiB")
+    assert cost < 30 * MIB
+
+
+ANNOUNCED_BY_SERVER = threading.Semaphore(0)
+"""Released with each reply that has begun."""
+
+
+def announce_over_http(connection: socket.socket) -> None:
+    hostile.http_request(connection)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n." % LARGE)
+    ANNOUNCED_BY_SERVER.release()
+    hostile.silent(connection)
+
+
+def announce_over_mip(connection: socket.socket) -> None:
+    hostile.mip_request(connection)
+    connection.sendall(struct.pack("!4BL", 0, 2, 1, 0, LARGE) + b".")
+    ANNOUNCED_BY_SERVER.release()
+    hostile.silent(connection)
+
+
+def announce_over_brpc(connection: socket.socket) -> None:
+    hostile.brpc_request(connection)
+    connection.sendall(struct.pack("!4s2L", b"PRPC", LARGE, 20) + b".")
+    ANNOUNCED_BY_SERVER.release()
+    hostile.silent(connection)
+
+
+def announce_over_grpc(connection: socket.socket) -> None:
+    hostile.http2_opening(connection)
+    while True:
+        stream, message = hostile.http2_request(connection)
+        if message == bytes(5):  # what extensions it has
+            unimplemented = (b"grpc-status", b"12")
+            connection.sendall(http2.head(http2.OK, http2.CONTENT_TYPE, unimplemented, end=True, stream=stream))
+            continue
+        connection.sendall(http2.head(http2.OK, http2.CONTENT_TYPE, stream=stream))
+        connection.sendall(http2.data(b"", size=LARGE, stream=stream))
+        ANNOUNCED_BY_SERVER.release()
+
+
+ANNOUNCERS = {
+    "v2-rest": ("", announce_over_http, 25),
+    "v2-grpc": ("", announce_over_grpc, 25),
+    "mip": ("tcp://", announce_over_mip, 25),
+    "grps-brpc": ("tcp://", announce_over_brpc, 1),
+}
+
+
+def announced(count: int) -> None:
+    for _ in range(count):
+        assert ANNOUNCED_BY_SERVER.acquire(timeout=20)
+
+
+@pytest.mark.parametrize("protocol", ANNOUNCERS)
+def test_what_servers_announce_costs_nothing(tmp_path: Path, works: str, protocol: str, figure: Figure) -> None:
+    scheme, script, count = ANNOUNCERS[protocol]
+    more = "flavor: plain" if protocol == "v2-rest" else ""
+    with hostile.serving(script) as address, ExitStack() as stack:
+        backend = BACKEND.format(protocol=protocol, endpoint=scheme + address, more=more)
+        gateway = stack.enter_context(attacked(tmp_path, works, backends=backend, routes=TO_HOSTILE))
+        cost = waiting(gateway, "http", WAYS["http"].request("hostile", b"."), 25, lambda: announced(count))
+    figure(f"25 replies that announce 60 MiB cost {cost / MIB:.1f} MiB")
+    assert cost < 30 * MIB

@@ -1,0 +1,80 @@
+"""Requested outputs: a client gets exactly those that it asked for, whatever its backend makes of the list."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeAlias
+
+import pytest
+
+from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.settings import Renames, RouteSettings
+from gateway.bridge.signatures import Signatures
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.operations import Operation
+from gateway.core.types import Request, RequestedOutput, Response, Tensor
+from gateway.core.values import replace
+from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
+
+X = named("x", [[1.0]])
+FIRST, SECOND = named("o", [[1.0]]), named("z", [[2.0]])
+MODEL = signature(spec("x", -1, 1), gives=(spec("o", -1, 1), spec("z", -1, 1)))
+Ask: TypeAlias = Callable[[Bridge, Request], Awaitable[Response]]
+RENAMED = RouteSettings(rename=Renames(outputs=(("o", "o"),)))
+"""Says something of the tensors, so that they are fitted to the signature instead of passing as they are."""
+
+
+def asking(*names: str) -> Request:
+    return infer(X, outputs=tuple(map(RequestedOutput, names)))
+
+
+def giving(*outputs: Tensor, settings: RouteSettings | None = None) -> Bridge:
+    """A Bridge to a backend that gives `outputs`, whatever it is asked for."""
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        yield Response(outputs)
+
+    backend = Backend({"m": MODEL}, lambda request: Response(outputs))
+    signatures = Signatures(backend, TENSORS.traits, lambda: 0.0)
+    upstream = Upstream("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream)
+    return Bridge(settings or RouteSettings(), TENSORS, upstream)
+
+
+async def streamed(through: Bridge, request: Request) -> Response:
+    [response] = [each async for each in through.stream(replace(request, operation=Operation.STREAM))]
+    return response
+
+
+@pytest.mark.parametrize("settings", [None, RENAMED], ids=["passed", "fitted"])
+@pytest.mark.parametrize("ask", [call, streamed])
+@pytest.mark.parametrize("wanted", [("o",), ("z",), ("z", "o"), ("o", "z")])
+async def test_what_nobody_asked_for_is_left_out(
+    ask: Ask, settings: RouteSettings | None, wanted: tuple[str, ...]
+) -> None:
+    response = await ask(giving(FIRST, SECOND, settings=settings), asking(*wanted))
+    assert {each.name for each in response.outputs} == set(wanted)
+    assert len(response.outputs) == len(wanted)
+
+
+@pytest.mark.parametrize("settings", [None, RENAMED], ids=["passed", "fitted"])
+@pytest.mark.parametrize("ask", [call, streamed])
+async def test_an_output_that_is_missing_is_the_backends_fault_and_named(
+    ask: Ask, settings: RouteSettings | None
+) -> None:
+    with pytest.raises(GatewayError, match="backend 'lab': output 'o' is missing; the reply has 'z'") as refused:
+        await ask(giving(SECOND, settings=settings), asking("o"))
+    assert refused.value.reason is Reason.INVALID_OUTPUT
+
+
+async def test_the_same_of_a_derivative_that_is_a_companion_model() -> None:
+    derivative = named("output", [[1.0]])
+    backend = Backend({"m": MODEL}, lambda request: Response((derivative, SECOND)))
+    through = bridge(TENSORS, TENSORS, backend)
+    response = await call(through, replace(asking("output"), operation=Operation.GRADIENT))
+    assert [each.name for each in response.outputs] == ["output"]
+
+
+async def test_a_streams_last_response_without_outputs_passes() -> None:
+    assert (await streamed(giving(), asking("o"))).outputs == ()
+
+
+async def test_without_a_list_all_outputs_pass() -> None:
+    assert [each.name for each in (await call(giving(FIRST, SECOND), asking())).outputs] == ["o", "z"]

@@ -1,0 +1,254 @@
+"""UM-Bridge: what the interface says, and what the conformity suite and R's client send."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.types import Message
+from gateway.reference import signature
+from gateway.reference.callables import from_callable
+from gateway.reference.loading import find
+from tests.wires import Wires, reference
+
+CONFIG = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge, v2-rest]}]
+backends: {lab: {protocol: PROTOCOL, endpoints: ["lab:1"]FLAVOR}}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+
+
+def config(protocol: str) -> str:
+    flavor = ", flavor: binary" if protocol == "v2-rest" else ""
+    return CONFIG.replace("PROTOCOL", protocol).replace("FLAVOR", flavor)
+
+
+@signature(inputs=[("x", "FP64", [-1, 1])], outputs=[("y", "FP64", [-1, 1])])
+def twice(x: Any) -> Any:
+    return 2 * x
+
+
+async def ask(wires: Wires, word: str, **body: Any) -> tuple[int, dict[str, Any]]:
+    reply = await wires.post("umbridge", f"/{word}", json.dumps(body).encode())
+    answer: dict[str, Any] = json.loads(bytes(reply.body))
+    return reply.status, answer
+
+
+def through(protocol: str) -> Wires:
+    return Wires(config(protocol), lab=reference(protocol, from_callable("twice", twice)))
+
+
+OPERATIONS = ["Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian", "InputSizes", "OutputSizes", "ModelInfo"]
+
+
+@pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
+@pytest.mark.parametrize("word", OPERATIONS)
+async def test_the_name_is_looked_at_first(word: str, protocol: str) -> None:
+    """The conformity suite asks so, without an input."""
+    status, answer = await ask(through(protocol), word, name="wrong")
+    assert (status, answer["error"]["type"]) == (400, "ModelNotFound")
+
+
+@pytest.mark.parametrize("body", [{}, {"input": "x"}, {"input": [[None]]}])
+async def test_of_a_model_that_is_there_it_is_told_what_is_wrong(body: dict[str, Any]) -> None:
+    wires = through("umbridge")
+    status, answer = await ask(wires, "Evaluate", name="twice", **body)
+    assert (status, answer["error"]["type"]) == (400, "InvalidInput")
+    assert "input" in answer["error"]["message"]
+    assert all(message.path != "/Evaluate" for message in wires.sent["lab"])
+
+
+async def _echo_of_config(message: Message) -> Message:
+    """A server whose model takes anything and answers how many characters its config has."""
+    body = json.loads(bytes(message.body))
+    answers = {
+        "/InputSizes": {"inputSizes": [1]},
+        "/OutputSizes": {"outputSizes": [1]},
+        "/ModelInfo": {"support": {"Evaluate": True}},
+        "/Evaluate": {"output": [[1.0]]},
+    }
+    assert "config" in body or message.path == "/ModelInfo"
+    return Message(parts=(json.dumps(answers[message.path]).encode(),), status=200)
+
+
+@pytest.mark.parametrize("config_", [[1, "a"], "fast", 2.5, False, {"a": [None]}])
+async def test_any_json_is_a_config(config_: Any) -> None:
+    wires = Wires(config("umbridge"), lab=_echo_of_config)
+    assert await ask(wires, "Evaluate", name="m", input=[[1]], config=config_) == (200, {"output": [[1.0]]})
+    assert json.loads(bytes(wires.sent["lab"][-1].body))["config"] == config_
+
+
+@pytest.mark.parametrize("empty", [[], {}, None])
+async def test_an_empty_list_is_an_empty_config(empty: Any) -> None:
+    """R writes an empty list so."""
+    wires = Wires(config("umbridge"), lab=_echo_of_config)
+    assert await ask(wires, "Evaluate", name="m", input=[[1]], config=empty) == (200, {"output": [[1.0]]})
+    assert json.loads(bytes(wires.sent["lab"][-1].body))["config"] == {}
+    assert (await ask(through("v2-rest"), "Evaluate", name="twice", input=[[1]], config=empty))[0] == 200
+
+
+async def test_a_config_that_the_other_side_cannot_take_is_refused_there() -> None:
+    """The reference models take objects."""
+    wires = Wires(config("v2-rest"), lab=reference("v2-rest", find("posterior")))
+    status, answer = await ask(wires, "Evaluate", name="posterior", input=[[1, 2]], config=[1])
+    assert (status, answer["error"]["type"]) == (400, "InvalidInput")
+    assert "must be the text of a JSON object" in answer["error"]["message"]
+
+
+SIZES = {"inputs": [3, 2], "outputs": [2, 1]}
+"""Of a model with several vectors, whose lengths differ."""
+
+TWO = signature(
+    inputs=[("a", "FP64", [-1, 3]), ("b", "FP64", [-1, 2])], outputs=[("y", "FP64", [-1, 2]), ("z", "FP64", [-1, 1])]
+)
+POINT = [[1, 2, 3], [4, 5]]
+INDEXED = [
+    ("Gradient", {"outWrt": 0, "inWrt": 1, "sens": [1, 1]}, 2),
+    ("Gradient", {"outWrt": 1, "inWrt": 0, "sens": [1]}, 3),
+    ("ApplyJacobian", {"outWrt": 1, "inWrt": 1, "vec": [1, 1]}, 1),
+    ("ApplyHessian", {"outWrt": 1, "inWrt1": 0, "inWrt2": 1, "sens": [1], "vec": [1, 1]}, 3),
+]
+"""Calls of that model, and the length of the answer: that of input `inWrt` (`inWrt1`) or output `outWrt`."""
+
+
+def of_two_vectors(length: int) -> Wires:
+    """An UM-Bridge server whose derivatives are vectors of `length`, whatever they should be."""
+
+    async def serve(message: Message) -> Message:
+        answers = {
+            "/InputSizes": {"inputSizes": SIZES["inputs"]},
+            "/OutputSizes": {"outputSizes": SIZES["outputs"]},
+            "/ModelInfo": {"support": dict.fromkeys(("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"), True)},
+        }
+        answer = answers.get(message.path, {"output": [1.0] * length})
+        return Message(parts=(json.dumps(answer).encode(),), status=200)
+
+    return Wires(config("umbridge"), lab=serve)
+
+
+def of_companions(length: int) -> Wires:
+    """A V2 server whose companions leave their sizes open, and answer with vectors of `length`."""
+
+    def spec(name: str, size: int = -1, datatype: str = "FP64") -> dict[str, Any]:
+        return {"name": name, "datatype": datatype, "shape": [-1, size]}
+
+    async def serve(message: Message) -> Message:
+        name = message.path.split("/")[3]
+        operation = Operation(name.partition(".")[2] or "infer")
+        own = [spec("a", 3), spec("b", 2)]
+        if message.method == "POST":
+            output = {"name": "output", "datatype": "FP64", "shape": [1, length], "data": [1.0] * length}
+            return Message(parts=(json.dumps({"model_name": name, "outputs": [output]}).encode(),), status=200)
+        if "." in name:
+            extras = DERIVATIVES[operation]
+            inputs = [*own, *(spec(each, 1, "INT64") if each in INDEX_TENSORS else spec(each) for each in extras)]
+            outputs = [spec("output")]
+        else:
+            inputs, outputs = own, [spec("y", 2), spec("z", 1)]
+        document = {"name": name, "versions": [], "platform": "", "inputs": inputs, "outputs": outputs}
+        return Message(parts=(json.dumps(document).encode(),), status=200)
+
+    return Wires(config("v2-rest"), lab=serve)
+
+
+@pytest.mark.parametrize("wires", [of_two_vectors, of_companions])
+@pytest.mark.parametrize(("word", "members", "length"), INDEXED)
+async def test_outputs_of_derivatives_have_the_declared_sizes(
+    word: str, members: dict[str, Any], length: int, wires: Any
+) -> None:
+    body = {"name": "m", "input": POINT, **members}
+    assert await ask(wires(length), word, **body) == (200, {"output": [1.0] * length})
+    status, answer = await ask(wires(length + 1), word, **body)
+    assert (status, answer["error"]["type"]) == (500, "InvalidOutput")
+
+
+@pytest.mark.parametrize("wires", [of_two_vectors, of_companions])
+@pytest.mark.parametrize(("word", "members", "length"), INDEXED)
+async def test_their_inputs_and_indices_are_checked_before_they_are_sent(
+    word: str, members: dict[str, Any], length: int, wires: Any
+) -> None:
+    for key, value in members.items():
+        made = wires(length)
+        wrong = [*value, 1] if isinstance(value, list) else 2
+        status, answer = await ask(made, word, name="m", input=POINT, **{**members, key: wrong})
+        assert (status, answer["error"]["type"]) == (400, "InvalidInput"), (key, answer)
+        assert all(b'"input' not in message.body for message in made.sent["lab"])
+
+
+@signature(inputs=[("text", "BYTES", [-1, 1])], outputs=[("n", "FP64", [-1, 1])])
+def length_of(text: Any) -> Any:
+    return text
+
+
+@pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-rest"])
+async def test_a_model_of_bytes_is_an_unsupported_feature(protocol: str) -> None:
+    text = config(protocol)
+    if protocol == "grps-rest":
+        text = text.replace('endpoints: ["lab:1"]', 'endpoints: ["lab:1"], trust_metadata: true')
+    wires = Wires(text, lab=reference(protocol, from_callable("length_of", length_of)))
+    calls = {"Evaluate": {}, "Gradient": {"outWrt": 0, "inWrt": 0, "sens": [1]}}
+    for word, members in calls.items():
+        status, answer = await ask(wires, word, name="length_of", input=[[1]], **members)
+        assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature"), answer
+    status, answer = await ask(wires, "ModelInfo", name="length_of")
+    assert answer["support"]["Evaluate"] is False
+
+
+async def test_a_model_that_only_streams_does_not_claim_to_evaluate() -> None:
+    assert await ask(through_reference("umbridge", "count"), "ModelInfo", name="count") == (
+        200,
+        {"support": {"Evaluate": False, "Gradient": False, "ApplyJacobian": False, "ApplyHessian": False}},
+    )
+
+
+@pytest.mark.parametrize("stream", ["error", "last"])
+async def test_it_does_where_the_route_makes_one_response_of_a_stream(stream: str) -> None:
+    text = config("grps-rest").replace("backend: lab}]", f"backend: lab, translate: {{stream: {stream}}}}}]")
+    text = text.replace('endpoints: ["lab:1"]', 'endpoints: ["lab:1"], trust_metadata: true')
+    wires = Wires(text, lab=reference("grps-rest", find("count")))
+    _, answer = await ask(wires, "ModelInfo", name="count")
+    assert answer["support"]["Evaluate"] is (stream == "last")
+
+
+def through_reference(protocol: str, model: str) -> Wires:
+    return Wires(config(protocol), lab=reference(protocol, find(model)))
+
+
+PYTHON_TRACEBACK = """Traceback (most recent call last):
+  File "/grps/server.py", line 1, in predict
+RuntimeError: Model twice.gradient-1.0.0 not found.
+"""
+
+
+async def _real_grps(message: Message) -> Message:
+    """grps' Python server with one model, `twice` of version 1.0.0."""
+    body = json.loads(bytes(message.body) or b"{}")
+    if message.path.endswith("/metadata/model") and body["str_data"] == "twice":
+        answer = {
+            "status": {"code": 200, "msg": "OK", "status": "SUCCESS"},
+            "str_data": "name: twice\nversion: 1.0.0\n",
+        }
+    elif message.path.endswith("/metadata/model"):
+        answer = {"status": {"code": 404, "msg": "Model not found.", "status": "FAILURE"}}
+    elif message.path.endswith("/metadata/server"):
+        listed = "models:\n- {name: twice, version: 1.0.0}\n"
+        answer = {"status": {"code": 200, "msg": "OK", "status": "SUCCESS"}, "str_data": listed}
+    else:
+        answer = {"status": {"code": 500, "msg": PYTHON_TRACEBACK, "status": "FAILURE"}}
+    status = answer["status"]
+    assert isinstance(status, dict)
+    return Message(parts=(json.dumps(answer).encode(),), status=status["code"])
+
+
+async def test_a_derivative_that_a_model_has_not_is_an_unsupported_feature() -> None:
+    spec = "datatype: FP64, shape: [-1, 1]"
+    told = f"signature: {{inputs: [{{name: x, {spec}}}], outputs: [{{name: y, {spec}}}]}}"
+    text = config("grps-rest").replace("backend: lab}]", f"backend: lab, rewrite: {{version: 1.0.0}}, {told}}}]")
+    wires = Wires(text, lab=_real_grps)
+    members = {"input": [[1]], "outWrt": 0, "inWrt": 0, "sens": [1]}
+    status, answer = await ask(wires, "Gradient", name="twice", **members)
+    assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature"), answer
+    assert answer["error"]["message"].startswith("gradient is not supported by model 'twice'")
+    status, answer = await ask(wires, "Gradient", name="wrong", **members)
+    assert (status, answer["error"]["type"]) == (400, "ModelNotFound"), answer

@@ -1,0 +1,67 @@
+"""V2: what the specification says, over REST and gRPC."""
+
+import json
+from struct import pack
+from typing import Any
+
+import pytest
+
+from gateway.core.types import Message
+from tests.protocols.v2.grpc_wire import INFER, field, tensor
+from tests.wires import Server, Wires, replying
+
+REST = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["lab:1"]}}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+GRPC = REST.replace("v2-rest, flavor: plain", "v2-grpc")
+
+
+def output(name: str, number: float) -> dict[str, Any]:
+    return {"name": name, "datatype": "FP64", "shape": [1], "data": [number]}
+
+
+FIRST, SECOND = output("o", 1.0), output("z", 2.0)
+
+
+def over_rest(*outputs: dict[str, Any]) -> Server:
+    return replying(json.dumps({"model_name": "m", "outputs": outputs}).encode())
+
+
+def over_grpc(*outputs: dict[str, Any]) -> Server:
+    tensors = [tensor(each["name"], "FP64", 1, contents=field(7, pack("<d", *each["data"]))) for each in outputs]
+    return replying(field(1, "m") + b"".join(tensors), status=0)
+
+
+BACKENDS = [pytest.param(REST, over_rest, id="rest"), pytest.param(GRPC, over_grpc, id="grpc")]
+
+
+async def infer(wires: Wires, *names: str) -> tuple[int, dict[str, Any]]:
+    x = {"name": "x", "datatype": "FP64", "shape": [1], "data": [1.0]}
+    body = {"inputs": [x], "outputs": [{"name": name} for name in names]}
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", json.dumps(body).encode())
+    return reply.status, json.loads(bytes(reply.body))
+
+
+@pytest.mark.parametrize(("config", "reply"), BACKENDS)
+async def test_outputs_are_the_output_tensors_requested(config: str, reply: Any) -> None:
+    """MLServer and some models of KServe ignore the list."""
+    status, answer = await infer(Wires(config, lab=reply(FIRST, SECOND)), "o")
+    assert (status, answer["outputs"]) == (200, [FIRST])
+
+
+@pytest.mark.parametrize(("config", "reply"), BACKENDS)
+async def test_an_output_that_was_requested_and_is_missing_is_an_error(config: str, reply: Any) -> None:
+    status, answer = await infer(Wires(config, lab=reply(SECOND)), "o")
+    assert status == 502
+    assert answer["error"] == "backend 'lab': output 'o' is missing; the reply has 'z'"
+
+
+async def test_the_same_for_a_client_of_grpc() -> None:
+    wires = Wires(GRPC.replace("protocols: [v2-rest]", "protocols: [v2-grpc]"), lab=over_grpc(FIRST, SECOND))
+    asked = field(1, "m") + tensor("x", "FP64", 1, contents=field(7, bytes(8))) + field(6, field(1, "o"))
+    reply = await wires.send("v2-grpc", Message(path=INFER, parts=(asked,)))
+    assert reply.status == 0
+    assert b"o" in reply.body
+    assert b"z" not in reply.body

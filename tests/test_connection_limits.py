@@ -1,0 +1,215 @@
+"""More connections than there may be: those that are open work, new ones are refused in words."""
+
+import asyncio
+import logging
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from gateway.app import Gateway, one_backend
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.core.errors import GatewayError
+from gateway.registry import protocols
+from gateway.transports import connections, memory
+from gateway.transports.connections import Admission, Connections, Room, reserve
+from tests.held import ask, get, port_of
+from tests.test_loops import INFER
+
+CONFIG = """
+listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m, limits: {connections: 2}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "beginning"),
+    [
+        ("umbridge", b"HTTP/1.1 503 Service Unavailable\r\n"),
+        ("v2-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
+        ("graphpipe", b"HTTP/1.1 503 Service Unavailable\r\n"),
+        ("grps-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
+        ("v2-grpc", b"\0\0"),
+        ("grps-grpc", b"\0\0"),
+        ("mip", b"\0Enot-ready: "),
+    ],
+)
+async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
+    protocol: str, beginning: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = Gateway(loads(CONFIG.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
+    await gateway.start()
+    port = port_of(gateway.listeners["here"].address)
+    try:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _ in range(3):
+            reply = await ask(port, b"")
+            assert beginning in reply[:40]
+            assert b"the gateway has too many connections open" in reply
+            if beginning.startswith(b"HTTP"):
+                assert b"\r\nConnection: close\r\n" in reply
+        for _, writer in held:
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(20):
+            while b"too many" in await ask(port, get("/")):
+                pass
+    finally:
+        await gateway.drain(0)
+    lines = [each.getMessage() for each in caplog.records if "refuses connections" in each.getMessage()]
+    assert lines == [
+        "listener 'here' refuses connections: 2 are open; limits.connections of the listener (2) allows no more"
+    ]
+    assert (connections.PROCESS.open, connections.PROCESS.leaving) == (0, 0)
+
+
+async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
+    gateway = Gateway(loads(CONFIG.replace("PROTOCOL", "grps-brpc"), "test.yaml", catalog(), {}))
+    await gateway.start()
+    address = gateway.listeners["here"].address
+    try:
+        held = [await asyncio.open_connection("127.0.0.1", port_of(address)) for _ in range(2)]
+        async with one_backend(protocols()["grps-brpc"], address, protocols()["v2-rest"]) as client:
+            with pytest.raises(GatewayError, match="the gateway has too many connections open"):
+                await client(INFER)
+        for _, writer in held:
+            writer.close()
+    finally:
+        await gateway.drain(0)
+
+
+class Idle:
+    """A connection that does nothing."""
+
+    unanswered = 0
+
+    def drain(self) -> None: ...
+    def abort(self) -> None: ...
+    def give_up(self) -> None: ...
+
+
+def test_listeners_share_the_room_of_the_process() -> None:
+    room = Room(3)
+    first, second = Connections("a", None, room), Connections("b", 2, room)
+    taken = [Idle() for _ in range(3)]
+    assert [each.admit(idle) for each, idle in zip((first, second, first), taken, strict=True)] == [Admission.TAKEN] * 3
+    late = Idle()
+    assert second.admit(late) is Admission.REFUSED
+    assert (room.open, room.leaving, second.refused, len(second)) == (3, 1, 1, 2)
+    second.discard(late)
+    second.discard(late)
+    first.discard(taken[0])
+    assert (room.open, room.leaving) == (2, 0)
+    assert second.admit(Idle()) is Admission.TAKEN
+    assert second.admit(Idle()) is Admission.REFUSED
+
+
+def test_a_flood_is_not_told_one_by_one() -> None:
+    """Being told takes a descriptor for a while, of which only the reserve is left."""
+    room = Room(0)
+    here = Connections("a", None, room)
+    seen = [here.admit(Idle()) for _ in range(room.most_leaving + 5)]
+    assert seen == [Admission.REFUSED] * room.most_leaving + [Admission.DROPPED] * 5
+
+
+@pytest.mark.parametrize(
+    ("available", "configured", "limit"), [(256, 10_000, 192), (256, 100, 100), (20_000, 10_000, 10_000), (32, 5, 1)]
+)
+def test_the_limit_is_what_the_descriptors_leave(
+    available: int, configured: int, limit: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "descriptors", lambda: available)
+    room = Room(1)
+    room.fit(configured)
+    assert room.limit == limit
+    warned = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert bool(warned) == (limit < configured)
+    assert reserve(available) >= 64
+
+
+async def test_the_memory_of_messages_is_configured() -> None:
+    text = CONFIG.replace("PROTOCOL", "umbridge")
+    for line, limit in (("limits: {memory: 1000000}", 1_000_000), ("", memory.default_limit())):
+        gateway = Gateway(loads(f"{text}\n{line}", "test.yaml", catalog(), {}))
+        await gateway.start()
+        await gateway.drain(0)
+        assert memory.PROCESS.limit == limit
+
+
+SERVED = """
+listeners: [{name: here, bind: "127.0.0.1:HTTP", protocols: [v2-rest]}]
+health: {bind: "127.0.0.1:HEALTH"}
+"""
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[tuple[int, int, Path]]:
+    ports = []
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            ports.append(server.getsockname()[1])
+    config, log = path / "gateway.yaml", path / "log"
+    config.write_text(SERVED.replace("HTTP", str(ports[0])).replace("HEALTH", str(ports[1])))
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", "serve", "--config", str(config)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256)),
+        )
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line == b"ready\n":
+                    break
+            yield ports[0], ports[1], log
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.stdout.close()
+            process.wait(30)
+
+
+def asked(connection: socket.socket, path: str) -> bytes:
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return connection.recv(4096)
+
+
+def test_600_connections_with_256_descriptors(tmp_path: Path) -> None:
+    """Open ones work, new ones are refused with words or closed, the health port answers, and the log has a line."""
+    with serving(tmp_path) as (port, health, log), ExitStack() as stack:
+        opened = []
+        for _ in range(600):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            opened.append(connection)
+        for connection in opened[:192]:
+            assert asked(connection, "/v2/health/live").startswith(b"HTTP/1.1 200 ")
+        for path in ("/healthz", "/readyz"):
+            with socket.create_connection(("127.0.0.1", health), timeout=20) as probe:
+                assert asked(probe, path).startswith(b"HTTP/1.1 200 ")
+        told = 0
+        for connection in opened[192:]:
+            with_words = b""
+            with suppress(ConnectionError):
+                with_words = connection.recv(4096)
+            told += b"the gateway has too many connections open" in with_words
+        assert told >= 10
+        for connection in opened:
+            connection.close()
+        ends = time.monotonic() + 20
+        while time.monotonic() < ends:
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as again:
+                if asked(again, "/v2/health/live").startswith(b"HTTP/1.1 200 "):
+                    break
+        else:
+            pytest.fail("no connection is taken after all others were closed")
+        text = log.read_text()
+    assert text.count("refuses connections") == 1
+    assert "limits.connections is 10000, but the process may open 256 files: 192 connections are accepted" in text
+    assert "Traceback" not in text

@@ -1,0 +1,77 @@
+"""Routes that lead back to their own listener: what they cost is bounded, and their clients are told."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from gateway.app import Gateway, one_backend
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.operations import Operation
+from gateway.core.transport import Handler
+from gateway.core.types import Request, tensor
+from gateway.registry import protocols
+
+CONFIG = """
+listeners: [{name: round, bind: "ADDRESS", protocols: [PROTOCOL], model: m}]
+backends: {round: {protocol: PROTOCOL, endpoints: ["ADDRESS"], policies: POLICIES}}
+routes: [{match: {model: m}, backend: round}]
+"""
+
+INFER = Request(Operation.INFER, "m", inputs=(tensor("x", np.ones((1, 2))),), listener="c", protocol="v2-rest")
+
+COUNTED = ["v2-rest", "v2-grpc", "graphpipe", "grps-rest", "grps-grpc"]
+"""Those that have headers and send a server any number of calls at once."""
+BOUNDED = ["umbridge", "mip", "grps-brpc"]
+"""A server of these gets one call at a time, or there is no place for a count."""
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def going_round(protocol: str, policies: str) -> AsyncIterator[Handler]:
+    address = free_address()
+    text = CONFIG.replace("ADDRESS", address).replace("PROTOCOL", protocol).replace("POLICIES", policies)
+    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
+    await gateway.start()
+    try:
+        async with asyncio.timeout(60), one_backend(protocols()[protocol], address, protocols()["v2-rest"]) as client:
+            yield client
+    finally:
+        await gateway.drain(0)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd" if os.path.exists("/proc/self/fd") else "/dev/fd"))
+
+
+@pytest.mark.parametrize("protocol", COUNTED)
+async def test_a_circle_is_refused_after_a_few_rounds(protocol: str) -> None:
+    async with going_round(protocol, "[]") as client:
+        before = descriptors()
+        for _ in range(20):
+            with pytest.raises(GatewayError) as refused:
+                await client(INFER)
+            assert "the request has passed 8 gateways" in refused.value.message
+            assert "backend 'round'" in refused.value.message
+        assert descriptors() - before <= 40
+
+
+@pytest.mark.parametrize("protocol", BOUNDED)
+async def test_a_circle_without_a_count_is_bounded_by_slots_connections_and_the_policy_timeout(protocol: str) -> None:
+    """It waits for itself. 20 clients at once get an error, and no connection is left of that."""
+    async with going_round(protocol, "[{timeout: {seconds: 0.2}}]") as client:
+        before = descriptors()
+        failures = await asyncio.gather(*(client(INFER) for _ in range(20)), return_exceptions=True)
+        assert all(isinstance(each, GatewayError) for each in failures)
+        assert Reason.TIMEOUT in {each.reason for each in failures if isinstance(each, GatewayError)}
+        assert descriptors() - before <= 100

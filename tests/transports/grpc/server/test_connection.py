@@ -1,0 +1,428 @@
+"""Connections of clients that no gRPC library would be: slow, greedy, gone."""
+
+import asyncio
+import gc
+import gzip
+import weakref
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from gateway.core.address import Address
+from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.protocol import Limits, ListenerSettings, Protocol
+from gateway.core.transport import Exchange, Exchanges, ExchangeStream
+from gateway.core.types import Message
+from gateway.transports.grpc import Listener
+from gateway.transports.grpc.header_blocks import read
+from gateway.transports.grpc.server.calls import Call
+from gateway.transports.grpc.server.http2 import MAX_STREAMS, WINDOW, Stream
+from gateway.transports.memory import PROCESS
+from gateway.transports.timeouts import Timeouts
+from tests.transports.grpc import http2
+from tests.transports.grpc.http2 import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
+from tests.transports.grpc.server.conversation import OPENING, fields, request
+from tests.transports.grpc.toy import CHAT, GENEROUS, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
+from tests.transports.grpc.toy import LOOPS as LOOPS
+
+SHORT = Timeouts(head=0.1, body=0.1, idle=0.1, write=0.1, linger=0.1)
+LONG = Timeouts()
+
+
+@asynccontextmanager
+async def listening(
+    exchange: Exchange = echo,
+    stream: ExchangeStream = echo_twice,
+    *,
+    limits: Limits = SMALL,
+    timeouts: Timeouts = LONG,
+) -> AsyncIterator[Listener]:
+    settings = ListenerSettings(limits=limits)
+    listener = Listener(settings, [(TOY, ""), (OTHER, "")], Exchanges(exchange, stream, refuse), timeouts=timeouts)
+    await listener.start(Address("127.0.0.1"))
+    try:
+        yield listener
+    finally:
+        await listener.drain(0)
+
+
+@asynccontextmanager
+async def connected(listener: Listener, opening: bytes = OPENING) -> AsyncIterator[Peer]:
+    """A client that has said `opening`."""
+    host, _, port = listener.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(opening)
+    try:
+        async with asyncio.timeout(GENEROUS):
+            yield Peer(reader, writer)
+    finally:
+        writer.close()
+
+
+async def answer(peer: Peer, stream: int = 1) -> tuple[list[bytes], dict[bytes, bytes]]:
+    """The DATA and the last fields of a reply."""
+    data = []
+    while True:
+        kind, flags, number, payload = await peer.next(DATA, HEADERS, RST_STREAM, GOAWAY)
+        if number not in (0, stream):
+            continue
+        assert kind in (DATA, HEADERS), (kind, payload)
+        if kind == DATA:
+            data.append(payload)
+        elif flags & http2.END_STREAM:
+            return data, ends_with(payload)
+
+
+def ends_with(block: bytes) -> dict[bytes, bytes]:
+    return dict(read(block, 100_000))
+
+
+# Times.
+
+
+async def test_a_client_that_does_not_speak_is_left() -> None:
+    async with listening(timeouts=SHORT) as listener, connected(listener, b"PRI * HT") as peer:
+        assert (await peer.closed())[-1][0] == GOAWAY
+
+
+async def test_a_client_that_asks_nothing_is_told_to_come_again() -> None:
+    async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
+        kind, _, _, payload = (await peer.closed())[-1]
+        assert (kind, payload[4:8]) == (GOAWAY, bytes(4))
+
+
+async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes() -> None:
+    async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
+        peer.send(request())
+        await answer(peer)
+        await asyncio.sleep(5 * SHORT.idle)
+        peer.send(request(3))
+        assert (await answer(peer, 3))[0] == [b"\0\0\0\0\x01x"]
+
+
+async def test_a_head_that_does_not_end_ends_the_connection() -> None:
+    async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
+        peer.send(http2.frame(HEADERS, 0, 1, http2.block(*fields())))
+        assert (await peer.closed())[-1][3].endswith(b"a header block did not end within 0.1 s")
+
+
+@pytest.mark.parametrize("path", ["/toy.Toy/Echo", CHAT])
+async def test_a_message_that_does_not_go_on_ends_its_call_alone(path: str) -> None:
+    held = Held()
+    async with listening(held, timeouts=SHORT) as listener, connected(listener) as peer:
+        peer.send(request(), http2.head(*fields(path.encode()), stream=3), http2.data(b"half", size=1000, stream=3))
+        _, told = await answer(peer, 3)
+        assert told[b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
+        assert told[b"grpc-message"] == b"nothing of the message came for 0.1 s"
+        held.go.set()
+        assert (await answer(peer))[0] == [b"\0\0\0\0\x01x"]
+
+
+async def test_a_stream_between_its_messages_may_wait_as_long_as_it_likes() -> None:
+    async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())))
+        await asyncio.sleep(5 * SHORT.body)
+        peer.send(http2.data(b"a", end=True))
+        assert (await answer(peer))[0] == [b"\0\0\0\0\x021a", b"\0\0\0\0\x022a"]
+
+
+async def test_a_reply_whose_window_does_not_open_is_given_up() -> None:
+    opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=3)
+    async with listening(timeouts=SHORT) as listener, connected(listener, opening) as peer:
+        peer.send(request())
+        assert (await peer.next(RST_STREAM))[2] == 1
+
+
+async def test_a_client_that_reads_nothing_is_left() -> None:
+    closed = asyncio.Event()
+
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        try:
+            while True:
+                yield Message(parts=(bytes(1_000_000),))
+        finally:
+            closed.set()
+
+    opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=2**31 - 1) + http2.window_update(0, 2**30)
+    async with listening(stream=stream, timeouts=SHORT) as listener, connected(listener, opening) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())))
+        await closed.wait()
+
+
+# Memory.
+
+
+async def test_large_messages_of_one_connection_arrive_two_at_a_time() -> None:
+    limits = Limits(message=4 * WINDOW)
+    async with listening(limits=limits) as listener, connected(listener) as peer:
+        for stream, size in ((1, 4), (3, 4), (5, 2), (7, 2), (9, 2)):
+            peer.send(http2.head(*fields(), stream=stream), http2.data(b"begins", size=size * WINDOW, stream=stream))
+        assert [(await peer.next(WINDOW_UPDATE))[2] for _ in range(3)] == [0, 1, 3]
+        peer.send(http2.reset(8, 1))
+        assert [(await peer.next(WINDOW_UPDATE))[2] for _ in range(2)] == [5, 7]
+        peer.send(http2.reset(8, 5))
+        assert (await peer.next(WINDOW_UPDATE))[2] == 9
+
+
+async def test_a_client_that_sends_to_a_stream_that_is_not_read_is_stopped_by_its_window() -> None:
+    asked = asyncio.Event()
+
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        asked.set()
+        await asyncio.Event().wait()
+        yield Message()
+
+    async with listening(stream=stream) as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())))
+        peer.send(*(http2.data(bytes(16_000)) for _ in range(WINDOW // 16_005)))
+        peer.send(request(3))
+        await answer(peer, 3)
+        assert asked.is_set()
+        peer.send(http2.data(bytes(16_000)))  # one more than there is room for
+        assert (await peer.next(RST_STREAM, WINDOW_UPDATE))[0] == RST_STREAM
+
+
+class Tracked:
+    """Bodies whose end can be seen: arrays, which replies refer to and which can be referred to weakly."""
+
+    def __init__(self) -> None:
+        self.alive: list[weakref.ref[object]] = []
+
+    def body(self) -> memoryview:
+        array = np.zeros(1000, np.uint8)
+        self.alive.append(weakref.ref(array))
+        return array.data
+
+    def left(self) -> int:
+        return sum(each() is not None for each in self.alive)
+
+
+def calls_and_streams() -> list[object]:
+    """Those that live."""
+    return [each for each in gc.get_objects() if isinstance(each, Call | Stream)]
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def outcomes(tracked: Tracked) -> dict[bytes, Callable[[Message], Message | Awaitable[Message]]]:
+    async def later(message: Message) -> Message:
+        held = tracked.body()
+        await asyncio.sleep(0)
+        return Message(parts=(held,))
+
+    async def fails(message: Message) -> Message:
+        held = tracked.body()
+        await asyncio.sleep(0)
+        raise refusal(Reason.MODEL_NOT_FOUND, f"{len(held)} bytes for nobody")
+
+    async def waits(message: Message) -> Message:
+        held = tracked.body()
+        await asyncio.Event().wait()
+        return Message(parts=(held,))
+
+    def told(message: Message) -> Message:
+        tracked.body()
+        error: GatewayError = refusal(Reason.INVALID_INPUT, "no")
+        raise error
+
+    def at_once(message: Message) -> Message:
+        return Message(parts=(tracked.body(),))
+
+    return {b"at once": at_once, b"later": later, b"fails": fails, b"waits": waits, b"told": told}
+
+
+@pytest.mark.parametrize("how", [b"at once", b"later", b"fails", b"told", b"waits"])
+@pytest.mark.usefixtures("no_collector")
+async def test_nothing_of_a_request_outlives_its_answer(how: bytes) -> None:
+    tracked = Tracked()
+    outcome = outcomes(tracked)[how]
+
+    def exchange(message: Message, protocol: Protocol) -> Message | Awaitable[Message]:
+        return outcome(message)
+
+    async with listening(exchange) as listener, connected(listener) as peer:
+        for number in range(1, 20, 2):
+            timeout = [(b"grpc-timeout", b"10m")] if how == b"waits" else []
+            peer.send(http2.head(*fields(b"/toy.Toy/Echo", *timeout), stream=number))
+            peer.send(http2.data(how, end=True, stream=number))
+            await answer(peer, number)
+        await asyncio.sleep(0)
+        assert len(tracked.alive) == 10
+        assert tracked.left() == 0
+        assert not calls_and_streams()
+
+
+@pytest.mark.parametrize("how", ["ends", "fails", "is cancelled", "waits for more"])
+@pytest.mark.usefixtures("no_collector")
+async def test_nothing_of_a_stream_outlives_its_answer(how: str) -> None:
+    tracked = Tracked()
+    ended = asyncio.Event()
+
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        try:
+            async for _ in messages:
+                yield Message(parts=(tracked.body(),))
+                if how == "fails":
+                    raise refusal(Reason.MODEL_ERROR, "no")
+                if how == "is cancelled":
+                    await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with listening(stream=stream) as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"x", end=how == "ends"))
+        await peer.next(DATA)
+        if how == "is cancelled":
+            peer.send(http2.reset(8))
+        elif how != "waits for more":
+            await answer(peer)
+        if how != "waits for more":
+            await ended.wait()
+        peer.send(request(3))
+        await answer(peer, 3)
+        await asyncio.sleep(0)
+        assert len(tracked.alive) == 1
+        assert tracked.left() == 0
+        assert len(calls_and_streams()) == (2 if how == "waits for more" else 0)
+
+
+# Compressed requests.
+
+
+def compressed(encoding: bytes, data: bytes) -> bytes:
+    head = http2.head(*fields(b"/toy.Toy/Echo", (b"grpc-encoding", encoding)))
+    return head + http2.frame(DATA, 1, 1, b"\1" + len(data).to_bytes(4) + data)
+
+
+COMPRESSED = {
+    "gzip": (compressed(b"gzip", gzip.compress(b"body")), b"0", None),
+    "deflate": (compressed(b"deflate", zlib.compress(b"body")), b"0", None),
+    "without an encoding": (compressed(b"identity", b"body"), b"13", b"a message is compressed, but there is no"),
+    "not what it says": (compressed(b"gzip", b"body"), b"13", b"the message is not gzip"),
+    "a bomb": (
+        compressed(b"gzip", gzip.compress(bytes(10_000_000))),
+        b"8",
+        b"inflates to more than 100000 bytes, the most that is allowed: limits.message, 100000",
+    ),
+    "another": (compressed(b"zstd", b"body"), b"12", b"grpc-encoding 'zstd' is not supported"),
+}
+
+
+@pytest.mark.parametrize(("octets", "status", "text"), COMPRESSED.values(), ids=COMPRESSED)
+async def test_compressed_requests(octets: bytes, status: bytes, text: bytes | None) -> None:
+    async with listening() as listener, connected(listener) as peer:
+        peer.send(octets)
+        data, told = await answer(peer)
+        assert told[b"grpc-status"] == status
+        if text is None:
+            assert data == [b"\0\0\0\0\x04body"]
+        else:
+            assert text in told[b"grpc-message"]
+        if status == b"12":
+            assert told[b"grpc-accept-encoding"] == b"identity, deflate, gzip"
+
+
+# Messages.
+
+
+async def test_a_message_over_the_limit_is_refused_before_it_comes() -> None:
+    async with listening() as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields()), http2.frame(DATA, 0, 1, b"\0" + (SMALL.message + 1).to_bytes(4)))
+        _, told = await answer(peer)
+        assert told[b"grpc-status"] == b"%d" % Status.RESOURCE_EXHAUSTED
+        assert b"limits.message, 100000 bytes" in told[b"grpc-message"]
+        assert told[b"gateway-reason"] == b"too-large"
+        assert (await peer.next(RST_STREAM))[3] == bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        (http2.data(b"a") + http2.data(b"b", end=True), b"the method takes one message, there are more"),
+        (http2.frame(DATA, 1, 1, b""), b"the method takes one message, there is none"),
+        (http2.data(b"half", size=10, end=True), b"the request ends within a message"),
+        (http2.frame(DATA, 1, 1, b"<html"), b"a message's Compressed-Flag is 60, it is 0 or 1"),
+    ],
+)
+async def test_what_is_not_one_message_is_refused(octets: bytes, text: bytes) -> None:
+    async with listening() as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields()), octets)
+        _, told = await answer(peer)
+        assert (told[b"grpc-status"], told[b"grpc-message"]) == (b"%d" % Status.INTERNAL, text)
+
+
+async def test_a_deadline_that_passes_before_the_message_has_come_ends_the_call() -> None:
+    async with listening() as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields(b"/toy.Toy/Echo", (b"grpc-timeout", b"10m"))))
+        assert (await answer(peer))[1][b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
+
+
+async def test_rapid_resets_do_not_hold_up_others() -> None:
+    held = Held()
+
+    def exchange(message: Message, protocol: Protocol) -> Message | Awaitable[Message]:
+        return held(message, protocol) if message.body == b"x" else message
+
+    async with listening(exchange) as listener, connected(listener) as rapid, connected(listener) as other:
+        for number in range(1, 4001, 2):
+            rapid.send(request(number), http2.reset(8, number))
+        other.send(http2.head(*fields()), http2.data(b"other", end=True))
+        assert (await answer(other))[0] == [b"\0\0\0\0\x05other"]
+        assert (await rapid.closed())[-1][3].endswith(b"too many streams were reset")
+    assert held.asked.qsize() < 600
+
+
+async def test_what_was_cancelled_takes_no_room_once_it_has_ended() -> None:
+    held = Held()
+    async with listening(held) as listener, connected(listener) as peer:
+        for number in range(1, 4 * MAX_STREAMS, 2):
+            peer.send(request(number))
+            await held.asked.get()
+            peer.send(http2.reset(8, number))
+        held.go.set()
+        peer.send(request(4 * MAX_STREAMS + 1))
+        assert (await answer(peer, 4 * MAX_STREAMS + 1))[0] == [b"\0\0\0\0\x01x"]
+
+
+async def test_draining_tells_how_many_requests_it_gave_up() -> None:
+    held = Held()
+    async with listening(held, timeouts=SHORT) as listener, connected(listener) as peer:
+        peer.send(request(), request(3))
+        await held.asked.get()
+        await held.asked.get()
+        assert await listener.drain(0.01) == 2
+        assert held.cancelled.is_set()
+        ends = [frame for frame in await peer.closed() if frame[0] == HEADERS]
+        assert [ends_with(payload)[b"grpc-message"] for _, _, _, payload in ends] == [b"the gateway is stopping"] * 2
+
+
+@pytest.mark.parametrize("leave", [True, False], ids=["it leaves", "it reads after all"])
+async def test_replies_that_a_client_does_not_read_are_counted(leave: bool) -> None:
+    large, before = 8 * 2**20, PROCESS.used
+
+    def much(message: Message, protocol: Protocol) -> Message:
+        return Message(parts=(bytes(large),))
+
+    async with listening(much, limits=Limits(message=2 * large)) as listener:
+        async with connected(listener) as peer:
+            for stream in (1, 3):
+                peer.send(request(stream))
+            while PROCESS.used < before + large:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.005)
+            assert PROCESS.used <= before + 2 * large + 10
+            if not leave:
+                peer.send(http2.window_update(0, 2**30), http2.window_update(1, 2**30), http2.window_update(3, 2**30))
+                await answer(peer, 1)
+                while PROCESS.used != before:
+                    await peer.frame()
+        while PROCESS.used != before:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)

@@ -1,0 +1,70 @@
+"""Heads of requests, and the blocks of replies to them."""
+
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import Status
+from gateway.core.types import Headers, Message
+from gateway.transports.grpc import header_blocks, response_heads
+from gateway.transports.grpc.server import replies
+from gateway.transports.grpc.server.heads import HeadReader, RequestHead
+from tests.transports.grpc import http2
+from tests.transports.grpc.server.conversation import ECHO, LIMIT, fields
+
+
+def read(*more: tuple[bytes, bytes]) -> RequestHead:
+    return HeadReader(LIMIT, OrderedDict()).read(http2.block(*fields(ECHO, *more)))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [(b"1H", 3600), (b"2M", 120), (b"3S", 3), (b"4m", 0.004), (b"5u", 5e-6), (b"6n", 6e-9), (b"99999999S", 99_999_999)],
+)
+def test_a_timeout_is_in_its_unit(text: bytes, seconds: float) -> None:
+    assert read((b"grpc-timeout", text)).timeout == pytest.approx(seconds)
+
+
+def test_metadata_are_without_what_carries_the_call() -> None:
+    carried = ((b"grpc-encoding", b"gzip"), (b"grpc-accept-encoding", b"identity"), (b"grpc-timeout", b"1S"))
+    own = ((b"user-agent", b"x"), (b"a", b"1"), (b"a", b"2"))
+    head = read(*carried, *own)
+    assert (head.path, head.encoding, tuple(head.metadata.raw)) == (ECHO, b"gzip", own)
+
+
+def test_binary_metadata_come_padded_or_not_and_in_lists() -> None:
+    head = read((b"x-bin", b"AP8=,AP8 , YQ"), (b"y-bin", b""))
+    assert head.metadata.raw == [(b"x-bin", b"\0\xff"), (b"x-bin", b"\0\xff"), (b"x-bin", b"a"), (b"y-bin", b"")]
+
+
+@given(st.text(), st.sampled_from([status for status in Status if status]))
+def test_the_text_of_a_status_comes_back_as_it_was(text: str, status: Status) -> None:
+    reply = Message(status=status, parts=(text.encode("utf-8", "replace"),), headers=Headers([(b"x-bin", b"\0")]))
+    block = replies.trailers(reply)
+    assert all(field.isascii() for pair in header_blocks.read(block, 100_000) for field in pair)
+    head = response_heads.read(block, 100_000)
+    assert (head.status, head.text, head.metadata.raw) == (status, reply.body, [(b"x-bin", b"\0")])
+
+
+def test_who_does_not_speak_grpc_is_told_so_by_http() -> None:
+    head = HeadReader(LIMIT, OrderedDict()).read(http2.block((b":method", b"GET"), *fields()[1:]))
+    assert head.fault is not None
+    told = dict(header_blocks.read(replies.fault_block(head.fault), LIMIT))
+    assert (told[b":status"], told[b"allow"]) == (b"405", b"POST")
+
+
+def test_blocks_are_remembered_only_while_there_is_no_table() -> None:
+    recalled: OrderedDict[bytes, RequestHead] = OrderedDict()
+    reader = HeadReader(LIMIT, recalled)
+    block = http2.block(*fields())
+    first = reader.read(block)
+    assert not recalled
+    reader.settle()
+    assert reader.read(b"\x20" + block) == first
+    known = reader.read(block)
+    assert recalled[block] is known is reader.read(block)
+    for number in range(2000):
+        reader.read(http2.block(*fields(ECHO, (b"x", b"%d" % number))))
+    assert len(recalled) <= 512

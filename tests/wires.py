@@ -1,0 +1,129 @@
+"""Whole messages through a gateway of a given configuration, without sockets: what clients write, what backends are
+sent, and what comes back."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from inspect import isawaitable
+from typing import TypeAlias
+
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.reference import REFERENCE, reference_router
+from gateway.cli.options import catalog
+from gateway.config import loads, paths
+from gateway.core import patterns
+from gateway.core.exchange import answer
+from gateway.core.patterns import Match, PathTable
+from gateway.core.protocol import Limits, ListenerSettings, Protocol
+from gateway.core.transport import Select
+from gateway.core.types import Headers, Message, ServerInfo
+from gateway.core.values import replace
+from gateway.reference.model import Model
+from gateway.registry import policies, protocols
+
+Server: TypeAlias = Callable[[Message], Awaitable[Message]]
+INFO = ServerInfo("tested", "1")
+
+
+class Wires:
+    """A gateway whose backends are functions. `servers` are by the host in a backend's `endpoints` (`lab:1`); `sent`
+    keeps what each of them got."""
+
+    def __init__(self, text: str, **servers: Server) -> None:
+        self._config = loads(text, "test.yaml", catalog(), {})
+        self._servers = servers
+        self.sent: dict[str, list[Message]] = {name: [] for name in servers}
+        self._assembly = Assembly(
+            self._config,
+            protocols(),
+            policies(),
+            lambda address, protocol: address,
+            self._connect,
+            lambda: 0.0,
+            INFO,
+            lambda: True,
+        )
+
+    def _connect(self, address: str, protocol: Protocol, limits: Limits) -> "_Wire":
+        host = address.partition("://")[2] or address
+        name = host.partition(":")[0]
+        return _Wire(self._servers[name], self.sent[name], protocol)
+
+    async def send(self, protocol: str, message: Message) -> Message:
+        """The reply to a client's message at the first listener that speaks `protocol`."""
+        listener = next(each for each in self._config.listeners if protocol in each.protocols)
+        settings = ListenerSettings(listener.name, listener.limits, listener.model)
+        table = PathTable(paths.rows(listener, self._config.routes, self._config.backends, protocols()))
+        return await _answered(message, protocols()[protocol], table, settings, self._assembly.router.select)
+
+    async def post(self, protocol: str, path: str, body: bytes, content_type: str = "application/json") -> Message:
+        """The reply to an HTTP client's `body`."""
+        headers = Headers([(b"content-type", content_type.encode())])
+        path, _, query = path.partition("?")
+        return await self.send(protocol, Message("POST", path, headers, (body,), query=query))
+
+
+def reference(protocol: str, *models: Model) -> Server:
+    """A reference server."""
+    spoken = protocols()[protocol]
+    router = reference_router(models, spoken, lambda: 0.0, INFO)
+    settings = ListenerSettings(REFERENCE, model=models[0].name if len(models) == 1 else "")
+    table = PathTable(patterns.rows([(spoken, "")], settings.model, ()))
+
+    async def serve(message: Message) -> Message:
+        return await _answered(message, spoken, table, settings, router.select)
+
+    return serve
+
+
+def replying(*parts: bytes, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> Server:
+    """A server that always gives one reply."""
+
+    async def serve(message: Message) -> Message:
+        return Message(headers=Headers(headers), parts=parts, status=status)
+
+    return serve
+
+
+def cut(protocol: Protocol, raw: bytes) -> tuple[bytes, bytes]:
+    """A message of a byte stream as its header and the rest."""
+    assert protocol.framing is not None
+    return raw[: protocol.framing.header_size], raw[protocol.framing.header_size :]
+
+
+class _Wire:
+    """A Connector to a function."""
+
+    def __init__(self, server: Server, sent: list[Message], protocol: Protocol) -> None:
+        self._server = server
+        self._sent = sent
+        self._protocol = protocol
+
+    async def exchange(self, message: Message) -> Message:
+        self._sent.append(message)
+        return _received(await self._server(message), self._protocol)
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        yield await self.exchange(message)
+
+    async def close(self) -> None:
+        pass
+
+
+def _received(message: Message, protocol: Protocol) -> Message:
+    """The message as a transport hands it over: in one part, or two on byte streams."""
+    raw = b"".join(map(bytes, message.parts))
+    return replace(message, parts=cut(protocol, raw) if protocol.framing else (raw,))
+
+
+async def _answered(
+    message: Message, protocol: Protocol, table: PathTable, settings: ListenerSettings, select: Select
+) -> Message:
+    message = _received(message, protocol)
+    if protocol.transport == "grpc":
+        message = replace(message, pattern=message.path)
+    elif protocol.transport == "http":
+        match = table.match(message.method, message.path or "/")
+        assert isinstance(match, Match), match
+        protocol = match.protocol
+        message = replace(message, pattern=match.pattern, captures=match.captures)
+    reply = answer(message, protocol, settings, select)
+    return await reply if isawaitable(reply) else reply
