@@ -24,6 +24,9 @@ class LimitsConfig(Keys):
     """JSON values of one message outside tensor data; of MIP, TLVs beyond one for each of 65535 rows."""
     config: Size = DEFAULT_LIMITS.config
     """Bytes of UM-Bridge's `config`."""
+    inflation: Size = DEFAULT_LIMITS.inflation
+    """How many times its compressed size a message may inflate to; up to 1 MiB it may in any case. Tensors of equal
+    numbers compress to a thousandth."""
 
 
 class ListenerLimitsConfig(LimitsConfig):
@@ -35,7 +38,7 @@ class ListenerLimitsConfig(LimitsConfig):
 
 
 def _limits(keys: LimitsConfig) -> Limits:
-    return Limits(keys.message, keys.headers, keys.json_values, keys.config)
+    return Limits(keys.message, keys.headers, keys.json_values, keys.config, keys.inflation)
 
 
 def _listener_limits(keys: ListenerLimitsConfig) -> Limits:

@@ -19,12 +19,14 @@ from gateway.core.values import replace, value
 
 @value
 class Limits:
-    """`limits:` of listeners and backends. Bytes, except `json_values`: JSON values outside tensor data."""
+    """`limits:` of listeners and backends. Bytes, except `json_values`, JSON values outside tensor data, and
+    `inflation`, how many times its compressed size a message may inflate to."""
 
     message: int = 64 * 2**20
     headers: int = 64 * 2**10
     json_values: int = 10_000
     config: int = 2**20
+    inflation: int = 100
     connections: int | None = None
     """Of a listener, at once; None is any number."""
 
@@ -157,11 +159,14 @@ class Framing:
     """How many of the bytes that follow a header are a head: the message's own headers, within `limits.headers`. Of a
     message beyond `limits.message` only they are handed over, and what follows is dropped as it comes: the codec
     refuses it, and the others on the stream live on. Without heads such a message ends the stream."""
+    stopping: Callable[[Message], GatewayError | None] | None = None
+    """The error of a reply which says that the server is stopping and has not run the request. Another endpoint gets
+    it then, and the connection no further ones."""
     is_compressed: Callable[[Message], bool] | None = None
     """Whether content must be inflated."""
-    inflate: Callable[[Message, int], Message] | None = None
-    """A compressed message as it would be if it were not, its content inflated to at most so many bytes. What the
-    codec would do by itself, for transports to do away from the loop. Raises as `decode_request` does."""
+    inflate: Callable[[Message, Limits], Message] | None = None
+    """A compressed message as it would be if it were not, its content inflated within the limits. What the codec
+    would do by itself, for transports to do away from the loop. Raises as `decode_request` does."""
 
 
 class Cutter(typing.Protocol):

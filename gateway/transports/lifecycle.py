@@ -9,6 +9,7 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.protocol import Limits
 from gateway.core.values import value
 from gateway.transports.connections import Admission, Connections
+from gateway.transports.memory import PROCESS
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
 
@@ -61,6 +62,8 @@ class Lifecycle(asyncio.BaseProtocol):
         self._patience = terms.timeouts.idle
         """Seconds that it may be idle."""
         self._writable = True
+        self._counted = 0
+        """Bytes of replies that the client has not read, as they are counted against the process' memory."""
 
     def _give_up(self, error: GatewayError) -> None:
         """Refuse what is arriving, whose end cannot be found or is not worth waiting for: reply, then linger."""
@@ -114,14 +117,19 @@ class Lifecycle(asyncio.BaseProtocol):
         self._phase = Phase.CLOSED
         self._terms.connections.discard(self)
         self._alarm.stop()
+        self._writable = True
+        self._count(0)
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
         self._writable = False
+        self._count_unread()
+        self._loop.call_soon(self._count_unread)  # more of the reply may follow at once
 
     def resume_writing(self) -> None:
         """The client has read most of what there was."""
         self._writable = True
+        self._count_unread()
         self._proceed()
 
     # Waiting.
@@ -146,7 +154,23 @@ class Lifecycle(asyncio.BaseProtocol):
             return _too_slow(f"{self.BODY} did not arrive within {timeouts.message:g} s")
         return _too_slow(f"{self.BODY} came at less than {timeouts.rate:g} bytes a second")
 
+    @property
+    def _unread_bytes(self) -> int:
+        """Of replies that wait for the client to read; the little that waits while it does is not worth counting."""
+        return 0 if self._writable else self._transport.get_write_buffer_size()
+
+    def _count_unread(self) -> None:
+        self._count(self._unread_bytes)
+
+    def _count(self, size: int) -> None:
+        before, self._counted = self._counted, size
+        if size > before:
+            PROCESS.count(size - before)
+        elif size < before:
+            PROCESS.free(before - size)
+
     def _await_progress(self) -> None:
+        self._count_unread()
         self._unread = self._transport.get_write_buffer_size()
         self._alarm.set(self._terms.timeouts.write)
 

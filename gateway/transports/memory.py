@@ -1,8 +1,9 @@
 """The memory that messages hold in this process, and buffers that grow with what arrives.
 
 Bodies of COUNTED bytes and more are counted against `limits.memory`, of requests and of replies, compressed and
-inflated: as their bytes arrive, until the last view of them is gone. Smaller ones are not counted one by one;
-`limits.connections` bounds them. What a peer only announced costs nothing.
+inflated: as their bytes arrive, until the last view of them is gone. So are written replies as long as the client does
+not read them. Smaller bodies are not counted one by one; `limits.connections` bounds them. What a peer only announced
+costs nothing.
 """
 
 import logging
@@ -74,6 +75,11 @@ class Memory:
             self._check(size)
             self._used += size
 
+    def count(self, size: int) -> None:
+        """Count `size` bytes that are there already: they are not refused, but what comes after them may be."""
+        with self._lock:
+            self._used += size
+
     def free(self, size: int) -> None:
         """Count `size` bytes less."""
         self._freed.append(size)
@@ -83,8 +89,7 @@ class Memory:
         if len(data) < COUNTED:
             return data
         array = np.frombuffer(data, np.uint8)
-        with self._lock:
-            self._used += len(data)
+        self.count(len(data))
         weakref.finalize(array, self.free, len(data)).atexit = False
         return array.data
 

@@ -27,7 +27,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
     [
         ((), ["listeners", "limits", "admin", "health", "drain", "ready", "reference", "backends", "routes"]),
         (("admin",), ["bind"]),
-        (("listeners", 7, "limits"), ["message", "headers", "json_values", "config", "connections"]),
+        (("listeners", 7, "limits"), ["message", "headers", "json_values", "config", "inflation", "connections"]),
         (("backends", "any", "policies", 0), ["timeout"]),
         (("routes", 0, "policies", 0, "timeout"), ["seconds"]),
         (("routes", 0, "signature", "inputs", 0), ["name", "datatype", "shape", "content_type"]),

@@ -45,10 +45,9 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the frame is beyond the limit, or what its
             payload inflates to.
     """
-    limit = listener.limits.message
     if not brpc_frames.is_whole(message):
-        raise refusal(Reason.TOO_LARGE, _too_large(message, limit))
-    frame = _opened(message, brpc_frames.read(message), limit)
+        raise refusal(Reason.TOO_LARGE, _too_large(message, listener.limits.message))
+    frame = _opened(message, brpc_frames.read(message), listener.limits)
     operation = _operation(frame.meta)
     origin = Message(
         parts=(brpc_frames.correlation_id(frame.meta.correlation_id),),
@@ -107,11 +106,11 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     if frame.meta.response.error_code:
         raise brpc_errors.told(frame.meta)
     headers = brpc_errors.headers(frame.meta)
-    frame = _opened(message, frame, target.limits.message)
+    frame = _opened(message, frame, target.limits)
     return responses.decode(_content(frame, "output", target.limits), headers, request)
 
 
-def _opened(message: Message, frame: Frame, limit: int) -> Frame:
+def _opened(message: Message, frame: Frame, limits: Limits) -> Frame:
     """The frame of `message` with its payload inflated. Transports have done that already where it takes long."""
     if not frame.meta.compress_type:
         brpc_compression.verify(frame)
@@ -119,7 +118,7 @@ def _opened(message: Message, frame: Frame, limit: int) -> Frame:
     if not brpc_compression.is_compressed(message):
         known = "0 (none), 1 (snappy), 2 (gzip) or 3 (zlib)"
         raise DecodeError(f"compress_type {frame.meta.compress_type} is unknown, expected {known}")
-    return brpc_frames.read(brpc_compression.inflate(message, limit))
+    return brpc_frames.read(brpc_compression.inflate(message, limits))
 
 
 def _too_large(message: Message, limit: int) -> str:
@@ -167,7 +166,7 @@ def _read_by_us(message: Message) -> bytes | None:
     if not brpc_frames.is_whole(message) or brpc_compression.is_compressed(message):
         return None
     try:
-        frame = _opened(message, brpc_frames.read(message), DEFAULT_LIMITS.message)
+        frame = _opened(message, brpc_frames.read(message), DEFAULT_LIMITS)
         _operation(frame.meta)
         if frame.meta.content_type == _PROTOBUF:
             check_message(frame.payload)
@@ -197,6 +196,7 @@ GRPS_BRPC = Protocol(
         tag=brpc_frames.tag,
         retag=brpc_frames.retag,
         head=brpc_frames.head,
+        stopping=brpc_errors.stopping,
         is_compressed=brpc_compression.is_compressed,
         inflate=brpc_compression.inflate,
     ),

@@ -3,14 +3,15 @@
 snappy and CRC-32C come with the extra `brpc`; gzip and zlib are Python's own.
 """
 
-import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from types import ModuleType
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core import inflation
+from gateway.core.errors import DecodeError
 from gateway.core.protobuf_wire import read_varint
+from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.protocols.grps.brpc_frames import HEADER, MAGIC, Frame, is_whole, meta_of, read
 
@@ -27,8 +28,7 @@ _CRAMJAM, _GOOGLE_CRC32C = _optional("cramjam"), _optional("google_crc32c")
 _CRC32C = 1
 _PIECE = 2**20
 
-# What is inflated at a time, which makes at most 1,032 times as much: zlib holds all that it makes in one go twice.
-_BITE = 16 * 2**10
+_PAYLOAD = "the payload"
 
 # Of snappy's elements a copy makes the most of its bytes: 64 of 3.
 _SNAPPY_RATIO = 22
@@ -45,16 +45,16 @@ def is_compressed(message: Message) -> bool:
     return meta.compress_type in _INFLATERS and not meta.response.error_code
 
 
-def inflate(message: Message, limit: int) -> Message:
+def inflate(message: Message, limits: Limits) -> Message:
     """A compressed frame as it would be if it were not, without its attachment; its checksum is verified.
 
     Raises:
         DecodeError: the payload is not what the meta says, or needs the extra, which is not there.
-        GatewayError: RESOURCE_EXHAUSTED, it inflates beyond `limit` bytes.
+        GatewayError: RESOURCE_EXHAUSTED, it inflates beyond the limits.
     """
     found = read(message)
     verify(found)
-    inflated = _INFLATERS[found.meta.compress_type](found.payload, limit)
+    inflated = _INFLATERS[found.meta.compress_type](found.payload, limits)
     for field in ("compress_type", "attachment_size", "checksum_type", "checksum_value", "checksum_with_attachment"):
         found.meta.ClearField(field)
     meta = found.meta.SerializePartialToString()
@@ -98,33 +98,19 @@ def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
             yield bytes(buffer[at : at + _PIECE])
 
 
-def _zlib(window: int, coding: str, payload: memoryview, limit: int) -> bytearray:
-    stream = zlib.decompressobj(window)
-    inflated = bytearray()
-    for at in range(0, len(payload), _BITE):
-        inflated += _inflate(stream, payload[at : at + _BITE], limit + 1 - len(inflated), coding)
-        if len(inflated) > limit:
-            raise _too_large(limit)
-        if stream.unused_data:
-            raise DecodeError(f"bytes behind the end of the payload's {coding} data")
+def _zlib(coding: str, payload: memoryview, limits: Limits) -> bytearray:
     # brpc's own server takes a payload that is no gzip data for an empty message
-    if not stream.eof:
-        raise DecodeError(f"the payload ends before its {coding} data does")
-    return inflated
+    whole = bytearray()
+    for piece in inflation.inflated(payload, coding, limits, _PAYLOAD):
+        whole += piece
+    return whole
 
 
-def _inflate(stream: "zlib._Decompress", bite: memoryview, most: int, coding: str) -> bytes:
-    try:
-        return stream.decompress(bite, most)
-    except zlib.error as error:
-        raise DecodeError(f"the payload is not {coding} data: {error}") from error
-
-
-def _snappy(payload: memoryview, limit: int) -> bytearray:
+def _snappy(payload: memoryview, limits: Limits) -> bytearray:
     library = _needed(_CRAMJAM, "compress_type 1 (snappy)")
     size = _snappy_size(payload)
-    if size > limit:
-        raise _too_large(limit)
+    if size > inflation.most_inflated(len(payload), limits):
+        raise inflation.too_inflated(_PAYLOAD, len(payload), limits)
     inflated = bytearray(size)
     try:
         written = library.snappy.decompress_raw_into(payload, inflated)
@@ -152,14 +138,9 @@ def _needed(library: ModuleType | None, what: str) -> ModuleType:
     return library
 
 
-def _too_large(limit: int) -> GatewayError:
-    return refusal(Reason.TOO_LARGE, f"the payload inflates beyond limits.message, {limit} bytes")
-
-
-_INFLATERS: dict[int, Callable[[memoryview, int], bytearray]] = {
+_INFLATERS: dict[int, Callable[[memoryview, Limits], bytearray]] = {
     1: _snappy,
-    # zlib's `wbits`: 15 is its own format with the largest window, 16 + 15 gzip's
-    2: partial(_zlib, 31, "gzip"),
-    3: partial(_zlib, 15, "zlib"),
+    2: partial(_zlib, "gzip"),
+    3: partial(_zlib, "zlib"),
 }
 """By compress_type. 4 is lz4, for which brpc itself has no handler."""

@@ -5,8 +5,9 @@ import re
 
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.protobuf import Protobuf
+from gateway.core.protobuf_wire import varint
 from gateway.core.types import NO_HEADERS, Headers, Message
-from gateway.protocols.grps.brpc_frames import HEADER, SERVICES, RpcMeta, correlation_id, frame, meta_of
+from gateway.protocols.grps.brpc_frames import HEADER, SERVICES, RpcMeta, correlation_id, frame, head, meta_of
 from gateway.protocols.grps.errors import REASON
 
 ENOSERVICE, ENOMETHOD, EREQUEST, ERPCAUTH, ERPCTIMEDOUT, EOVERCROWDED = 1001, 1002, 1003, 1004, 1008, 1011
@@ -40,6 +41,7 @@ _REASONS: dict[int, Reason] = {
     ECANCELED: Reason.CANCELLED,
 }
 
+_LOGOFF = varint(ELOGOFF)
 _PREFIX = re.compile(r"(\[[^\]]*\])*\[E\d+\]\s*")
 """`[127.0.0.1:8000][E1002]`: the server's address, and the number once more."""
 
@@ -84,6 +86,15 @@ def told(meta: Protobuf) -> GatewayError:
     text = _PREFIX.sub("", text, count=1)
     reason = REASONS.get(headers(meta).get(REASON)) or _REASONS.get(number, Reason.MODEL_ERROR)
     return refusal(reason, text or f"the server answered with brpc's error {number}, without a text")
+
+
+def stopping(message: Message) -> GatewayError | None:
+    """The error of a reply that says ELOGOFF: brpc's server answers so, while it stops, what it has not begun."""
+    header, body = message.parts
+    if _LOGOFF not in bytes(body[: head(header)]):
+        return None  # nearly always, and without a look at the rest of the meta
+    meta = meta_of(message)
+    return told(meta) if meta.response.error_code == ELOGOFF else None
 
 
 def headers(meta: Protobuf) -> Headers:

@@ -117,8 +117,8 @@ class Call:
             self._has_head = True
             self.encoding = head.encoding
 
-    def received(self, data: memoryview, *, ends: bool) -> None:
-        """Data have come."""
+    def received(self, data: memoryview, *, ends: bool) -> bool:
+        """Data have come; whether a message is complete with them."""
         if not self._has_head:
             raise failures.malformed("reply begins without a head")
         try:
@@ -128,12 +128,17 @@ class Call:
         except TooLargeError as error:
             raise failures.too_large(error.size, self._limits) from error
         except GatewayError as error:
-            text = f"reply refused: {error.message}"
-            raise TransportError(error.status, error.reason, text, sent=True, answered=True) from error
+            raise failures.no_memory(error) from error
         if replies:
             self._arrived(replies)
         if ends:
             raise failures.malformed("reply ended without a status")
+        return bool(replies)
+
+    @property
+    def room(self) -> int:
+        """Bytes that the server may still send."""
+        return self._room
 
     def take_room(self, size: int) -> None:
         """So many bytes of the window were used.

@@ -1,8 +1,11 @@
 """One HTTP/2 connection to an endpoint, RFC 9113, as a client of gRPC needs it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from math import inf
 from struct import Struct
+from time import perf_counter
 from typing import Protocol, cast
 
 from gateway.core.address import Address
@@ -11,6 +14,16 @@ from gateway.core.errors import DecodeError, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.grpc import failures, frames
+from gateway.transports.grpc.bounds import (
+    CREDIT_PER_SECOND,
+    FRAMES,
+    MOST_CREDIT,
+    SHORT_TURN,
+    SMALL_DATA,
+    TURN,
+    Credit,
+    FloodError,
+)
 from gateway.transports.grpc.call import WINDOW, Call
 from gateway.transports.grpc.continued_block import ContinuedBlock
 from gateway.transports.grpc.frames import (
@@ -20,6 +33,7 @@ from gateway.transports.grpc.frames import (
     PADDED,
     PRIORITIZED,
     ErrorCode,
+    Frame,
     FrameReader,
     Setting,
 )
@@ -44,6 +58,12 @@ _GOING_AWAY = Struct(">LL")
 
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
+
+
+_EARNED = 4.0
+"""Frames without content that a call may bring: window updates, pings, a reset behind its end."""
+_BYTES_PER_CREDIT = 1024
+"""The same of its message: servers widen their windows as they read it."""
 
 
 class Owner(Protocol):
@@ -77,6 +97,12 @@ class Connection(asyncio.BufferedProtocol):
         self._expected: int | None = frames.SETTINGS
         """The only type that the next frame may have, if there is but one."""
         self._block: ContinuedBlock | None = None
+        self._frames: Iterator[Frame] = iter(())
+        """What was received and had no turn yet; nothing more is read meanwhile."""
+        self._is_yielding = False
+        self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, self._loop.time())
+        self._strays = 0
+        """Bytes that may still come of calls that were given up: what their windows had room for."""
         self.is_retired = False
         """Whether it begins no more calls."""
         self._is_pinged = False
@@ -109,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._calls[call.stream] = call
         if deadline is not None:
             call.timer = self._loop.call_at(deadline, self._too_late, call)
+        self._credit.earn(_EARNED + sum(map(len, parts)) / _BYTES_PER_CREDIT)
         if len(self._calls) == 1:
             self._is_pinged = False
             self._alarm.set(self._timeouts.silence)
@@ -119,6 +146,7 @@ class Connection(asyncio.BufferedProtocol):
     def give_up(self, call: Call) -> None:
         """Nobody waits any more: the endpoint is told, unless the call is over."""
         if call.stream in self._calls:
+            self._strays = min(self._strays + call.room, frames.MAX_WINDOW)
             self._write_reset(call, ErrorCode.CANCEL)
             self._end(call)
 
@@ -159,24 +187,17 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closed:
             return
         self._is_pinged = False
-        try:
-            for kind, flags, stream, payload in self._reader.received(nbytes):
-                if self._expected is not None and kind != self._expected:
-                    raise DecodeError(f"a frame of type {kind}, expected type {self._expected}")
-                if kind in self._on:  # RFC 9113 section 5.5: others are to be ignored
-                    self._on[kind](flags, stream, payload)
-        except DecodeError as error:
-            self._break(error)
-            return
-        if self._calls:
-            self._alarm.set(self._timeouts.silence)
+        self._frames = self._reader.received(nbytes)
+        self._work(TURN)
 
     def eof_received(self) -> None:
         """The endpoint has closed."""
+        self._work(inf)
         self._fail(self._broken_off("closed"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed by either side."""
+        self._work(inf)
         self._fail(self._broken_off("closed" if exc is None else "reset"))
         self._alarm.stop()
         self._owner.lost(self)
@@ -190,6 +211,55 @@ class Connection(asyncio.BufferedProtocol):
         self._sender.resume()
         self._owner.changed()
 
+    # Work.
+
+    def _work(self, seconds: float) -> None:
+        """Take the frames that have come, for so long; then let others go on."""
+        begun = perf_counter()
+        try:
+            while (has_more := self._take_frames()) and perf_counter() - begun < seconds:
+                pass
+        except DecodeError as error:
+            self._break(error, ErrorCode.PROTOCOL_ERROR)
+        except FloodError as error:
+            self._break(error, ErrorCode.ENHANCE_YOUR_CALM)
+        if self._is_closed:
+            return
+        if self._calls:
+            self._alarm.set(self._timeouts.silence)
+        if has_more or (seconds < inf and perf_counter() - begun > SHORT_TURN):
+            self._yield()
+
+    def _take_frames(self) -> bool:
+        """Whether there may be more of them."""
+        taken = 0
+        for kind, flags, stream, payload in islice(self._frames, FRAMES):
+            taken += 1
+            if self._expected is not None and kind != self._expected:
+                raise DecodeError(f"a frame of type {kind}, expected type {self._expected}")
+            if kind in self._on:
+                self._on[kind](flags, stream, payload)
+            else:  # RFC 9113 section 5.5: they are to be ignored
+                self._spend(1, "unknown frames")
+        return taken == FRAMES and not self._is_closed
+
+    def _yield(self) -> None:
+        if not self._is_yielding:
+            self._is_yielding = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_yielding = False
+        if self._is_closed:
+            return
+        self._work(TURN)
+        if not self._is_yielding and not self._is_closed:
+            self._transport.resume_reading()
+
+    def _spend(self, cost: float, what: str) -> None:
+        self._credit.spend(cost, self._loop.time(), what)
+
     # Frames of calls. Those of calls that are over may come for a while.
 
     def _on_data(self, flags: int, stream: int, payload: memoryview) -> None:
@@ -201,15 +271,25 @@ class Connection(asyncio.BufferedProtocol):
         call = self._calls.get(stream)
         if call is None:
             self._check_opened(stream, "DATA")
+            self._strayed(size)
             return
         call.take_room(size)
         data = frames.unpadded(payload, "DATA", PADDED) if flags & PADDED else payload
         try:
-            call.received(data, ends=flags & END_STREAM > 0)
+            is_complete = call.received(data, ends=flags & END_STREAM > 0)
         except TransportError as error:
             self._give_up(call, error)
             return
+        if len(data) < SMALL_DATA and not is_complete:
+            self._spend(1, "DATA frames with next to nothing in them")
         self._grant(call)
+
+    def _strayed(self, size: int) -> None:
+        """DATA of a call that is over: of one that was given up, as much may come as its window had room for."""
+        if 0 < size <= self._strays:
+            self._strays -= size
+        else:
+            self._spend(1 + size / _BYTES_PER_CREDIT, "frames of closed streams")
 
     def _on_headers(self, flags: int, stream: int, payload: memoryview) -> None:
         if flags & (PADDED | PRIORITIZED):
@@ -234,13 +314,16 @@ class Connection(asyncio.BufferedProtocol):
         call = self._calls.get(stream)
         if call is None:
             self._check_opened(stream, "HEADERS")
+            self._spend(1, "frames of closed streams")
             return
         try:
             call.headed(block, ends=flags & END_STREAM > 0)
         except TransportError as error:
             self._give_up(call, error)
             return
-        if call.end is not None:
+        if call.end is None:
+            self._spend(1, "heads of one reply")
+        else:
             if call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self._loop.time()):
                 call.fail(failures.too_late(sent=True))  # the endpoint was only the first to notice
             if call.unsent is not None:  # it did not want to have it all
@@ -250,14 +333,17 @@ class Connection(asyncio.BufferedProtocol):
     def _on_priority(self, flags: int, stream: int, payload: memoryview) -> None:
         if not stream:
             raise DecodeError("PRIORITY of no stream")
+        self._spend(1, "PRIORITY frames")
 
     def _on_reset(self, flags: int, stream: int, payload: memoryview) -> None:
         code = frames.number(payload, "RST_STREAM")
         self._check_opened(stream, "RST_STREAM")
         call = self._calls.get(stream)
-        if call is not None:
-            call.fail(failures.reset(code))
-            self._end(call)
+        if call is None:
+            self._spend(1, "frames of closed streams")
+            return
+        call.fail(failures.reset(code))
+        self._end(call)
 
     def _on_push(self, flags: int, stream: int, payload: memoryview) -> None:
         raise DecodeError("PUSH_PROMISE, though pushing was refused")
@@ -266,6 +352,7 @@ class Connection(asyncio.BufferedProtocol):
         increment = frames.number(payload, "WINDOW_UPDATE")
         if not increment:
             raise DecodeError("WINDOW_UPDATE by 0")
+        self._spend(1, "WINDOW_UPDATE frames")
         if not stream:
             self._sender.widen(increment)
             return
@@ -282,13 +369,18 @@ class Connection(asyncio.BufferedProtocol):
         if flags & ACK:
             if self._expected is not None or len(payload):
                 raise DecodeError("an acknowledgement of SETTINGS that is none")
+            self._spend(1, "SETTINGS frames")
             return
-        for name, number in frames.read_settings(payload):
+        self._spend(1 + len(payload) / 60, "SETTINGS frames")
+        most_calls = self._most_calls
+        # Of each setting the last value counts: a frame has room for thousands.
+        for name, number in dict(frames.read_settings(payload)).items():
             self._set(name, number)
         self._sender.control(_SETTINGS_ACK)
         self._sender.write_on()
         if self._expected is None:
-            self._owner.changed()
+            if self._most_calls > most_calls:
+                self._owner.changed()
             return
         self._expected = None
         if not self.ready.done():
@@ -309,6 +401,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_ping(self, flags: int, stream: int, payload: memoryview) -> None:
         if stream or len(payload) != 8:
             raise DecodeError(f"PING of {len(payload)} bytes and stream {stream}, it has 8 and 0")
+        self._spend(1, "PING frames")
         if not flags & ACK:
             self._sender.control(frames.frame(frames.PING, ACK, 0, payload))
 
@@ -316,6 +409,7 @@ class Connection(asyncio.BufferedProtocol):
         """RFC 9113 section 6.8: streams above the last that it counts "were not or will not be processed"."""
         if stream or len(payload) < 8:
             raise DecodeError(f"GOAWAY of {len(payload)} bytes and stream {stream}, it has 8 at least and 0")
+        self._spend(1, "GOAWAY frames")
         last, code = _GOING_AWAY.unpack_from(payload)
         text = f"the endpoint takes no more calls on this connection: {frames.error_name(code)}"
         for call in [call for each, call in self._calls.items() if each > last & frames.LAST_STREAM]:
@@ -371,9 +465,9 @@ class Connection(asyncio.BufferedProtocol):
             call.fail(error)
             self._end(call)
 
-    def _break(self, error: DecodeError) -> None:
-        """The endpoint does not keep to HTTP/2."""
-        self._close(ErrorCode.PROTOCOL_ERROR)
+    def _break(self, error: DecodeError | FloodError, code: ErrorCode) -> None:
+        """The endpoint does not keep to HTTP/2, or sends more than it may that carries nothing."""
+        self._close(code)
         self._fail(failures.unreachable(f"the connection was given up: {error}", sent=True))
 
     def _close(self, code: ErrorCode) -> None:

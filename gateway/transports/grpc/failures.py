@@ -1,6 +1,6 @@
 """Why a call ended without a status of the server's."""
 
-from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.transports.grpc.frames import ErrorCode, error_name
 
@@ -44,6 +44,17 @@ def no_message() -> TransportError:
 def too_large(size: int | str, limits: Limits) -> TransportError:
     """A message of `size` bytes."""
     return _beyond(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
+
+
+def too_inflated(error: GatewayError) -> TransportError:
+    """A message that inflates to more than it may."""
+    return _beyond(f"reply: {error.message}")
+
+
+def no_memory(error: GatewayError) -> TransportError:
+    """The process has no memory left for a reply."""
+    text = f"reply refused: {error.message}"
+    return TransportError(error.status, error.reason, text, sent=True, answered=True)
 
 
 def too_much_metadata(limits: Limits) -> TransportError:

@@ -152,10 +152,10 @@ class Connection(Replying):
         if admission.refused is not None:
             return self._refusal(admission.refused)
         message = admission.message(head, body, self._peer, self._loop.time())
-        coding, limit, protocol = admission.coding, site.limits.message, admission.protocol
+        coding, limits, protocol = admission.coding, site.limits, admission.protocol
         try:
             if protocol.wants_stream is not None and protocol.wants_stream(message):
-                return Stream(alone(message, coding, limit), site.stream, protocol, head)
-            return answer(message, coding, limit, site.exchange, protocol)
+                return Stream(alone(message, coding, limits), site.stream, protocol, head)
+            return answer(message, coding, limits, site.exchange, protocol)
         except Exception as error:
             return self._refusal(as_gateway_error(error))

@@ -15,6 +15,7 @@ from gateway.transports.http.head import HeadWriter
 from gateway.transports.http.pool import Pool
 from gateway.transports.http.reply import Reply, unreadable
 from gateway.transports.http.streamed_reply import StreamedReply
+from gateway.transports.inflate import inflate_in_thread, inflate_small
 from gateway.transports.sockets import not_connected, unreachable
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
@@ -154,10 +155,9 @@ class HttpConnector:
     async def _inflated(self, body: Buffer, coding: str) -> Buffer:
         if coding not in compression.CODINGS:
             raise DecodeError(f"Content-Encoding {coding!r}, expected one of {', '.join(compression.CODINGS)}")
-        inflated = compression.inflate_small(body, coding, self._limits.message)
-        if inflated is None:
-            inflated = await compression.inflate_in_thread(body, coding, self._limits.message)
-        return inflated
+        coding, limits, what = compression.CODINGS[coding], self._limits, "the body"
+        inflated = inflate_small(body, coding, limits, what)
+        return await inflate_in_thread(body, coding, limits, what) if inflated is None else inflated
 
 
 def _remaining(message: Message) -> float | None:

@@ -237,6 +237,9 @@ def too_large(text: str) -> TransportError:
 
 
 def unreadable(error: DecodeError | GatewayError) -> TransportError:
-    """The error of a body that cannot be cut or inflated: malformed, or too large where it is a GatewayError."""
+    """The error of a body that cannot be cut or inflated: malformed, or too large where it is a GatewayError; or there
+    is no memory left for it."""
+    if isinstance(error, GatewayError) and error.reason is Reason.OVERLOADED:
+        return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
     make = malformed if isinstance(error, DecodeError) else too_large
     return make(f"reply: {error}")

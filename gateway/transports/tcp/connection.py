@@ -12,8 +12,8 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Exchange, Refuse
 from gateway.core.types import Message
 from gateway.core.values import value
+from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.lifecycle import Lifecycle, Phase, Terms
-from gateway.transports.tcp.inflating import inflate, is_compressed
 from gateway.transports.tcp.reader import Packet, Reader
 from gateway.transports.tcp.writing import write
 
@@ -184,7 +184,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
 
     async def _exchange_inflated(self, message: Message) -> Message:
         site, task = self._site, asyncio.current_task()
-        inflated = await inflate(message, self._framing, site.limits.message)
+        inflated = await inflate_message(message, self._framing, site.limits)
         assert task is not None
         self._hold(task, len(message.parts[1]) + len(inflated.parts[1]))
         self._proceed()
@@ -237,6 +237,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         else:
             self._transport.resume_reading()
         phase = self._awaited()
+        if phase is Phase.FLUSHING:
+            self._count_unread()
         if phase is self._phase and phase in (Phase.HEAD, Phase.FLUSHING):
             return
         self._phase = phase

@@ -6,10 +6,10 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.tasks import spawn
 from gateway.core.types import Message
+from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.sockets import not_connected, unreachable
 from gateway.transports.tcp.address import parse_address
 from gateway.transports.tcp.endpoint_connection import Connection, no_good_reply
-from gateway.transports.tcp.inflating import inflate, is_compressed
 from gateway.transports.tcp.reader import SCRATCH_BYTES
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
@@ -63,7 +63,7 @@ class TcpConnector:
         if not is_compressed(reply, self._framing):
             return reply
         try:
-            return await inflate(reply, self._framing, self._limits.message)
+            return await inflate_message(reply, self._framing, self._limits)
         except (DecodeError, GatewayError) as error:
             raise no_good_reply(error) from error
 

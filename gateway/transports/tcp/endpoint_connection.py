@@ -52,8 +52,8 @@ class Connection(asyncio.BufferedProtocol):
         wait here.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint broke off; INTERNAL, what came is no reply, or beyond the limit;
-                DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
+            TransportError: UNAVAILABLE, the endpoint broke off, or is stopping and has not run it; INTERNAL, what came
+                is no reply, or beyond the limit; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
         """
         await self._until_writable()
         tag, message = self._tagged(message)
@@ -173,9 +173,18 @@ class Connection(asyncio.BufferedProtocol):
         if waiter is None:
             self._drop_stray()
         elif not waiter.done():
-            waiter.set_result(reply)
+            self._answer(waiter, reply)
         if self._is_retired:
             self.retire()
+
+    def _answer(self, waiter: "asyncio.Future[Message]", reply: Message) -> None:
+        """A server that is stopping has not run the request: it can go to another one."""
+        stopping = None if self._framing.stopping is None else self._framing.stopping(reply)
+        if stopping is None:
+            waiter.set_result(reply)
+            return
+        self._is_retired = True
+        waiter.set_exception(TransportError(stopping.status, stopping.reason, stopping.message, sent=False))
 
     def _drop_stray(self) -> None:
         if self._framing.tag is None:

@@ -12,6 +12,10 @@ Packet = tuple[Buffer, Buffer]
 
 SCRATCH_BYTES = 64 * 2**10
 
+_DROPPED = memoryview(bytearray(2**20))
+"""Where all that is dropped goes, of whichever connection. It is large: some clients (brpc's) refuse further calls by
+themselves as long as more than 64 MiB wait to be read."""
+
 
 class Reader:
     """What the stream gives is received into `buffer`, then cut by `received`.
@@ -46,7 +50,13 @@ class Reader:
     @property
     def buffer(self) -> memoryview:
         """Where to receive into."""
+        if self._drops_all:
+            return _DROPPED[: self._to_drop]
         return self._scratch if self._body is None else self._body.room
+
+    @property
+    def _drops_all(self) -> bool:
+        return self._to_drop >= SCRATCH_BYTES
 
     def received(self, size: int) -> Iterator[Packet]:
         """The messages that are complete with the next `size` bytes of `buffer`; to be exhausted before it is filled
@@ -57,6 +67,9 @@ class Reader:
             GatewayError: RESOURCE_EXHAUSTED, a message without a head, or the head of one, is beyond the limit, or the
                 process has no memory left for it; the same.
         """
+        if self._drops_all:
+            self._to_drop -= size
+            return
         if self._body is None:
             yield from self._cut(self._scratch[:size].tobytes())
             return

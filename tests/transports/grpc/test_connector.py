@@ -160,8 +160,12 @@ async def test_a_request_may_be_larger_than_a_reply() -> None:
 @pytest.mark.parametrize(
     ("compression", "size", "told"),
     [
-        (grpc.Compression.NoCompression, 5001, "5001"),
-        (grpc.Compression.Gzip, 5_000_000, "more than 5000"),
+        (grpc.Compression.NoCompression, 5001, "reply has 5001 bytes, at most 5000 are allowed (limits.message)"),
+        (
+            grpc.Compression.Gzip,
+            5_000_000,
+            "inflates to more than 5000 bytes, the most that is allowed: limits.message, ",
+        ),
     ],
 )
 async def test_a_reply_over_the_limit_names_the_setting(compression: Any, size: int, told: str) -> None:
@@ -173,7 +177,7 @@ async def test_a_reply_over_the_limit_names_the_setting(compression: Any, size: 
         assert (await connector.exchange(ask(b"5000"))).body == bytes(5000)
         error = await refused(connector.exchange(ask(b"%d" % size)))
     assert (error.status, error.reason, error.sent) == (Status.INTERNAL, Reason.INVALID_OUTPUT, True)
-    assert error.message == f"reply has {told} bytes, at most 5000 are allowed (limits.message)"
+    assert told in error.message
 
 
 async def test_metadata_over_the_limit_name_the_setting() -> None:

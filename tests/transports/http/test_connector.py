@@ -117,7 +117,7 @@ BADLY_CODED = [
     (coded(b"gzip", gzip.compress(b"ok")[:-3]), "ends before"),
     (coded(b"br", b"x"), "Content-Encoding 'br', expected one of gzip"),
     (coded(b"gzip, gzip", b"x"), "Content-Encoding 'gzip, gzip', expected one of"),
-    (coded(b"gzip", gzip.compress(bytes(2**21 + 1))), r"inflates beyond limits\.message"),
+    (coded(b"gzip", gzip.compress(bytes(2**21 + 1))), r"inflates to more than"),
 ]
 
 

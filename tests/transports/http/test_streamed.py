@@ -172,15 +172,20 @@ async def test_a_compressed_body_is_inflated_and_the_reply_is_not_compressed(siz
             assert await reader.readexactly(len(expected)) == expected
 
 
+COMPRESSED = gzip.compress(bytes(1001))
+
+
 @pytest.mark.parametrize(
     ("coding", "body", "status", "why"),
     [
         ("gzip", gzip.compress(b"junk")[:-1], "400 Bad Request", "the body ends before its gzip data does"),
         (
             "gzip",
-            gzip.compress(bytes(1001)),
+            COMPRESSED,
             TOO_LARGE,
-            "the body inflates beyond limits.message, 1000 bytes",
+            f"the body of {len(COMPRESSED)} compressed bytes inflates to more than 1000 bytes, "
+            "the most that is allowed: limits.message, 1000 bytes, "
+            "and limits.inflation, 100 times its size (or 1 MiB, if that is more)",
         ),
         (
             "br",

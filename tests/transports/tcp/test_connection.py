@@ -11,7 +11,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Exchange
 from gateway.core.types import Message
 from gateway.core.values import replace
-from gateway.transports.tcp.inflating import IN_THREAD
+from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.listener import AT_ONCE, TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.toy import (

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Limits
-from gateway.transports.tcp.reader import Packet, Reader
+from gateway.transports.tcp.reader import SCRATCH_BYTES, Packet, Reader
 from tests.transports.tcp.toy import HEADED, HEADER, ORDERED, packet
 
 
@@ -114,3 +114,13 @@ def test_an_end_in_what_is_dropped_is_told() -> None:
     assert into.in_body
     with pytest.raises(DecodeError, match=r"ended in a message that is larger than limits\.message"):
         into.check_end()
+
+
+def test_what_is_dropped_is_received_in_large_pieces_and_what_follows_is_read() -> None:
+    size = 3 * 2**20
+    into = Reader(HEADED, Limits(message=100), memoryview(bytearray(SCRATCH_BYTES)))
+    sent = packet("head" + "x" * size) + packet("next")
+    assert texts(feed(into, sent[:1000])) == [b"head"]
+    assert len(into.buffer) == 2**20
+    assert texts(feed(into, sent[1000:])) == [b"next"]
+    assert not into.in_body

@@ -57,14 +57,14 @@ def is_squeezed(message: Message) -> bool:
     return bytes(message.parts[1][:1]) == b"\0"
 
 
-def inflate(message: Message, limit: int) -> Message:
+def inflate(message: Message, limits: Limits) -> Message:
     stream = zlib.decompressobj()
     try:
-        inflated = stream.decompress(message.parts[1][1:], limit + 1)
+        inflated = stream.decompress(message.parts[1][1:], limits.message + 1)
     except zlib.error as error:
         raise DecodeError(str(error)) from error
-    if len(inflated) > limit:
-        raise refusal(Reason.TOO_LARGE, f"more than {limit} bytes")
+    if len(inflated) > limits.message:
+        raise refusal(Reason.TOO_LARGE, f"more than {limits.message} bytes")
     data = packet(inflated, tag_of(message))
     return Message(parts=(data[: HEADER.size], data[HEADER.size :]))
 

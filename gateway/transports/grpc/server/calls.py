@@ -17,7 +17,7 @@ from gateway.core.tasks import spawn
 from gateway.core.types import Buffer, Headers, Message
 from gateway.core.values import value
 from gateway.transports.grpc.frames import ErrorCode
-from gateway.transports.grpc.inflating import Compressed, inflated_within
+from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
@@ -187,12 +187,9 @@ class Call:
         if not encoding:
             raise _malformed("a message is compressed, but there is no grpc-encoding")
         try:
-            inflated = await inflated_within(limits.message, message, encoding)
+            return await inflated(message, encoding, limits)
         except DecodeError as error:
-            raise _malformed(f"a message is {error}") from None
-        if inflated is None:
-            raise _too_large("more than that", limits)
-        return inflated
+            raise _malformed(str(error)) from None
 
     def _refuse(self, error: Exception) -> Message:
         """The reply that tells `error`, in the protocol's form."""
@@ -449,8 +446,8 @@ def stopping() -> GatewayError:
     return refusal(Reason.NOT_READY, "the gateway is stopping")
 
 
-def _too_large(size: int | str, limits: Limits) -> GatewayError:
-    text = f"the message of {size} bytes" if isinstance(size, int) else "the message, inflated,"
+def _too_large(size: int, limits: Limits) -> GatewayError:
+    text = f"the message of {size} bytes"
     return refusal(Reason.TOO_LARGE, f"{text} is larger than limits.message, {limits.message} bytes")
 
 

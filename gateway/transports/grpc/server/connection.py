@@ -8,6 +8,7 @@ from time import perf_counter
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.protocol import Limits
 from gateway.core.values import value
+from gateway.transports.grpc.bounds import SHORT_TURN, TURN
 from gateway.transports.grpc.frames import ErrorCode
 from gateway.transports.grpc.server import calls, replies
 from gateway.transports.grpc.server.calls import Call, Method, refused, stopping
@@ -18,11 +19,6 @@ from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
 """What is received at a time. A connection keeps no more of it than an incomplete frame, or what had no turn yet."""
-
-_TURN = 0.002
-"""Seconds after which a connection that has more to do lets the others go on."""
-_SHORT_TURN = 0.0005
-"""Seconds after which it does so if nothing is left to do: uvloop would receive for it up to 32 times in a row."""
 
 _LARGEST_AT_ONCE = 2
 """Messages of `limits.message` bytes, or smaller ones of as many bytes, that may arrive at once on one connection,
@@ -144,13 +140,13 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             at += http2.receive(data[at:], now)
             while http2.events:
                 self._on(http2.events.popleft())
-            if not http2.has_more or http2.is_closed or perf_counter() - begun > _TURN:
+            if not http2.has_more or http2.is_closed or perf_counter() - begun > TURN:
                 break
         self._is_working = False
         self._rest = b"" if http2.is_closed else data[at:].tobytes()
         self._went_on()
         self.flush()
-        if not http2.is_closed and (http2.has_more or perf_counter() - begun > _SHORT_TURN):
+        if not http2.is_closed and (http2.has_more or perf_counter() - begun > SHORT_TURN):
             self._yield()
 
     def _yield(self) -> None:
@@ -186,6 +182,13 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         elif self.is_draining and http2.is_drained and self._phase not in _LAST:
             http2.close(ErrorCode.NO_ERROR)
             self.flush()
+        if http2.is_waiting or self._counted:
+            self._count_unread()
+
+    @property
+    def _unread_bytes(self) -> int:
+        """As of any connection; and messages that wait for the client to widen its windows."""
+        return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
     def _on(self, event: Event) -> None:
         stream = event.stream

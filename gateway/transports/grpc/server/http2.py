@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, TypeAlias
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.transports.grpc import frames
+from gateway.transports.grpc.bounds import CREDIT_PER_SECOND, FRAMES, MOST_CREDIT, SMALL_DATA, Credit, FloodError
 from gateway.transports.grpc.continued_block import ContinuedBlock
 from gateway.transports.grpc.frames import (
     ACK,
@@ -58,9 +59,6 @@ MAX_STREAMS = 100
 """Requests in flight on one connection."""
 WINDOW = 2**20
 """Bytes that a client may send on one stream beyond what was taken of it, before the gateway grants more."""
-FRAMES = 32
-"""Frames of one `receive`."""
-
 _BYTES_PER_FRAME = 256
 """Bytes of a header block that take as long to read as a frame."""
 
@@ -69,13 +67,9 @@ _CONNECTION_WINDOW = MAX_WINDOW
 _LARGEST_FRAME = 2**18
 """Bytes of a reply that are handed over at a time."""
 
-_CREDIT, _CREDIT_PER_SECOND = 5000.0, 500.0
-"""Of frames that carry nothing."""
 _EARNED = 4.0
 """What a request, or a frame of a reply, earns: clients answer both with window updates and pings."""
 _BYTES_PER_CREDIT = 4096
-_SMALL_DATA = 64
-"""Bytes; DATA frames with less do not carry anything to speak of."""
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
 
 PING_INTERVAL = 9.0
@@ -207,8 +201,8 @@ class ServerConnection:
         self._waiting: deque[Stream] = deque()
         """Streams with something unsent."""
         self._ended_early: list[Stream] = []
-        self._credit, self._credit_at = _CREDIT, now
-        self._resets, self._resets_at = _RESETS, now
+        self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, now)
+        self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
         self._pinged = -inf
         self._ping_strikes = 0
         self._on = {
@@ -237,6 +231,8 @@ class ServerConnection:
             return self._receive_frames(data, at) if self._has_preface else at
         except _ViolationError as error:
             self.close(error.code, str(error))
+        except FloodError as error:
+            self.close(ErrorCode.ENHANCE_YOUR_CALM, str(error))
         except DecodeError as error:
             self.close(ErrorCode.PROTOCOL_ERROR, str(error))
         return len(data)
@@ -290,7 +286,7 @@ class ServerConnection:
             self._dropped(number, "DATA")
             return
         ends = flags & END_STREAM > 0
-        if size < _SMALL_DATA and not ends:
+        if size < SMALL_DATA and not ends:
             self._spend(1, "DATA frames with next to nothing in them")
         if not stream.is_receiving:
             self._break(stream, ErrorCode.STREAM_CLOSED)
@@ -351,7 +347,7 @@ class ServerConnection:
         if len(self.streams) + self.still_running >= MAX_STREAMS:
             self._refuse(number, ErrorCode.REFUSED_STREAM)
             return
-        self._earn(_EARNED)
+        self._credit.earn(_EARNED)
         stream = self.streams[number] = Stream(number, self._initial_window, self._now)
         self.events.append(Begun(stream, head))
         if flags & END_STREAM:
@@ -467,25 +463,11 @@ class ServerConnection:
         self._spend(1, "frames of closed streams")
 
     def _spend(self, cost: float, what: str) -> None:
-        self._credit -= cost
-        if self._credit < 0:
-            self._credit = min(_CREDIT, self._credit + (self._now - self._credit_at) * _CREDIT_PER_SECOND)
-            self._credit_at = self._now
-            if self._credit < 0:
-                raise _ViolationError(ErrorCode.ENHANCE_YOUR_CALM, f"too many {what}")
-
-    def _earn(self, amount: float) -> None:
-        if self._credit < _CREDIT:
-            self._credit += amount
+        self._credit.spend(cost, self._now, what)
 
     def _count_reset(self) -> None:
         """Streams that the client resets, or makes the gateway reset, cost more than they carry."""
-        self._resets -= 1
-        if self._resets < 0:
-            self._resets = min(_RESETS, self._resets + (self._now - self._resets_at) * _RESETS_PER_SECOND)
-            self._resets_at = self._now
-            if self._resets < 0:
-                raise _ViolationError(ErrorCode.ENHANCE_YOUR_CALM, "too many streams were reset")
+        self._resets.spend(1, self._now, "streams were reset")
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
         """A stream is not even opened."""
@@ -610,6 +592,16 @@ class ServerConnection:
         out, self._out = self._out, []
         return out
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether messages wait for windows, or for the client to read."""
+        return bool(self._waiting)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of these messages."""
+        return sum(stream.unsent.size for stream in self._waiting if stream.unsent is not None)
+
     def _reset_ended(self) -> None:
         """RFC 9113 section 8.1: after a whole reply, RST_STREAM(NO_ERROR) asks the client to stop sending."""
         for stream in self._ended_early:
@@ -665,7 +657,7 @@ class ServerConnection:
     def _sends(self, size: int) -> None:
         self._ping_strikes = 0
         self._pinged = -inf
-        self._earn(_EARNED + size / _BYTES_PER_CREDIT)
+        self._credit.earn(_EARNED + size / _BYTES_PER_CREDIT)
 
 
 _NOTHING = memoryview(b"")

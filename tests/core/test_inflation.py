@@ -1,0 +1,70 @@
+import gzip
+import zlib
+from random import Random
+
+import pytest
+
+from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.inflation import inflated, most_inflated
+from gateway.core.protocol import Limits
+
+# What `gzip.compress(b"hello", mtime=0)` and `zlib.compress(b"hello")` gave once.
+GZIP = bytes.fromhex("1f8b08000000000002ffcb48cdc9c9070086a6103605000000")
+ZLIB = bytes.fromhex("789ccb48cdc9c90700062c0215")
+RAW_DEFLATE = bytes.fromhex("cb48cdc9c90700")
+MIB = 2**20
+
+
+def inflate(data: bytes, coding: str, limits: Limits) -> bytes:
+    return b"".join(inflated(data, coding, limits, "the body"))
+
+
+@pytest.mark.parametrize(("coding", "data"), [("gzip", GZIP), ("deflate", ZLIB), ("zlib", ZLIB)])
+def test_what_is_compressed_is_inflated(coding: str, data: bytes) -> None:
+    assert inflate(data, coding, Limits(message=5)) == b"hello"
+    text = Random(1).randbytes(100_000)
+    assert inflate(gzip.compress(text), "gzip", Limits()) == text
+
+
+@pytest.mark.parametrize(
+    ("coding", "data", "message"),
+    [
+        ("gzip", b"", "the body ends before its gzip data"),
+        ("gzip", GZIP[:-1], "ends before its gzip data"),
+        ("gzip", b"hello", "not gzip data"),
+        ("gzip", ZLIB, "not gzip data"),
+        ("gzip", GZIP[:-5] + b"\0" + GZIP[-4:], "not gzip data"),
+        ("gzip", GZIP + b"x", "behind the end"),
+        ("gzip", GZIP + GZIP, "behind the end"),
+        ("gzip", gzip.compress(Random(1).randbytes(16 * 2**10 - 28)) + b"x", "behind the end"),
+        ("deflate", ZLIB + b"\0", "behind the end"),
+        ("deflate", RAW_DEFLATE, "not deflate data"),
+        ("deflate", GZIP, "not deflate data"),
+    ],
+)
+def test_what_is_not_in_the_coding_is_refused(coding: str, data: bytes, message: str) -> None:
+    with pytest.raises(DecodeError, match=message):
+        inflate(data, coding, Limits())
+
+
+def test_the_most_is_the_ratio_or_a_mebibyte_within_the_limit_of_messages() -> None:
+    assert most_inflated(1, Limits()) == MIB
+    assert most_inflated(MIB // 10, Limits()) == MIB // 10 * 100
+    assert most_inflated(MIB // 10, Limits(inflation=1000)) == 64 * MIB
+    assert most_inflated(10, Limits(message=1000)) == 1000
+
+
+def test_a_bomb_is_refused_and_told_which_key_allows_it() -> None:
+    zeros = b"[" + b"0," * MIB + b"0]"  # a tensor, as JSON
+    data = gzip.compress(zeros)
+    with pytest.raises(GatewayError) as caught:
+        inflate(data, "gzip", Limits())
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert caught.value.message == (
+        f"the body of {len(data)} compressed bytes inflates to more than 1048576 bytes, the most that is allowed: "
+        "limits.message, 67108864 bytes, and limits.inflation, 100 times its size (or 1 MiB, if that is more)"
+    )
+    assert inflate(data, "gzip", Limits(inflation=1100)) == zeros
+    assert inflate(gzip.compress(bytes(MIB)), "gzip", Limits()) == bytes(MIB)
+    with pytest.raises(GatewayError, match=r"more than 999 bytes.*limits\.message, 999 bytes"):
+        inflate(zlib.compress(bytes(1000)), "zlib", Limits(message=999))

@@ -1,0 +1,56 @@
+import gzip
+import threading
+from random import Random
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.protocol import Limits
+from gateway.core.types import Message
+from gateway.core.values import replace
+from gateway.transports.inflate import IN_THREAD, inflate, inflate_in_thread, inflate_message, inflate_small
+from gateway.transports.memory import PROCESS
+from tests.transports.tcp import toy
+from tests.transports.tcp.toy import HEADER, SQUEEZING, squeezed
+
+LIMITS = Limits(message=2**22)
+
+
+async def test_what_inflates_far_is_left_to_a_thread() -> None:
+    data = gzip.compress(bytes(IN_THREAD + 1))
+    assert inflate_small(data, "gzip", LIMITS, "it") is None
+    assert inflate_small(bytes(IN_THREAD + 1), "gzip", LIMITS, "it") is None
+    assert await inflate_in_thread(data, "gzip", LIMITS, "it") == bytes(IN_THREAD + 1)
+    assert inflate_small(gzip.compress(bytes(IN_THREAD)), "gzip", LIMITS, "it") == bytearray(IN_THREAD)
+    with pytest.raises(GatewayError, match=r"limits\.message, 100 bytes"):
+        inflate_small(data, "gzip", Limits(message=100), "it")
+
+
+async def test_a_message_that_takes_long_is_inflated_in_a_thread() -> None:
+    where: list[bool] = []
+
+    def noting(message: Message, limits: Limits) -> Message:
+        where.append(threading.current_thread() is threading.main_thread())
+        return toy.inflate(message, limits)
+
+    framing = replace(SQUEEZING, inflate=noting)
+    for text in (b"a" * IN_THREAD, b"a" * (IN_THREAD + 1), Random(1).randbytes(2 * IN_THREAD)):
+        data = squeezed(text)
+        found = await inflate_message(Message(parts=(data[: HEADER.size], data[HEADER.size :])), framing, LIMITS)
+        assert found.parts[1] == text
+    # the second was begun on the loop, and given up where it became large
+    assert where == [True, True, False, False]
+
+
+def test_what_is_inflated_is_counted_and_refused_where_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = PROCESS.used
+    data = gzip.compress(bytes(2**20))
+    body = inflate(data, "gzip", LIMITS, "it")
+    assert 2**20 <= PROCESS.used - before <= 2**20 + 2**16
+    del body
+    assert PROCESS.used == before
+    monkeypatch.setattr(PROCESS, "limit", before + 2**18)
+    with pytest.raises(GatewayError, match=r"limits\.memory") as caught:
+        inflate(data, "gzip", LIMITS, "it")
+    assert caught.value.reason is Reason.OVERLOADED
+    assert PROCESS.used == before
