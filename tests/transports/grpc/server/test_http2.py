@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.types import Message
+from gateway.transports.grpc import bounds
 from gateway.transports.grpc.frames import ErrorCode
 from gateway.transports.grpc.server import http2 as server
 from gateway.transports.grpc.server import replies
@@ -225,7 +226,7 @@ def test_a_flood_is_taken_in_turns_and_ends(octets: bytes) -> None:
     conversation.client(http2.head(*fields()))
     flood = octets * 20_000
     taken = conversation.http2.receive(memoryview(flood), 0.0)
-    assert taken <= server.FRAMES * len(octets)
+    assert taken <= bounds.FRAMES * len(octets)
     assert conversation.http2.has_more
     conversation.client(flood[taken:])
     assert conversation.closed_with()[0] == ErrorCode.ENHANCE_YOUR_CALM
