@@ -27,6 +27,7 @@ from gateway.core.address import Address
 from gateway.core.exchange import answer
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, at_endpoints, by_batch
 from gateway.core.streaming import answer_stream
+from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select
 from gateway.core.types import Answer, Request, ServerInfo
 from gateway.reference.handler import check
@@ -60,6 +61,7 @@ class Gateway:
             config, self._protocols, registry.policies(), _locate, connect, clock, INFO, lambda: self.ready
         )
         self._brief = Brief(config)
+        self._giving_back: asyncio.Task[None] | None = None
         self._clock: Callable[[], float] = clock
 
     async def start(self) -> None:
@@ -80,6 +82,7 @@ class Gateway:
         config = self.config
         connections.PROCESS.fit(config.limits.connections)
         memory.PROCESS.limit = config.limits.memory or memory.default_limit()
+        self._giving_back = spawn(memory.give_back(memory.PROCESS))
         for reference in config.reference:
             served = await serve_reference(reference, self._clock)
             self.references.append(served)
@@ -128,6 +131,8 @@ class Gateway:
         given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
         for server in self.ports.values():
             await server.stop()
+        if self._giving_back is not None:
+            self._giving_back.cancel()
         return sum(given_up)
 
     async def _is_ready(self) -> bool:

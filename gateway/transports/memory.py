@@ -6,6 +6,8 @@ not read them. Smaller bodies are not counted one by one; `limits.connections` b
 costs nothing.
 """
 
+import asyncio
+import ctypes
 import logging
 import os
 import threading
@@ -31,6 +33,10 @@ has arrived."""
 STEP = 64 * 2**10
 """Bytes by which an arriving body is counted."""
 
+TRIM_SECONDS = 5.0
+WORTH_TRIMMING = 32 * 2**20
+"""Bytes that must have been freed."""
+
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
@@ -43,6 +49,8 @@ class Memory:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._limited = LogLimit(log, lines=1)
+        self.peak = 0
+        """The most bytes that were held since `give_back` looked last."""
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
@@ -73,12 +81,12 @@ class Memory:
         """
         with self._lock:
             self._check(size)
-            self._used += size
+            self._add(size)
 
     def count(self, size: int) -> None:
         """Count `size` bytes that are there already: they are not refused, but what comes after them may be."""
         with self._lock:
-            self._used += size
+            self._add(size)
 
     def free(self, size: int) -> None:
         """Count `size` bytes less."""
@@ -92,6 +100,10 @@ class Memory:
         self.count(len(data))
         weakref.finalize(array, self.free, len(data)).atexit = False
         return array.data
+
+    def _add(self, size: int) -> None:
+        self._used += size
+        self.peak = max(self.peak, self._used)
 
     def _check(self, size: int) -> None:
         used = self._settle()
@@ -136,6 +148,18 @@ def default_limit() -> int:
 PROCESS = Memory(default_limit())
 """What everything in this process counts with: memory is the process', not one gateway's. Its `limit` is set by the
 configuration's `limits.memory`."""
+
+
+async def give_back(memory: Memory) -> None:
+    """Return to the system what large messages have left free, again and again. glibc's allocator keeps it otherwise:
+    6 requests of 40 MiB left 280 MiB."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while trim is not None:
+        await asyncio.sleep(TRIM_SECONDS)
+        used = memory.used
+        if memory.peak - used > WORTH_TRIMMING:
+            memory.peak = used
+            await asyncio.to_thread(trim, 0)
 
 
 class _Share:

@@ -33,6 +33,8 @@ class Connection(Replying):
         super().__init__(site)
         self._reader = HeadReader(site.limits.headers)
         self._ahead = bytearray()
+        self._body: SizedBody | ChunkedBody | None = None
+        """What is arriving."""
 
     def data_received(self, data: bytes) -> None:
         """The client sent something."""
@@ -47,6 +49,8 @@ class Connection(Replying):
         """Closed by either side."""
         super().connection_lost(error)
         self._reader.stop()
+        self._body = None
+        self._ahead.clear()
 
     # Receiving.
 
@@ -86,9 +90,12 @@ class Connection(Replying):
         return at
 
     def _receive_body(self, data: bytes, at: int) -> int:
-        end = self._body.feed(data, at)
-        if self._body.complete:
-            self._complete(self._body.body)
+        arriving = self._body
+        assert arriving is not None
+        end = arriving.feed(data, at)
+        if arriving.complete:
+            self._body = None  # a connection that is kept is not to keep it
+            self._complete(arriving.body)
         else:
             self._await_body(end - at)
         return end

@@ -119,6 +119,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         super().connection_lost(error)
         for task in self._tasks:
             task.cancel()
+        self._arrived.clear()
+        self._reader.forget()
 
     # Requests and replies.
 

@@ -78,6 +78,10 @@ class Reader:
         if not self._body.missing:
             yield self._complete(self._body.body)
 
+    def forget(self) -> None:
+        """The stream is over: let go of a message that was arriving."""
+        self._body = None
+
     def check_end(self) -> None:
         """The stream ends here.
 
