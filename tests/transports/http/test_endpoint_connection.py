@@ -73,7 +73,7 @@ async def test_a_large_reply_is_allocated_once() -> None:
     async with serving(handle) as port, connecting(port) as connector:
         with tracing() as peak:
             assert len((await connector.exchange(GET)).body) == 32 * MIB
-    assert peak[0] < 34 * MIB
+    assert peak[0] < 36 * MIB  # its first MiB is received into a buffer of its own
 
 
 @contextmanager
