@@ -102,7 +102,7 @@ class Memory:
         return array.data
 
     def _add(self, size: int) -> None:
-        self._used += size
+        self._used = self._settle() + size
         self.peak = max(self.peak, self._used)
 
     def _check(self, size: int) -> None:

@@ -96,3 +96,10 @@ def test_what_is_there_already_is_counted_and_small_bodies_are_not() -> None:
 
 def test_the_default_is_half_of_what_the_process_may_use() -> None:
     assert 0 < default_limit() <= machine_memory() // 2
+
+
+def test_the_peak_is_of_what_was_held_at_once() -> None:
+    memory = Memory(10 * MIB)
+    for _ in range(100):
+        memory.hold(bytes(COUNTED))
+    assert (memory.used, memory.peak) == (0, COUNTED)
