@@ -1,6 +1,7 @@
 """What somebody who picks the repository up relies on: the targets, the workflow, the hooks and the guides."""
 
 import json
+import os
 import re
 import subprocess
 from importlib.resources import files
@@ -23,14 +24,23 @@ HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
 GUIDES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/deploy.md")
 
 
+def made(*arguments: str) -> str:
+    """What make prints, without what a make around these tests would have it add."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+    }
+    command = ["make", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+
+
 def test_make_help_tells_every_target() -> None:
-    printed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = made("help")
     told = dict(re.findall(r"^make (\S+) +(\S.*)$", printed, re.MULTILINE))
     assert list(told) == TARGETS
 
 
 def test_make_run_is_the_demo() -> None:
-    planned = subprocess.run(["make", "--dry-run", "run"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    planned = made("--dry-run", "run")
     assert planned.splitlines()[-1] == ".venv/bin/gateway demo"
 
 
