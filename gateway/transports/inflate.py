@@ -4,9 +4,9 @@ import asyncio
 
 from gateway.core import inflation
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer, Message
-from gateway.core.values import replace
 from gateway.transports.memory import PROCESS, Arriving
 
 IN_THREAD = 256 * 2**10

@@ -5,9 +5,9 @@ A Message has two parts, a frame's header and the rest; `origin` of a Request ke
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal, unsupported
 from gateway.core.operations import Operation
-from gateway.core.protobuf import Protobuf
 from gateway.core.protocol import DEFAULT_LIMITS, Framing, Limits, ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Message, Request, Translate
+from gateway.protobuf.schema import Protobuf
 from gateway.protocols.grps import (
     brpc_compression,
     brpc_errors,

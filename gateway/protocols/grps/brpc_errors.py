@@ -4,9 +4,9 @@ What goes wrong later is told inside one, in a frame without an error."""
 import re
 
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, refusal
-from gateway.core.protobuf import Protobuf
-from gateway.core.protobuf_wire import varint
 from gateway.core.types import NO_HEADERS, Headers, Message
+from gateway.protobuf.schema import Protobuf
+from gateway.protobuf.wire import varint
 from gateway.protocols.grps.brpc_frames import HEADER, SERVICES, RpcMeta, correlation_id, frame, head, meta_of
 from gateway.protocols.grps.errors import REASON
 

@@ -6,10 +6,10 @@ FAILURE. PredictStreaming takes one request, and the replies are any number of m
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.examples import grpcurl
+from gateway.core.frozen import replace
 from gateway.core.grpc_status import error_of
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Headers, Message, Request, Translate
-from gateway.core.values import replace
 from gateway.protocols.grps import errors, requests, responses
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.operations import METHODS, method

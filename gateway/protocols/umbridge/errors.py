@@ -5,9 +5,9 @@ the C++ client show any other type as it is, so failures that have none of the f
 """
 
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, refusal
-from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request
+from gateway.json import Json, read, write
 
 # Of rows with the same status and type the first is the one that they are read as.
 _ROWS: dict[Reason, tuple[int, str]] = {

@@ -1,7 +1,8 @@
 """V2 REST's errors: a status and `{"error": text}`. The Reason travels beside them, so that gateways in a row lose
 nothing."""
 
-from gateway.core import http_status, json
+from gateway import json
+from gateway.core import http_status
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import SERVER_OPERATIONS, Operation

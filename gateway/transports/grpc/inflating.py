@@ -4,7 +4,7 @@ does not mind what its client takes."""
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
-from gateway.transports.grpc import failures
+from gateway.transports.grpc.client import failures
 from gateway.transports.inflate import inflate_in_thread, inflate_small
 
 ENCODINGS = {b"gzip": "gzip", b"deflate": "deflate"}

@@ -5,7 +5,7 @@ from ipaddress import IPv6Address
 from typing import NoReturn
 from urllib.parse import SplitResult, urlsplit
 
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 1123 labels, with the underscore that container names use; RFC 3986 path characters
@@ -14,7 +14,7 @@ _PREFIX = re.compile(r"(/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*")
 _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 
 
-@value
+@frozen
 class Address:
     """`host` has no brackets; `authority` is what the Host header says; `prefix` is empty or starts with a slash."""
 

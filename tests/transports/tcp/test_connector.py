@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.core.values import replace
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.endpoint_connection import MOST_STRAYS
+from gateway.transports.tcp.client.connection import MOST_STRAYS
 from tests.transports.tcp.toy import (
     GENEROUS,
     HEADED,
