@@ -6,6 +6,7 @@ from collections import deque
 from gateway.core.errors import DecodeError, GatewayError, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
+from gateway.transports.errors import unreachable
 from gateway.transports.grpc.client import failures, response_heads
 from gateway.transports.grpc.client.response_heads import Head
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, Unsent
@@ -191,7 +192,7 @@ class Call:
 def _check_carrier(head: Head) -> None:
     """It is a gRPC server that answers."""
     if head.http_status != 200:
-        raise failures.unreachable(f"HTTP status {head.http_status}, gRPC servers answer 200", sent=True)
+        raise unreachable(f"HTTP status {head.http_status}, gRPC servers answer 200", sent=True)
     if not head.content_type.startswith(b"application/grpc"):
         told = head.content_type[:100].decode("latin-1")
         raise failures.malformed(f"reply has content-type {told!r}, expected application/grpc")

@@ -36,6 +36,7 @@ from gateway.http2.frames import (
     FrameReader,
     Setting,
 )
+from gateway.transports.errors import connector_closed, deadline_passed, unreachable
 from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import WINDOW, Call
 from gateway.transports.grpc.client.sending import Sender
@@ -164,10 +165,10 @@ class Connection(asyncio.BufferedProtocol):
         if not self._calls:
             self._close(ErrorCode.NO_ERROR)
 
-    def abort(self, error: TransportError) -> None:
-        """Close at once; calls that are not over end so."""
+    def abort(self, error: TransportError | None = None) -> None:
+        """Close at once; calls that are not over fail with `error`, by default that the connector is closed."""
         self._transport.abort()
-        self._fail(error)
+        self._fail(error or connector_closed(sent=True))
 
     # What the loop calls.
 
@@ -326,7 +327,7 @@ class Connection(asyncio.BufferedProtocol):
             self._spend(1, "heads of one reply")
         else:
             if call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self._loop.time()):
-                call.fail(failures.too_late(sent=True))  # the endpoint was only the first to notice
+                call.fail(deadline_passed(sent=True))  # the endpoint was only the first to notice
             if call.unsent is not None:  # it did not want to have it all
                 self._write_reset(call, ErrorCode.NO_ERROR)
             self._end(call)
@@ -414,7 +415,7 @@ class Connection(asyncio.BufferedProtocol):
         last, code = _GOING_AWAY.unpack_from(payload)
         text = f"the endpoint takes no more calls on this connection: {frames.error_name(code)}"
         for call in [call for each, call in self._calls.items() if each > last & frames.LAST_STREAM]:
-            call.fail(failures.unreachable(text, sent=False))
+            call.fail(unreachable(text, sent=False))
             self._end(call)
         self.retire()
 
@@ -431,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(frames.window_update(call.stream, size))
 
     def _too_late(self, call: Call) -> None:
-        self._give_up(call, failures.too_late(sent=True))
+        self._give_up(call, deadline_passed(sent=True))
 
     def _give_up(self, call: Call, error: TransportError) -> None:
         call.fail(error)
@@ -469,7 +470,7 @@ class Connection(asyncio.BufferedProtocol):
     def _break(self, error: DecodeError | FloodError, code: ErrorCode) -> None:
         """The endpoint does not keep to HTTP/2, or sends more than it may that carries nothing."""
         self._close(code)
-        self._fail(failures.unreachable(f"the connection was given up: {error}", sent=True))
+        self._fail(unreachable(f"the connection was given up: {error}", sent=True))
 
     def _close(self, code: ErrorCode) -> None:
         self._is_closed = True
@@ -479,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
             self._alarm.set(self._timeouts.close)
 
     def _broken_off(self, how: str) -> TransportError:
-        return failures.unreachable(f"the connection was {how} without a reply", sent=True)
+        return unreachable(f"the connection was {how} without a reply", sent=True)
 
     def _expire(self) -> None:
         """Nothing came for a while, though there are calls; or the transport does not close."""
@@ -487,7 +488,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
         elif self._is_pinged:
             text = f"no answer to a PING within {self._timeouts.answer:g} s"
-            self.abort(failures.unreachable(text, sent=True))
+            self.abort(unreachable(text, sent=True))
         else:
             self._is_pinged = True
             self._transport.write(_PING)

@@ -11,10 +11,10 @@ from gateway.core.address import Address
 from gateway.core.errors import TransportError
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
-from gateway.transports.grpc.client import failures
+from gateway.transports.errors import connector_closed, deadline_passed, not_connected, unreachable
 from gateway.transports.grpc.client.connection import Connection
 from gateway.transports.grpc.client.timeouts import Timeouts
-from gateway.transports.sockets import not_connected
+from gateway.transports.open_connections import OpenConnections
 from gateway.transports.timeouts import connect_seconds
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
@@ -34,7 +34,7 @@ class Connections:
         self._limits = limits
         self._timeouts = timeouts
         self._ready: list[Connection] = []
-        self._open: set[Connection] = set()
+        self._connections: OpenConnections[Connection] = OpenConnections()
         self._turn = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """A heap: who came first is the next, also after having been woken in vain."""
@@ -42,8 +42,6 @@ class Connections:
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
         self._next_attempt = 0.0
-        self._emptied = asyncio.Event()
-        self._is_closed = False
 
     def take(self) -> Connection | None:
         """A connection that takes a call now. None if those before have to wait."""
@@ -60,38 +58,32 @@ class Connections:
         """
         ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
-            if self._is_closed:
-                raise failures.closed(sent=False)
+            if self._connections.is_closed:
+                raise connector_closed(sent=False)
             attempt = None if self._ready else self._attempted()
             if attempt is not None:
                 tried.add(attempt)
             if len(tried) > _MOST_ATTEMPTS:
-                raise failures.unreachable(_CLOSED_AT_ONCE, sent=False)
+                raise unreachable(_CLOSED_AT_ONCE, sent=False)
             await self._wait_in_time(ticket, deadline)
-            if attempt is not None and attempt.done() and not self._ready and not self._is_closed:
-                raise failures.unreachable(attempt.result() or _CLOSED_AT_ONCE, sent=False)
+            if attempt is not None and attempt.done() and not self._ready and not self._connections.is_closed:
+                raise unreachable(attempt.result() or _CLOSED_AT_ONCE, sent=False)
         return connection
 
     async def close(self) -> None:
         """Close them all, and fail what is waiting."""
-        self._is_closed = True
+        self._connections.abort_all()
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.wait([self._attempt])
-        for connection in list(self._open):
-            connection.abort(failures.closed(sent=True))
         self.changed()
-        if self._open:
-            await self._emptied.wait()
+        await self._connections.close()
 
     # What the connections tell.
 
     def opened(self, connection: Connection) -> None:
         """It has a transport."""
-        self._open.add(connection)
-        self._emptied.clear()
-        if self._is_closed:
-            connection.abort(failures.closed(sent=False))
+        self._connections.opened(connection)
 
     def changed(self) -> None:
         """There may be room for several calls, or no hope of any."""
@@ -115,9 +107,7 @@ class Connections:
 
     def lost(self, connection: Connection) -> None:
         """It has no transport any more."""
-        self._open.discard(connection)
-        if not self._open:
-            self._emptied.set()
+        self._connections.lost(connection)
 
     # Waiting.
 
@@ -135,7 +125,7 @@ class Connections:
             return
         now = asyncio.get_running_loop().time()
         if deadline <= now:
-            raise failures.too_late(sent=False)
+            raise deadline_passed(sent=False)
         is_connected, left = bool(self._ready), deadline - now
         seconds = left if is_connected else connect_seconds(math.inf, deadline, now)
         try:
@@ -143,7 +133,7 @@ class Connections:
                 await self._wait_in_line(ticket)
         except TimeoutError as error:
             if is_connected:
-                raise failures.too_late(sent=False) from error
+                raise deadline_passed(sent=False) from error
             raise not_connected(error, "", seconds, math.inf) from error
 
     async def _wait_in_line(self, ticket: int) -> None:
@@ -206,7 +196,7 @@ class Connections:
                 await connection.ready
         except OSError as error:
             why = not_connected(error, place.host, self._timeouts.connect)
-            if connection in self._open:
+            if connection in self._connections:
                 connection.abort(why)
             return why.message
         except TransportError as error:

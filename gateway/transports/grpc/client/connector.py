@@ -6,8 +6,8 @@ from functools import partial
 
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
+from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import parse_address
-from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import Call
 from gateway.transports.grpc.client.connection import Connection
 from gateway.transports.grpc.client.connections import Connections, Resolve
@@ -100,7 +100,7 @@ class GrpcConnector:
         if message.deadline is not None:
             left = message.deadline - asyncio.get_running_loop().time()
             if left <= 0:
-                raise failures.too_late(sent=False)
+                raise deadline_passed(sent=False)
             timeout = left + _GRACE
         head = self._heads.write(message.path, message.headers, timeout)
         connection.begin(call, head, message.parts, message.deadline)

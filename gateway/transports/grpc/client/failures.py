@@ -11,16 +11,6 @@ _RESETS: dict[int, Reason] = {
 }
 
 
-def unreachable(text: str, *, sent: bool) -> TransportError:
-    """There is no connection, or no more."""
-    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=sent)
-
-
-def closed(*, sent: bool) -> TransportError:
-    """The gateway itself closed the connector."""
-    return unreachable("the connector is closed", sent=sent)
-
-
 def reset(code: int) -> TransportError:
     """The endpoint reset the stream.
 
@@ -64,9 +54,3 @@ def too_much_metadata(limits: Limits) -> TransportError:
 
 def _beyond(text: str) -> TransportError:
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
-
-
-def too_late(*, sent: bool) -> TransportError:
-    """The deadline has passed."""
-    text = "no reply before the deadline" if sent else "the deadline passed before the request was sent"
-    return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=sent)

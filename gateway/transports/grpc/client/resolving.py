@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 from gateway.core.address import Address
-from gateway.transports.sockets import unreachable
+from gateway.transports.errors import not_resolved
 
 
 async def resolved(address: Address) -> list[Address]:
@@ -18,5 +18,5 @@ async def resolved(address: Address) -> list[Address]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
-        raise unreachable(f"host name {address.host!r} not resolved: {error.strerror}") from error
+        raise not_resolved(address.host, error) from error
     return list(dict.fromkeys(Address(str(place[0]), int(place[1])) for *_, place in found))

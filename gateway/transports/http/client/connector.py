@@ -8,6 +8,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, Trans
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.types import Buffer, Headers, Message
+from gateway.transports.errors import connector_closed, not_connected, seconds_left, unreachable
 from gateway.transports.http import compression
 from gateway.transports.http.address import parse_address
 from gateway.transports.http.client.connection import SCRATCH_BYTES, Connection
@@ -16,7 +17,6 @@ from gateway.transports.http.client.reply import Reply, unreadable
 from gateway.transports.http.client.request_head import HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReply
 from gateway.transports.inflate import inflate_in_thread, inflate_small
-from gateway.transports.sockets import not_connected, unreachable
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
 IDLE_SECONDS = 4.0
@@ -66,7 +66,7 @@ class HttpConnector:
         """
         size = sum(map(len, message.parts))
         heads = self._heads if self._pool.keeps else self._last_heads
-        head = heads.write(message, size, _remaining(message))
+        head = heads.write(message, size, _seconds_left(message))
         connection = self._pool.take() or await self._new(message.deadline)
         reading = Reply(self._limits, to_head=message.method == "HEAD", close=connection.abort)
         waiter = connection.send(head, message, size, reading)
@@ -92,7 +92,7 @@ class HttpConnector:
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
         heads = self._heads if self._pool.keeps else self._last_heads
-        head = heads.write(message, size, _remaining(message))
+        head = heads.write(message, size, _seconds_left(message))
         connection = self._pool.take() or await self._new(message.deadline)
         reply = StreamedReply(self._limits, self._stream_framing, to_head=message.method == "HEAD")
         end = connection.send(head, message, size, reply)
@@ -125,7 +125,7 @@ class HttpConnector:
 
     async def _connect(self, deadline: float | None) -> Connection:
         if self._pool.is_closed:
-            raise unreachable("the connector is closed")
+            raise connector_closed()
         loop = asyncio.get_running_loop()
         seconds = connect_seconds(self._connect_timeout, deadline, loop.time())
         try:
@@ -160,15 +160,8 @@ class HttpConnector:
         return await inflate_in_thread(body, coding, limits, what) if inflated is None else inflated
 
 
-def _remaining(message: Message) -> float | None:
-    """Seconds until the deadline."""
-    if message.deadline is None:
-        return None
-    seconds = message.deadline - asyncio.get_running_loop().time()
-    if seconds <= 0:
-        text = "the deadline passed before the request was sent"
-        raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
-    return seconds
+def _seconds_left(message: Message) -> float | None:
+    return None if message.deadline is None else seconds_left(message.deadline, asyncio.get_running_loop().time())
 
 
 def _without_coding(headers: Headers) -> Headers:

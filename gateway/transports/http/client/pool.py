@@ -4,6 +4,7 @@ import asyncio
 import math
 
 from gateway.transports.http.client.connection import Connection
+from gateway.transports.open_connections import OpenConnections
 
 DISTRUST_SECONDS = 60.0
 """How long an endpoint that sent what nobody had asked for gets a connection for each exchange. HTTP/1.1 tells whose a
@@ -15,13 +16,16 @@ class Pool:
     `idle_seconds`. `keeps` tells whether connections are to be used again."""
 
     def __init__(self, idle_seconds: float) -> None:
-        self.is_closed = False
         self._idle_seconds = idle_seconds
-        self._open: set[Connection] = set()
+        self._connections: OpenConnections[Connection] = OpenConnections()
         self._idle: list[Connection] = []  # the oldest first
         self._timer: asyncio.TimerHandle | None = None
-        self._emptied = asyncio.Event()
         self._distrusted_until = -math.inf
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no connection may be opened any more."""
+        return self._connections.is_closed
 
     @property
     def keeps(self) -> bool:
@@ -39,22 +43,15 @@ class Pool:
 
     async def close(self) -> None:
         """Close every connection, and those that are still to be opened."""
-        self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for connection in self._open:
-            connection.abort()
-        if self._open:
-            await self._emptied.wait()
+        await self._connections.close()
 
     # What the connections call.
 
     def opened(self, connection: Connection) -> None:
         """It has a transport."""
-        self._open.add(connection)
-        self._emptied.clear()
-        if self.is_closed:
-            connection.abort()
+        self._connections.opened(connection)
 
     def freed(self, connection: Connection) -> None:
         """It can carry another exchange."""
@@ -76,9 +73,7 @@ class Pool:
 
     def lost(self, connection: Connection) -> None:
         """It has no transport any more. Where it is idle, it is dropped when it is its turn, or too old."""
-        self._open.discard(connection)
-        if not self._open:
-            self._emptied.set()
+        self._connections.lost(connection)
 
     def _is_trusted_again(self) -> bool:
         if asyncio.get_running_loop().time() < self._distrusted_until:

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
+from gateway.transports.errors import seconds_left, unreachable
 from gateway.transports.sockets import keep_probing
 from gateway.transports.tcp.reader import Reader
 from gateway.transports.tcp.writing import write
@@ -147,22 +148,15 @@ class Connection(asyncio.BufferedProtocol):
         while self._writable is not None:
             await asyncio.shield(self._writable)
             if self._transport.is_closing():
-                raise TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "the connection was closed", sent=False)
+                raise unreachable("the connection was closed")
 
     def _tagged(self, message: Message) -> tuple[int, Message]:
         if self._framing.retag is None:
             return _ONLY, message
         self._last_tag += 1
-        return self._last_tag, self._framing.retag(message, self._last_tag, self._seconds_left(message))
-
-    def _seconds_left(self, message: Message) -> float | None:
-        if message.deadline is None:
-            return None
-        seconds = message.deadline - self._loop.time()
-        if seconds <= 0:
-            text = "the deadline passed before the request was sent"
-            raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
-        return seconds
+        return self._last_tag, self._framing.retag(
+            message, self._last_tag, seconds_left(message.deadline, self._loop.time())
+        )
 
     def _give(self, reply: Message) -> None:
         """The reply to whoever waits for it. One that nobody waits for any more is dropped; without tags it ends the

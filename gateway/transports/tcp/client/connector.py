@@ -6,8 +6,9 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.tasks import spawn
 from gateway.core.types import Message
+from gateway.transports.errors import connector_closed, not_connected
 from gateway.transports.inflate import inflate_message, is_compressed
-from gateway.transports.sockets import not_connected, unreachable
+from gateway.transports.open_connections import OpenConnections
 from gateway.transports.tcp.address import parse_address
 from gateway.transports.tcp.client.connection import Connection, no_good_reply
 from gateway.transports.tcp.reader import SCRATCH_BYTES
@@ -44,12 +45,10 @@ class TcpConnector:
         self._connect_timeout = connect_timeout
         self._per_call = connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._open: set[Connection] = set()
+        self._connections: OpenConnections[Connection] = OpenConnections()
         self._idle: list[Connection] = []
         self._shared: Connection | None = None
         self._attempt: asyncio.Task[Connection] | None = None
-        self._emptied = asyncio.Event()
-        self._is_closed = False
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and wait for its reply. Cancelling gives it up; see Connection.exchange.
@@ -69,29 +68,21 @@ class TcpConnector:
 
     async def close(self) -> None:
         """Close every connection. Exchanges still running fail."""
-        self._is_closed = True
         if self._attempt is not None:
             self._attempt.cancel()
-        for connection in list(self._open):
-            connection.abort()
-        if self._open:
-            await self._emptied.wait()
+        await self._connections.close()
 
     # What the connections call.
 
     def opened(self, connection: Connection) -> None:
         """It has a transport."""
-        self._open.add(connection)
-        if self._is_closed:
-            connection.abort()
+        self._connections.opened(connection)
 
     def lost(self, connection: Connection) -> None:
         """It has no transport any more."""
-        self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        if not self._open:
-            self._emptied.set()
+        self._connections.lost(connection)
 
     async def _exchange(self, message: Message) -> Message:
         if self._framing.tag is not None:
@@ -135,7 +126,7 @@ class TcpConnector:
         if not attempt.done():  # the deadline is near
             raise not_connected(TimeoutError(), self._address.host, seconds, self._connect_timeout)
         if attempt.cancelled():
-            raise unreachable("the connector is closed")
+            raise connector_closed()
         return attempt.result()
 
     def _attempted(self, attempt: "asyncio.Task[Connection]") -> None:
@@ -144,8 +135,8 @@ class TcpConnector:
             self._shared = attempt.result()
 
     async def _connect(self, deadline: float | None) -> Connection:
-        if self._is_closed:
-            raise unreachable("the connector is closed")
+        if self._connections.is_closed:
+            raise connector_closed()
         seconds = connect_seconds(self._connect_timeout, deadline, asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(seconds):
