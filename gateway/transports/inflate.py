@@ -43,6 +43,12 @@ async def inflate_in_thread(data: Buffer, coding: str, limits: Limits, what: str
     return await asyncio.to_thread(inflate, data, coding, limits, what)
 
 
+async def inflate_anywhere(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
+    """The same, in a thread only where that takes longer than the loop can wait."""
+    found = inflate_small(data, coding, limits, what)
+    return await inflate_in_thread(data, coding, limits, what) if found is None else found
+
+
 def is_compressed(message: Message, framing: Framing) -> bool:
     """Whether it has content to inflate."""
     return framing.is_compressed is not None and framing.is_compressed(message)

@@ -4,7 +4,7 @@ A Message's `path` and `pattern` are the whole method. Errors are messages: the 
 FAILURE. PredictStreaming takes one request, and the replies are any number of messages.
 """
 
-from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.errors import REASON_HEADER, GatewayError, Reason, refusal
 from gateway.core.examples import grpcurl
 from gateway.core.frozen import replace
 from gateway.core.grpc_status import error_of
@@ -84,7 +84,7 @@ def _failed_call(reply: Message) -> GatewayError:
 
 
 def _is_of_gateway(reply: Message) -> bool:
-    return bool(reply.headers.get(errors.REASON))
+    return bool(reply.headers.get(REASON_HEADER))
 
 
 GRPS_GRPC = Protocol(

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any, Protocol, TypeAlias
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, reason_field, refusal
 from gateway.core.exchange import as_gateway_error, deadline_passed
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
@@ -437,7 +437,7 @@ class _RefusedError(Exception):
 
 def refused(error: GatewayError) -> Message:
     """The reply that tells an error of the listener's own, by gRPC's status."""
-    reason = Headers(((b"gateway-reason", error.reason.value.encode()),))
+    reason = Headers((reason_field(error),))
     return Message(headers=reason, parts=(error.message.encode("utf-8", "replace"),), status=error.status)
 
 

@@ -16,7 +16,7 @@ from gateway.transports.http.client.pool import Pool
 from gateway.transports.http.client.reply import Reply, unreadable
 from gateway.transports.http.client.request_head import HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReply
-from gateway.transports.inflate import inflate_in_thread, inflate_small
+from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
 IDLE_SECONDS = 4.0
@@ -155,9 +155,7 @@ class HttpConnector:
     async def _inflated(self, body: Buffer, coding: str) -> Buffer:
         if coding not in compression.CODINGS:
             raise DecodeError(f"Content-Encoding {coding!r}, expected one of {', '.join(compression.CODINGS)}")
-        coding, limits, what = compression.CODINGS[coding], self._limits, "the body"
-        inflated = inflate_small(body, coding, limits, what)
-        return await inflate_in_thread(body, coding, limits, what) if inflated is None else inflated
+        return await inflate_anywhere(body, compression.CODINGS[coding], self._limits, "the body")
 
 
 def _seconds_left(message: Message) -> float | None:

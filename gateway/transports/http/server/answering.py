@@ -10,7 +10,7 @@ from gateway.core.transport import Exchange
 from gateway.core.types import Message
 from gateway.transports.http import compression
 from gateway.transports.http.server import writing
-from gateway.transports.inflate import IN_THREAD, inflate_in_thread, inflate_small
+from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_thread, inflate_small
 
 _BODY = "the body"
 
@@ -40,10 +40,7 @@ async def alone(message: Message, coding: str, limits: Limits) -> AsyncGenerator
         DecodeError, GatewayError: as `answer`.
     """
     if coding:
-        body = inflate_small(message.body, coding, limits, _BODY)
-        if body is None:
-            body = await inflate_in_thread(message.body, coding, limits, _BODY)
-        message = replace(message, parts=(body,))
+        message = replace(message, parts=(await inflate_anywhere(message.body, coding, limits, _BODY),))
     yield message
 
 
