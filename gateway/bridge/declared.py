@@ -112,6 +112,8 @@ class Declared:
         claimed = (await self.described(key)).operations
         if self._upstream.traits.derivatives:
             return claimed
+        if Operation.INFER in claimed and await self._upstream.signatures.streams_only(key):
+            claimed = claimed - {Operation.INFER} | {Operation.STREAM}
         offered = [each for each in DERIVATIVES if await self._has(key, each)]
         return claimed & {Operation.INFER, Operation.STREAM} | {*offered}
 

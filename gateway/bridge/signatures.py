@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from gateway.bridge import shapes
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Traits, merge
@@ -62,6 +62,32 @@ class Signatures:
             fetch.add_done_callback(lambda done: self._fetched(key, done))
         return await outlived_by(fetch)
 
+    async def streams_only(self, key: Key) -> bool:
+        """Whether the model's configuration says that each request has a stream of responses, for which no inference
+        can ask. False where the server tells no configuration.
+
+        It is asked with the first question for the model's operations, and kept with the signature: STREAM among its
+        operations says that it was asked.
+
+        Raises:
+            GatewayError: the backend's about the signature.
+        """
+        if Operation.CONFIG not in self._traits.extensions:
+            return False
+        signature = await self.get(key)
+        if Operation.STREAM not in signature.operations:
+            model, version, _ = key
+            try:
+                config = await self._backend(Request(Operation.CONFIG, model, version))
+            except GatewayError:
+                return False
+            assert isinstance(config, Mapping)
+            signature = replace(signature, operations=_with_streams(signature.operations, config))
+            entry = self._kept.get(_compact(key))
+            if entry is not None:
+                self._kept[_compact(key)] = (entry[0], signature)
+        return Operation.INFER not in signature.operations
+
     def drop(self, model: str) -> None:
         """Forget a model: its backend says that it is gone, or takes something else."""
         for kept in (self._kept, self._fetching):
@@ -99,6 +125,14 @@ class Signatures:
         answer = await self._backend(request)
         assert isinstance(answer, Signature)
         return answer
+
+
+def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]) -> frozenset[Operation]:
+    """The operations of a model of this configuration. Triton's servers are the ones that tell some: they stream the
+    responses of every model, and infer on all but those whose transactions are decoupled."""
+    policy = config.get("model_transaction_policy")
+    decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
+    return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}
 
 
 def _compact(key: Key) -> Key:

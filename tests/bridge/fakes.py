@@ -1,6 +1,6 @@
 """Two toy protocols, one on each side of what the bridge joins, and a backend that records what it is asked."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -79,17 +79,27 @@ class Backend:
         answer = self.compute(request)
         return answer if isinstance(answer, Response) else await answer
 
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        yield await call(self, request)
+
 
 _READY = Operation.MODEL_READY
 _ABOUT = (Operation.METADATA, Operation.MODELS, _READY)
 
 
 def bridge(
-    client: Protocol, server: Protocol, backend: Backend, settings: RouteSettings | None = None, window: int = 2
+    client: Protocol,
+    server: Protocol,
+    backend: Backend,
+    settings: RouteSettings | None = None,
+    window: int = 2,
+    streams: bool = False,
 ) -> Bridge:
-    """A Bridge from `client` to `backend`, which speaks `server`."""
+    """A Bridge from `client` to `backend`, which speaks `server`; the backend `streams` what it computes, one response
+    to each request, or cannot be asked for streams."""
     signatures = Signatures(backend, server.traits, lambda: 0.0)
-    upstream = Upstream("lab", server.name, server.traits, backend, signatures, window)
+    responses = backend.stream if streams else None
+    upstream = Upstream("lab", server.name, server.traits, backend, signatures, window, responses)
     return Bridge(settings or RouteSettings(), client, upstream)
 
 

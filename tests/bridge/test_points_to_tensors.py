@@ -13,7 +13,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, not_found, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Request, Response, Shape, Tensor
+from gateway.core.types import Answer, Request, Response, Shape, Tensor
 from tests.bridge.fakes import (
     FP32,
     FP64,
@@ -293,6 +293,65 @@ async def test_the_operations_are_the_companions_that_there_are(absence: Gateway
     backend = Backend({"m": MODEL, "m.gradient": companion, "m.apply_jacobian": absence})
     described = await describe(bridge(POINTS, TENSORS, backend), part="ModelInfo")
     assert described.operations == {Operation.INFER, GRADIENT}
+
+
+class Configured(Backend):
+    """Tells a configuration of each model that has one here; of another, what keeps it from doing so."""
+
+    def __init__(self, configs: dict[str, Any]) -> None:
+        super().__init__(dict.fromkeys(configs, MODEL))
+        self._configs = configs
+
+    async def __call__(self, request: Request) -> Answer:
+        if request.operation is not Operation.CONFIG:
+            return await super().__call__(request)
+        self.asked.append(request)
+        found = self._configs[request.model]
+        if isinstance(found, Exception):
+            raise found
+        assert isinstance(found, dict)
+        return found
+
+    @property
+    def configs_asked(self) -> list[str]:
+        return [request.model for request in self.asked if request.operation is Operation.CONFIG]
+
+
+TELLS_CONFIGS = replace(TENSORS, traits=replace(TENSORS.traits, extensions={Operation.CONFIG: "model_configuration"}))
+DECOUPLED = {"model_transaction_policy": {"decoupled": True}}
+
+
+@pytest.mark.parametrize(
+    ("config", "stream", "infers"),
+    [
+        (DECOUPLED, "error", False),
+        (DECOUPLED, "last", True),
+        (DECOUPLED, "collect", True),
+        ({"model_transaction_policy": {"decoupled": False}}, "error", True),
+        ({"model_transaction_policy": None}, "error", True),
+        ({}, "error", True),
+        (unsupported("no configurations here"), "error", True),
+        (not_found("no such path"), "error", True),
+    ],
+)
+async def test_a_model_that_only_streams_claims_what_the_route_makes_of_it(
+    config: Any, stream: Any, infers: bool
+) -> None:
+    backend = Configured({"m": config})
+    made = bridge(POINTS, TELLS_CONFIGS, backend, RouteSettings(stream=stream), streams=True)
+    described = await describe(made, part="ModelInfo")
+    assert (Operation.INFER in described.operations) is infers
+
+
+async def test_a_models_configuration_is_asked_once_and_by_none_but_who_asks_for_operations() -> None:
+    backend = Configured({"m": DECOUPLED})
+    made = bridge(POINTS, TELLS_CONFIGS, backend)
+    await describe(made, part="InputSizes")
+    assert not backend.configs_asked
+    for _ in range(2):
+        await describe(made, part="ModelInfo")
+        await describe(made, part="InputSizes")
+    assert backend.configs_asked == ["m"]
 
 
 async def test_a_model_may_have_companions_alone() -> None:

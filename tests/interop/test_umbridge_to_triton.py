@@ -17,7 +17,7 @@ from tests.interop.steps import Step, operations, umbridge
 
 CONFIG = """
 listeners: [{{name: science, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]
-backends: {{triton: {{protocol: v2-rest, endpoints: ["{triton}"]}}}}
+backends: {{triton: {{protocol: {protocol}, endpoints: ["{triton}"]}}}}
 routes:
   # The model's own metadata leaves the length free.
   - match: {{model: pair}}
@@ -26,6 +26,7 @@ routes:
     signature:
       inputs: [{{name: INPUT0, datatype: INT32, shape: [2]}}, {{name: INPUT1, datatype: INT32, shape: [2]}}]
       outputs: [{{name: OUTPUT0, datatype: INT32, shape: [2]}}, {{name: OUTPUT1, datatype: INT32, shape: [2]}}]
+  - {{match: {{model: last}}, backend: triton, rewrite: {{model: repeat}}, translate: {{stream: last}}}}
   - {{match: {{model: "*"}}, backend: triton}}
 """
 
@@ -33,7 +34,7 @@ routes:
 @pytest.fixture(scope="module")
 def url(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
-    with gateway(CONFIG.format(port=port, triton=triton.http), tmp_path_factory.mktemp("gateway")):
+    with gateway(CONFIG.format(port=port, protocol="v2-rest", triton=triton.http), tmp_path_factory.mktemp("gateway")):
         yield f"http://127.0.0.1:{port}"
 
 
@@ -48,7 +49,7 @@ def test_models_and_what_they_offer(url: str) -> None:
     }
 
     companions = {f"posterior.{operation}" for operation in ("gradient", "apply_jacobian", "apply_hessian")}
-    assert sorted(models) == sorted({"pair", *(model.name for model in TABLE)} - companions)
+    assert sorted(models) == sorted({"last", "pair", *(model.name for model in TABLE)} - companions)
     assert claimed == {
         "posterior": ["Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"],
         **{name: ["Evaluate"] for name in described[1:]},
@@ -75,6 +76,30 @@ def test_what_is_not_finite_arrives_as_floats(url: str) -> None:
 
     assert (below, above) == (-math.inf, math.inf)
     assert math.isnan(nan)
+
+
+@pytest.fixture(scope="module", params=["v2-rest", "v2-grpc"])
+def by_protocol(
+    triton: Triton, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    port, address = free_port(), triton.http if request.param == "v2-rest" else triton.grpc
+    config = CONFIG.format(port=port, protocol=request.param, triton=address)
+    with gateway(config, tmp_path_factory.mktemp("gateway")):
+        yield f"http://127.0.0.1:{port}"
+
+
+def test_a_model_that_only_streams_is_evaluated_where_the_route_makes_one_response_of_a_stream(
+    by_protocol: str,
+) -> None:
+    streams, last = (
+        (post(by_protocol, "/ModelInfo", name=name), post(by_protocol, "/Evaluate", name=name, input=[[3]]))
+        for name in ("repeat", "last")
+    )
+
+    assert streams[0][1]["support"]["Evaluate"] is False
+    assert (streams[1][0], streams[1][1]["error"]["type"]) == (400, "UnsupportedFeature")
+    assert last[0][1]["support"]["Evaluate"] is True
+    assert last[1] == (200, {"output": [[2]]})
 
 
 def single(number: float) -> float:
