@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
-import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from tests.transports.grpc import http2
@@ -14,28 +14,83 @@ Script = Callable[[socket.socket], None]
 """What is done with each connection."""
 
 
+class Stage:
+    """Servers by name, each of which plays its script on every connection. `addresses` has where they are."""
+
+    def __init__(self, scripts: Mapping[str, Script]) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._ended, self._end = socket.socketpair()
+        self._selector.register(self._ended, selectors.EVENT_READ)
+        self._guard = threading.Lock()
+        self._open: dict[str, set[socket.socket]] = {name: set() for name in scripts}
+        self.addresses: dict[str, str] = {}
+        for name, script in scripts.items():
+            listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+            listening.setblocking(False)
+            self._selector.register(listening, selectors.EVENT_READ, (name, script))
+            self.addresses[name] = f"127.0.0.1:{listening.getsockname()[1]}"
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+
+    def open(self, name: str) -> int:
+        """How many connections this server has."""
+        with self._guard:
+            return len(self._open[name])
+
+    def close(self, name: str) -> None:
+        """Close the connections of this server."""
+        with self._guard:
+            for connection in self._open[name]:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def end(self) -> None:
+        """Close everything."""
+        self._end.close()
+        self._accepting.join()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+        for name in self._open:
+            self.close(name)
+
+    def _accept(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._ended:
+                    return
+                with suppress(OSError):
+                    connection, _ = key.fileobj.accept()  # type: ignore[union-attr]
+                    connection.setblocking(True)
+                    name, script = key.data
+                    with self._guard:
+                        self._open[name].add(connection)
+                    threading.Thread(target=self._play, args=(name, script, connection), daemon=True).start()
+
+    def _play(self, name: str, script: Script, connection: socket.socket) -> None:
+        try:
+            with connection, suppress(OSError, EOFError):
+                script(connection)
+        finally:
+            with self._guard:
+                self._open[name].discard(connection)
+
+
+@contextmanager
+def stage(scripts: Mapping[str, Script]) -> Iterator[Stage]:
+    """Servers that play until the context ends."""
+    playing = Stage(scripts)
+    try:
+        yield playing
+    finally:
+        playing.end()
+
+
 @contextmanager
 def serving(script: Script) -> Iterator[str]:
     """The address of a server that plays `script` on each connection."""
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            with suppress(OSError, EOFError):
-                script(self.request)
-
-    class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-        block_on_close = False
-        request_queue_size = 128
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            serving.join()
+    with stage({"": script}) as playing:
+        yield playing.addresses[""]
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:

@@ -35,6 +35,8 @@ UNTIL_CLOSE = [
     (b"HTTP/1.1 200 OK\r\n\r\n" + LARGE, LARGE),
 ]
 MALFORMED = [
+    (b"HTTP/1.1 000 OK\r\nContent-Length: 2\r\n\r\nok", "the status 0"),
+    (b"HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\nok", "the status 99"),
     (b"garbage\r\n\r\n", "not HTTP/1.1"),
     (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "not HTTP/1.1"),
     (b"HTTP/2.0 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/2.0, expected HTTP/1.1"),

@@ -137,6 +137,8 @@ class Reply:
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
+            if status < 100:
+                raise malformed(f"reply has the status {status}, which HTTP/1.1 does not have")
             return
         if self._parser.get_http_version() not in _VERSIONS:
             raise malformed(f"reply is HTTP/{self._parser.get_http_version()}, expected HTTP/1.1")

@@ -1,0 +1,165 @@
+"""A gateway in front of hostile servers, each of them the backend of a model of its own, and clients that ask them: of V2
+REST, V2 gRPC and UM-Bridge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from gateway import registry
+from gateway.core.operations import Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Message, Request, Response, tensor
+from tests.attacks import hostile
+from tests.attacks.attacked import Attacked, attacked
+from tests.attacks.clients import INFER, Http, message, post
+from tests.interop.processes import eventually
+
+SECONDS = 20.0
+"""In which what is over must be gone."""
+BOUND = 30
+LIMIT = 2**20
+"""Bytes that one of the servers may answer."""
+
+BACKEND = """
+  {name}:
+    protocol: {protocol}
+    endpoints: ["{endpoint}"]
+    limits: {{message: {limit}, headers: 16384}}
+    policies: [{{timeout: {{seconds: {seconds}}}}}]
+    {more}
+"""
+ROUTE = """
+  - match: {{model: {name}}}
+    backend: {name}
+    signature:
+      inputs: [{{name: x, datatype: INT64, shape: [-1, 1]}}]
+      outputs: [{{name: x, datatype: INT64, shape: [-1, 1]}}]
+"""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What a server does. `expected`: in the error that every client is told; empty where each gets its answer.
+    `hangs`: it has to be given up. `stays`: its connection is good for the next call."""
+
+    script: hostile.Script
+    expected: str = ""
+    hangs: bool = False
+    stays: bool = False
+
+
+Told = tuple[int | None, str]
+"""The number that a client got, or the text of an error in the form of its protocol."""
+Client = Callable[[Attacked, str, int], Told]
+
+
+def by_rest(gateway: Attacked, model: str, number: int) -> Told:
+    given = {"name": "x", "datatype": "INT64", "shape": [1, 1], "data": [number]}
+    status, document = _posted(gateway, f"/v2/models/{model}/infer", {"inputs": [given]})
+    if status == 200:
+        (output,) = document["outputs"]
+        (got,) = output["data"]
+        return got, ""
+    assert document.keys() == {"error"}
+    return None, document["error"]
+
+
+def by_umbridge(gateway: Attacked, model: str, number: int) -> Told:
+    status, document = _posted(gateway, "/Evaluate", {"name": model, "input": [[number]], "config": {}})
+    if status == 200:
+        ((got,),) = document["output"]
+        return got, ""
+    assert document.keys() == {"error"}
+    assert document["error"].keys() == {"type", "message"}
+    return None, document["error"]["message"]
+
+
+def _posted(gateway: Attacked, path: str, document: object) -> tuple[int, dict[str, dict[str, str]]]:
+    with Http(gateway.address("http")) as connection:
+        head, _, body = connection.call(post(path, json.dumps(document).encode())).partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), json.loads(body)
+
+
+V2_GRPC = registry.protocols()["v2-grpc"]
+
+
+def by_grpc(gateway: Attacked, model: str, number: int) -> Told:
+    host, port = gateway.address("grpc")
+    asked = message("v2-grpc", model, tensor("x", np.array([[number]], np.int64)))
+    with grpc.insecure_channel(f"{host}:{port}") as channel:
+        try:
+            reply = channel.unary_unary(INFER.decode())(asked, timeout=60)
+        except grpc.RpcError as error:
+            return None, str(error.details())
+    response = V2_GRPC.decode_response(Message(parts=(reply,)), Request(Operation.INFER, model), Target())
+    assert isinstance(response, Response)
+    return int(response.outputs[0].array.item()), ""
+
+
+CLIENTS: tuple[Client, ...] = (by_rest, by_grpc, by_umbridge)
+
+
+class Rig:
+    """The gateway and the servers."""
+
+    def __init__(self, gateway: Attacked, playing: hostile.Stage, modes: Mapping[str, Mode]) -> None:
+        self.gateway = gateway
+        self._playing = playing
+        self._modes = modes
+
+    def check(self, name: str) -> str:
+        """Ask the server of this mode in every client's words; what they were told.
+
+        Everything that the mode promises is asserted, that a sound server answers the next request, and that neither
+        connections nor tasks stay.
+        """
+        mode, model = self._modes[name], model_of(name, self._modes)
+        assert by_rest(self.gateway, "identity", 1) == (1, "")
+        open_before, tasks = self.gateway.descriptors, self.gateway.look().tasks
+        told = []
+        for number, client in enumerate(CLIENTS, 1000):
+            got, error = client(self.gateway, model, number)
+            told.append(error or str(got))
+            assert got == (None if mode.expected else number), told
+            assert mode.expected in error, told
+            assert by_rest(self.gateway, "identity", number) == (number, "")
+        if mode.stays:
+            self._playing.close(model)
+        assert eventually(lambda: not self._playing.open(model), SECONDS)
+        assert eventually(lambda: self.gateway.descriptors <= open_before, SECONDS)
+        assert eventually(lambda: self.gateway.look().tasks <= tasks, SECONDS)
+        assert "Traceback" not in self.gateway.log
+        return " | ".join(told)
+
+
+def model_of(name: str, modes: Mapping[str, Mode]) -> str:
+    """The model whose server does so."""
+    return f"mode{list(modes).index(name)}"
+
+
+@contextmanager
+def rig(folder: Path, works: str, modes: Mapping[str, Mode], protocol: str, more: str = "") -> Iterator[Rig]:
+    """A gateway in front of a server for each of the modes."""
+    named = {model_of(name, modes): mode for name, mode in modes.items()}
+    with hostile.stage({model: mode.script for model, mode in named.items()}) as playing:
+        backends = "".join(
+            BACKEND.format(
+                name=model,
+                protocol=protocol,
+                endpoint=playing.addresses[model],
+                limit=LIMIT,
+                seconds=0.3 if mode.hangs else BOUND,
+                more=more,
+            )
+            for model, mode in named.items()
+        )
+        routes = "".join(ROUTE.format(name=model) for model in named)
+        with attacked(folder, works, backends=backends, routes=routes) as gateway:
+            yield Rig(gateway, playing, modes)

@@ -1,0 +1,355 @@
+"""Servers of gRPC that keep to nothing: every client gets its answer or an error in its protocol's words."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.attacks import hostile
+from tests.attacks.behind import LIMIT, Mode, Rig, rig
+from tests.attacks.stalls import Figure
+from tests.attacks.test_servers import echo
+from tests.transports.grpc import http2
+from tests.transports.grpc.http2 import (
+    CONTENT_TYPE,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    OK,
+    PING,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    frame,
+    head,
+    settings,
+)
+
+Reply = Callable[[int, bytes], bytes]
+"""The frames for a call: of its stream, and of the message that a sound server would answer."""
+
+PRIORITY, PUSH_PROMISE, UNKNOWN = 2, 5, 0x42
+PADDED = 8
+BEGIN = settings() + http2.window_update(0, 2**30)
+GZIP = (b"grpc-encoding", b"gzip")
+BOMB = gzip.compress(bytes(50 * LIMIT))
+
+
+def speaking(reply: Reply, begin: bytes = BEGIN, *, closes: bool = False) -> hostile.Script:
+    """`begin`, then the reply to each call; the connection is closed behind the first one, or kept for as long as the
+    gateway keeps it."""
+
+    def script(connection: socket.socket) -> None:
+        connection.sendall(begin)
+        hostile.exactly(connection, len(http2.PREFACE))
+        while True:
+            stream, asked = hostile.http2_request(connection)
+            connection.sendall(reply(stream, echo(asked[5:])))
+            if closes:
+                return
+
+    return script
+
+
+def refuses(reply: Reply, expected: str, *, stays: bool = False, closes: bool = False) -> Mode:
+    return Mode(speaking(reply, closes=closes), expected, stays=stays)
+
+
+def passes(reply: Reply, begin: bytes = BEGIN) -> Mode:
+    return Mode(speaking(reply, begin), stays=True)
+
+
+def begins(begin: bytes, expected: str, *, closes: bool = False) -> Mode:
+    """It is what it says first that is wrong."""
+    return Mode(speaking(good, begin, closes=closes), expected)
+
+
+def hangs(reply: Reply, begin: bytes = BEGIN, *, stays: bool = True) -> Mode:
+    return Mode(speaking(reply, begin), "within 0.3 s", hangs=True, stays=stays)
+
+
+def good(stream: int, message: bytes) -> bytes:
+    return http2.reply(message, stream=stream)
+
+
+def instead(frames: bytes) -> Reply:
+    """These frames and no reply."""
+    return lambda stream, message: frames
+
+
+def first(frames: bytes) -> Reply:
+    """These frames before a good reply."""
+    return lambda stream, message: frames + good(stream, message)
+
+
+def of(made: Callable[[int], bytes]) -> Reply:
+    """Frames for the stream of the call and no reply."""
+    return lambda stream, message: made(stream)
+
+
+def within(made: Callable[[int], bytes]) -> Reply:
+    """Frames for the stream of the call between the head and the message of a good reply."""
+    return lambda stream, message: begun(stream) + made(stream) + http2.data(message, stream=stream) + ended(stream)
+
+
+def begun(stream: int, *fields: tuple[bytes, bytes]) -> bytes:
+    return head(OK, CONTENT_TYPE, *fields, stream=stream)
+
+
+def ended(stream: int, *fields: tuple[bytes, bytes]) -> bytes:
+    return head(*(fields or ((b"grpc-status", b"0"),)), end=True, stream=stream)
+
+
+def block(octets: bytes) -> Reply:
+    """A header block of these bytes."""
+    return of(lambda stream: frame(HEADERS, END_HEADERS, stream, octets))
+
+
+def headed(*fields: tuple[bytes, bytes]) -> Reply:
+    """A good reply with this head."""
+    return lambda stream, message: head(*fields, stream=stream) + http2.data(message, stream=stream) + ended(stream)
+
+
+def trailed(*fields: tuple[bytes, bytes]) -> Reply:
+    """A good reply with these trailers."""
+    return lambda stream, message: begun(stream) + http2.data(message, stream=stream) + ended(stream, *fields)
+
+
+def told(flag: int, size: int | None, *fields: tuple[bytes, bytes], packed: bytes | None = None) -> Reply:
+    """A reply whose message has this prefix: a flag and a size, the right one if None."""
+
+    def reply(stream: int, message: bytes) -> bytes:
+        data = message if packed is None else packed
+        prefix = struct.pack(">BL", flag, len(data) if size is None else size)
+        pieces = [(prefix + data)[at : at + 2**14] for at in range(0, len(prefix + data), 2**14)]
+        return b"".join([begun(stream, *fields), *(frame(DATA, 0, stream, each) for each in pieces), ended(stream)])
+
+    return reply
+
+
+def one_frame_padded(stream: int, message: bytes) -> bytes:
+    data = b"\3" + b"\0" + len(message).to_bytes(4) + message + bytes(3)
+    return begun(stream) + frame(DATA, PADDED, stream, data) + ended(stream)
+
+
+def byte_by_byte(stream: int, message: bytes) -> bytes:
+    data = b"\0" + len(message).to_bytes(4) + message
+    return b"".join([begun(stream), *(frame(DATA, 0, stream, data[at : at + 1]) for at in range(len(data))), ended(stream)])
+
+
+def go_away(last: int, code: int = 0) -> bytes:
+    return frame(GOAWAY, 0, 0, struct.pack(">LL", last, code) + b"bye")
+
+
+def endless(start: Callable[[int], bytes], piece: Callable[[int], bytes]) -> hostile.Script:
+    """A reply that never ends. What the gateway sends meanwhile may stay unread: it is little."""
+
+    def script(connection: socket.socket) -> None:
+        hostile.http2_opening(connection)
+        stream, _ = hostile.http2_request(connection)
+        connection.sendall(start(stream))
+        while True:
+            connection.sendall(piece(stream) * 100)
+
+    return script
+
+
+def closes_at_once(connection: socket.socket) -> None:
+    pass
+
+
+def resets(connection: socket.socket) -> None:
+    hostile.http2_opening(connection)
+    hostile.http2_request(connection)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def setting(number: int, value: int) -> bytes:
+    return frame(SETTINGS, 0, 0, struct.pack(">HL", number, value))
+
+
+MODES: dict[str, Mode] = {
+    # what comes first
+    "HTTP/1": begins(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "?"),
+    "no frames": begins(b"hello, this is something else\r\n", "?"),
+    "no SETTINGS": begins(frame(PING, 0, 0, bytes(8)), "?"),
+    "an acknowledgement first": begins(frame(SETTINGS, 1, 0, b""), "?"),
+    "SETTINGS of a stream": begins(frame(SETTINGS, 0, 1, b""), "?"),
+    "SETTINGS of five bytes": begins(frame(SETTINGS, 0, 0, bytes(5)), "?"),
+    "a window beyond 2^31": begins(setting(4, 2**31), "?"),
+    "frames of one byte": begins(setting(5, 1), "?"),
+    "frames beyond 2^24": begins(setting(5, 2**24), "?"),
+    "a push that is neither on nor off": begins(setting(2, 2), "?"),
+    "pushing": begins(setting(2, 1), "?"),
+    "a large table": passes(good, setting(1, 2**32 - 1) + BEGIN),
+    "unknown settings": passes(good, setting(0xABCD, 7) + BEGIN),
+    "no calls allowed": hangs(good, settings(MAX_CONCURRENT_STREAMS=0)),
+    "no room for a request": hangs(good, settings(INITIAL_WINDOW_SIZE=0)),
+    "nothing first": hangs(good, b""),
+    "GOAWAY first": begins(BEGIN + go_away(0), "?"),
+    "closes at once": Mode(closes_at_once, "?"),
+    # frames where they do not belong
+    "DATA of no stream": refuses(instead(frame(DATA, 0, 0, b"x")), "?"),
+    "HEADERS of no stream": refuses(instead(head(OK, CONTENT_TYPE, stream=0)), "?"),
+    "RST_STREAM of no stream": refuses(instead(http2.reset(1, 0)), "?"),
+    "CONTINUATION of no stream": refuses(instead(frame(CONTINUATION, 4, 0, b"")), "?"),
+    "PRIORITY of no stream": refuses(instead(frame(PRIORITY, 0, 0, bytes(5))), "?"),
+    "SETTINGS of the call": refuses(of(lambda stream: frame(SETTINGS, 0, stream, b"")), "?"),
+    "PING of the call": refuses(of(lambda stream: frame(PING, 0, stream, bytes(8))), "?"),
+    "GOAWAY of the call": refuses(of(lambda stream: frame(GOAWAY, 0, stream, bytes(8))), "?"),
+    "DATA of an idle stream": refuses(instead(frame(DATA, 0, 99, b"x")), "?"),
+    "HEADERS of an idle stream": refuses(instead(head(OK, CONTENT_TYPE, stream=99)), "?"),
+    "HEADERS of a stream of its own": refuses(instead(head(OK, CONTENT_TYPE, stream=2)), "?"),
+    "RST_STREAM of an idle stream": refuses(instead(http2.reset(8, 99)), "?"),
+    "WINDOW_UPDATE of an idle stream": refuses(instead(http2.window_update(99, 1)), "?"),
+    "PUSH_PROMISE": refuses(of(lambda stream: frame(PUSH_PROMISE, 4, stream, bytes([0, 0, 0, 2]))), "?"),
+    "PRIORITY on itself": passes(within(lambda stream: frame(PRIORITY, 0, stream, struct.pack(">LB", stream, 1)))),
+    "HEADERS that depend on themselves": passes(
+        lambda stream, message: frame(HEADERS, 0x24, stream, struct.pack(">LB", stream, 1) + http2.block(OK, CONTENT_TYPE))
+        + http2.data(message, stream=stream) + ended(stream)
+    ),
+    "unknown frames": passes(within(lambda stream: frame(UNKNOWN, 0xFF, stream, b"x" * 100))),
+    # sizes
+    "a frame beyond the limit": refuses(of(lambda stream: frame(DATA, 0, stream, bytes(2**14 + 1))), "?"),
+    "a frame of 16 MiB": refuses(of(lambda stream: b"\xff\xff\xff\0\0" + stream.to_bytes(4)), "?"),
+    "a frame of an unknown type, of 16 MiB": refuses(of(lambda stream: b"\xff\xff\xff\x42\0" + stream.to_bytes(4)), "?"),
+    "RST_STREAM of three bytes": refuses(of(lambda stream: frame(RST_STREAM, 0, stream, bytes(3))), "?"),
+    "PING of seven bytes": refuses(instead(frame(PING, 0, 0, bytes(7))), "?"),
+    "GOAWAY of seven bytes": refuses(instead(frame(GOAWAY, 0, 0, bytes(7))), "?"),
+    "WINDOW_UPDATE of five bytes": refuses(instead(frame(WINDOW_UPDATE, 0, 0, bytes(5))), "?"),
+    "an acknowledgement of SETTINGS with settings": refuses(instead(frame(SETTINGS, 1, 0, bytes(6))), "?"),
+    # padding
+    "padding": passes(one_frame_padded),
+    "more padding than DATA": refuses(within(lambda stream: frame(DATA, PADDED, stream, b"\5abc")), "?"),
+    "padding without its length": refuses(within(lambda stream: frame(DATA, PADDED, stream, b"")), "?"),
+    "more padding than HEADERS": refuses(of(lambda stream: frame(HEADERS, PADDED | 4, stream, b"\xff")), "?"),
+    "HEADERS too short for their priority": refuses(of(lambda stream: frame(HEADERS, 0x24, stream, b"abc")), "?"),
+    # windows
+    "WINDOW_UPDATE by 0": refuses(instead(http2.window_update(0, 0)), "?"),
+    "WINDOW_UPDATE of the call by 0": refuses(of(lambda stream: http2.window_update(stream, 0)), "?"),
+    "a window of the connection beyond 2^31": refuses(instead(http2.window_update(0, 2**31 - 1) * 2), "?"),
+    "a window of the call, widened when it has been sent": passes(within(lambda stream: http2.window_update(stream, 2**31 - 1) * 2)),
+    "more than the window": Mode(
+        endless(begun, lambda stream: frame(DATA, 0, stream, b"\0\xff\xff\xff\xff" + bytes(16000))), "?"
+    ),
+    # header blocks
+    "CONTINUATION of no block": refuses(of(lambda stream: frame(CONTINUATION, 4, stream, b"")), "?"),
+    "CONTINUATION of another stream": refuses(
+        of(lambda stream: frame(HEADERS, 0, stream, b"") + frame(CONTINUATION, 4, stream + 2, b"")), "?"
+    ),
+    "a frame within a block": refuses(of(lambda stream: frame(HEADERS, 0, stream, b"") + frame(PING, 0, 0, bytes(8))), "?"),
+    "a block in pieces": passes(
+        lambda stream, message: frame(HEADERS, 0, stream, http2.block(OK)) + frame(CONTINUATION, 0, stream, b"")
+        + frame(CONTINUATION, 4, stream, http2.block(CONTENT_TYPE)) + http2.data(message, stream=stream) + ended(stream)
+    ),
+    "a block without end": Mode(
+        endless(lambda stream: frame(HEADERS, 0, stream, b""), lambda stream: frame(CONTINUATION, 0, stream, b"x" * 100)), "?"
+    ),
+    "a block of empty pieces without end": Mode(
+        endless(lambda stream: frame(HEADERS, 0, stream, b""), lambda stream: frame(CONTINUATION, 0, stream, b"")), "?"
+    ),
+    "a block that never ends and says nothing": hangs(of(lambda stream: frame(HEADERS, 0, stream, b""))),
+    "HPACK's index 0": refuses(block(b"\x80"), "?"),
+    "an index beyond the table": refuses(block(b"\xff\x80\x01"), "?"),
+    "an index that never ends": refuses(block(b"\xff" + b"\xff" * 20), "?"),
+    "an index cut off": refuses(block(b"\xff"), "?"),
+    "a name cut off": refuses(block(b"\0\x20abc"), "?"),
+    "Huffman code that is none": refuses(block(b"\0\x84\xff\xff\xff\xff\x01x"), "?"),
+    "a table beyond what was allowed": refuses(block(b"\x3f\xe1\xff\x03"), "?"),
+    "a huge header": refuses(headed(OK, CONTENT_TYPE, *[(b"x-%d" % at, b"y" * 120) for at in range(100)]), "?"),
+    "a field that grows when it is read": refuses(
+        of(lambda stream: frame(HEADERS, 4, stream, http2.block(OK, CONTENT_TYPE) + b"\xbf" * 16000)), "?"
+    ),
+    "a name in capitals": refuses(headed(OK, CONTENT_TYPE, (b"X-Name", b"y")), "?"),
+    "a line break in a value": refuses(headed(OK, CONTENT_TYPE, (b"x", b"a\r\nb: c")), "?"),
+    "NUL in a value": refuses(headed(OK, CONTENT_TYPE, (b"x", b"a\0")), "?"),
+    "a field of the connection": refuses(headed(OK, CONTENT_TYPE, (b"connection", b"close")), "?"),
+    "a pseudo-header behind the others": refuses(headed(CONTENT_TYPE, OK), "?"),
+    "an unknown pseudo-header": refuses(headed(OK, CONTENT_TYPE, (b":other", b"y")), "?"),
+    "a request's pseudo-header": refuses(headed(OK, (b":path", b"/"), CONTENT_TYPE), "?"),
+    "two statuses": refuses(headed(OK, (b":status", b"500"), CONTENT_TYPE), "?"),
+    "no HTTP status": refuses(headed(CONTENT_TYPE), "?"),
+    "an HTTP status that is none": refuses(headed((b":status", b"OK"), CONTENT_TYPE), "?"),
+    "HTTP status 503": refuses(headed((b":status", b"503"), (b"content-type", b"text/html")), "?"),
+    "an HTML page": refuses(headed(OK, (b"content-type", b"text/html")), "?"),
+    "no content type": refuses(headed(OK), "?"),
+    "interim heads": passes(lambda stream, message: head((b":status", b"103"), stream=stream) * 3 + good(stream, message)),
+    "interim heads without end": Mode(endless(lambda stream: b"", lambda stream: head((b":status", b"103"), stream=stream)), "?"),
+    # messages
+    "DATA before HEADERS": refuses(lambda stream, message: http2.data(message, stream=stream) + good(stream, message), "?"),
+    "DATA that end the stream": refuses(lambda stream, message: begun(stream) + http2.data(message, end=True, stream=stream), "?"),
+    "HEADERS that end the stream without a status": refuses(of(lambda stream: head(OK, CONTENT_TYPE, end=True, stream=stream)), "?"),
+    "two heads": refuses(lambda stream, message: begun(stream) + good(stream, message), "?"),
+    "trailers that do not end": refuses(
+        lambda stream, message: begun(stream) + http2.data(message, stream=stream) + head((b"grpc-status", b"0"), stream=stream), "?"
+    ),
+    "trailers twice": passes(lambda stream, message: good(stream, message) + ended(stream)),
+    "a message behind the trailers": passes(lambda stream, message: good(stream, message) + http2.data(b"other", stream=stream)),
+    "a length that is too large": refuses(told(0, 1000), "?"),
+    "a length that is too small": refuses(told(0, 3), "?"),
+    "a length of 4 GiB": refuses(told(0, 2**32 - 1), "?"),
+    "half a length": refuses(lambda stream, message: begun(stream) + frame(DATA, 0, stream, b"\0\0") + ended(stream), "?"),
+    "compressed, in no coding": refuses(told(1, None), "?"),
+    "a flag that is none": refuses(told(2, None), "?"),
+    "compressed in an unknown coding": refuses(told(1, None, (b"grpc-encoding", b"snappy")), "?"),
+    "gzip that is none": refuses(told(1, None, GZIP), "?"),
+    "gzip cut off": refuses(told(1, None, GZIP, packed=gzip.compress(b"abc" * 50)[:-9]), "?"),
+    "gzip of too much": refuses(told(1, None, GZIP, packed=BOMB), "?"),
+    "no message": refuses(lambda stream, message: begun(stream) + ended(stream), "?"),
+    "no message, and one head": refuses(of(lambda stream: head(OK, CONTENT_TYPE, (b"grpc-status", b"0"), end=True, stream=stream)), "?"),
+    "two messages": refuses(lambda stream, message: begun(stream) + http2.data(message, stream=stream) * 2 + ended(stream), "?"),
+    "a message that is none": refuses(told(0, None, packed=b"\xff\xff\xff"), "?"),
+    "an empty message": refuses(told(0, None, packed=b""), "?"),
+    "a message byte by byte": passes(byte_by_byte),
+    "no status": refuses(trailed((b"x", b"y")), "?"),
+    "a status that is none": refuses(trailed((b"grpc-status", b"zero")), "?"),
+    "an empty status": refuses(trailed((b"grpc-status", b"")), "?"),
+    "an unknown status": refuses(trailed((b"grpc-status", b"99")), "?"),
+    "a negative status": refuses(trailed((b"grpc-status", b"-1")), "?"),
+    "a huge status": refuses(trailed((b"grpc-status", b"0" * 100)), "?"),
+    "two gRPC statuses": refuses(trailed((b"grpc-status", b"13"), (b"grpc-status", b"0")), "?"),
+    "a text that is not percent-encoded": refuses(trailed((b"grpc-status", b"3"), (b"grpc-message", b"%zz%0d%0aX: y%00%ff")), "?"),
+    "a huge text": refuses(trailed((b"grpc-status", b"3"), *[(b"grpc-message", b"y" * 120)] * 200), "?"),
+    # ends
+    "RST_STREAM": refuses(of(lambda stream: http2.reset(8, stream)), "?"),
+    "RST_STREAM without an error": refuses(of(lambda stream: http2.reset(0, stream)), "?"),
+    "RST_STREAM: refused": refuses(of(lambda stream: http2.reset(7, stream)), "?"),
+    "RST_STREAM: HTTP/1.1 required": refuses(of(lambda stream: http2.reset(13, stream)), "?"),
+    "RST_STREAM of an unknown code": refuses(of(lambda stream: http2.reset(2**32 - 1, stream)), "?"),
+    "RST_STREAM within the reply": refuses(of(lambda stream: begun(stream) + http2.reset(2, stream)), "?"),
+    "RST_STREAM behind the reply": passes(lambda stream, message: good(stream, message) + http2.reset(0, stream)),
+    "GOAWAY before the call": refuses(instead(go_away(0)), "?"),
+    "GOAWAY behind the call, and its reply": Mode(speaking(lambda stream, message: go_away(stream) + good(stream, message))),
+    "GOAWAY of an error, and its reply": Mode(speaking(lambda stream, message: go_away(stream, 2) + good(stream, message))),
+    "GOAWAY whose last stream grows": Mode(
+        speaking(lambda stream, message: go_away(stream) + go_away(2**31 - 1) + good(stream, message))
+    ),
+    "GOAWAY and close": refuses(of(lambda stream: go_away(stream, 2)), "?", closes=True),
+    "GOAWAY and silence": Mode(speaking(of(lambda stream: go_away(stream))), "within 0.3 s", hangs=True),
+    "closes within a frame": refuses(of(lambda stream: begun(stream)[:-3]), "?", closes=True),
+    "closes within its reply": refuses(of(lambda stream: begun(stream)), "?", closes=True),
+    "closes without a reply": refuses(instead(b""), "?", closes=True),
+    "resets the connection": Mode(resets, "?"),
+    "says nothing": hangs(instead(b"")),
+    "a head and no more": hangs(of(lambda stream: begun(stream))),
+    "half a message": hangs(of(lambda stream: begun(stream) + http2.data(b"abc", size=100, stream=stream))),
+    "a message and no more": hangs(lambda stream, message: begun(stream) + http2.data(message, stream=stream)),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory: pytest.TempPathFactory, works: str) -> Iterator[Rig]:
+    with rig(tmp_path_factory.mktemp("http2"), works, MODES, "v2-grpc") as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_every_client_gets_an_answer_or_an_error(behind: Rig, name: str, figure: Figure) -> None:
+    figure(behind.check(name))
