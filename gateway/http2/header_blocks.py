@@ -6,6 +6,7 @@ may use the initial table of 4,096 bytes until it has seen the announcement, so 
 Nothing that is written here refers to a dynamic table.
 """
 
+import re
 from collections import deque
 from collections.abc import Iterable
 
@@ -13,6 +14,14 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.http2 import huffman
 
 Field = tuple[bytes, bytes]
+
+NAME = re.compile(rb"[0-9a-z!#$%&'*+.^_`|~-]+")
+"""Of a field of HTTP/2, other than the pseudo-headers."""
+
+CONNECTION_SPECIFIC = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"http2-settings")
+)
+"""RFC 9113 section 8.2.2: a message that has one of these is malformed."""
 
 # Appendix A; the values that it has none of are empty.
 _NAMES = (

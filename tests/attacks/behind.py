@@ -1,5 +1,5 @@
-"""A gateway in front of hostile servers, each of them the backend of a model of its own, and clients that ask them: of V2
-REST, V2 gRPC and UM-Bridge."""
+"""A gateway in front of hostile servers, each of them the backend of a model of its own, and clients that ask them: of
+V2 REST, V2 gRPC and UM-Bridge."""
 
 from __future__ import annotations
 

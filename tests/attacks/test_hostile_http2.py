@@ -19,7 +19,6 @@ from tests.transports.grpc.http2 import (
     CONTINUATION,
     DATA,
     END_HEADERS,
-    END_STREAM,
     GOAWAY,
     HEADERS,
     OK,
@@ -141,7 +140,9 @@ def one_frame_padded(stream: int, message: bytes) -> bytes:
 
 def byte_by_byte(stream: int, message: bytes) -> bytes:
     data = b"\0" + len(message).to_bytes(4) + message
-    return b"".join([begun(stream), *(frame(DATA, 0, stream, data[at : at + 1]) for at in range(len(data))), ended(stream)])
+    return b"".join(
+        [begun(stream), *(frame(DATA, 0, stream, data[at : at + 1]) for at in range(len(data))), ended(stream)]
+    )
 
 
 def go_away(last: int, code: int = 0) -> bytes:
@@ -171,182 +172,353 @@ def resets(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
+def half_a_block(connection: socket.socket) -> None:
+    hostile.http2_opening(connection)
+    stream, _ = hostile.http2_request(connection)
+    connection.sendall(frame(HEADERS, 0, stream, http2.block(OK)))
+    hostile.silent(connection)
+
+
 def setting(number: int, value: int) -> bytes:
     return frame(SETTINGS, 0, 0, struct.pack(">HL", number, value))
 
 
 MODES: dict[str, Mode] = {
     # what comes first
-    "HTTP/1": begins(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "?"),
-    "no frames": begins(b"hello, this is something else\r\n", "?"),
-    "no SETTINGS": begins(frame(PING, 0, 0, bytes(8)), "?"),
-    "an acknowledgement first": begins(frame(SETTINGS, 1, 0, b""), "?"),
-    "SETTINGS of a stream": begins(frame(SETTINGS, 0, 1, b""), "?"),
-    "SETTINGS of five bytes": begins(frame(SETTINGS, 0, 0, bytes(5)), "?"),
-    "a window beyond 2^31": begins(setting(4, 2**31), "?"),
-    "frames of one byte": begins(setting(5, 1), "?"),
-    "frames beyond 2^24": begins(setting(5, 2**24), "?"),
-    "a push that is neither on nor off": begins(setting(2, 2), "?"),
-    "pushing": begins(setting(2, 1), "?"),
+    "HTTP/1": begins(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "it speaks HTTP/1, not HTTP/2"),
+    "no frames": begins(b"hello, this is something else\r\n", "a frame of 6841708 bytes"),
+    "no SETTINGS": begins(frame(PING, 0, 0, bytes(8)), "a frame of type 6, expected type 4"),
+    "an acknowledgement first": begins(frame(SETTINGS, 1, 0, b""), "an acknowledgement of SETTINGS that is none"),
+    "SETTINGS of a stream": begins(frame(SETTINGS, 0, 1, b""), "SETTINGS of stream 1"),
+    "SETTINGS of five bytes": begins(frame(SETTINGS, 0, 0, bytes(5)), "SETTINGS of 5 bytes"),
+    "a window beyond 2^31": begins(setting(4, 2**31), "it sets INITIAL_WINDOW_SIZE to 2147483648"),
+    "frames of one byte": begins(setting(5, 1), "it sets MAX_FRAME_SIZE to 1"),
+    "frames beyond 2^24": begins(setting(5, 2**24), "it sets MAX_FRAME_SIZE to 16777216"),
+    "a push that is neither on nor off": passes(good, setting(2, 2) + BEGIN),
+    "pushing": passes(good, setting(2, 1) + BEGIN),
     "a large table": passes(good, setting(1, 2**32 - 1) + BEGIN),
     "unknown settings": passes(good, setting(0xABCD, 7) + BEGIN),
     "no calls allowed": hangs(good, settings(MAX_CONCURRENT_STREAMS=0)),
     "no room for a request": hangs(good, settings(INITIAL_WINDOW_SIZE=0)),
-    "nothing first": hangs(good, b""),
-    "GOAWAY first": begins(BEGIN + go_away(0), "?"),
-    "closes at once": Mode(closes_at_once, "?"),
+    "nothing first": Mode(speaking(good, b""), "half of the time until the deadline", hangs=True, stays=True),
+    "GOAWAY first": begins(BEGIN + go_away(0), "the connection was closed at once"),
+    "closes at once": Mode(closes_at_once, "without a reply"),
     # frames where they do not belong
-    "DATA of no stream": refuses(instead(frame(DATA, 0, 0, b"x")), "?"),
-    "HEADERS of no stream": refuses(instead(head(OK, CONTENT_TYPE, stream=0)), "?"),
-    "RST_STREAM of no stream": refuses(instead(http2.reset(1, 0)), "?"),
-    "CONTINUATION of no stream": refuses(instead(frame(CONTINUATION, 4, 0, b"")), "?"),
-    "PRIORITY of no stream": refuses(instead(frame(PRIORITY, 0, 0, bytes(5))), "?"),
-    "SETTINGS of the call": refuses(of(lambda stream: frame(SETTINGS, 0, stream, b"")), "?"),
-    "PING of the call": refuses(of(lambda stream: frame(PING, 0, stream, bytes(8))), "?"),
-    "GOAWAY of the call": refuses(of(lambda stream: frame(GOAWAY, 0, stream, bytes(8))), "?"),
-    "DATA of an idle stream": refuses(instead(frame(DATA, 0, 99, b"x")), "?"),
-    "HEADERS of an idle stream": refuses(instead(head(OK, CONTENT_TYPE, stream=99)), "?"),
-    "HEADERS of a stream of its own": refuses(instead(head(OK, CONTENT_TYPE, stream=2)), "?"),
-    "RST_STREAM of an idle stream": refuses(instead(http2.reset(8, 99)), "?"),
-    "WINDOW_UPDATE of an idle stream": refuses(instead(http2.window_update(99, 1)), "?"),
-    "PUSH_PROMISE": refuses(of(lambda stream: frame(PUSH_PROMISE, 4, stream, bytes([0, 0, 0, 2]))), "?"),
+    "DATA of no stream": refuses(instead(frame(DATA, 0, 0, b"x")), "DATA of stream 0, which was never opened"),
+    "HEADERS of no stream": refuses(
+        instead(head(OK, CONTENT_TYPE, stream=0)), "HEADERS of stream 0, which was never opened"
+    ),
+    "RST_STREAM of no stream": refuses(instead(http2.reset(1, 0)), "RST_STREAM of stream 0, which was never opened"),
+    "CONTINUATION of no stream": refuses(
+        instead(frame(CONTINUATION, 4, 0, b"")), "CONTINUATION of no header block, on stream 0"
+    ),
+    "PRIORITY of no stream": refuses(instead(frame(PRIORITY, 0, 0, bytes(5))), "PRIORITY of no stream"),
+    "SETTINGS of the call": refuses(of(lambda stream: frame(SETTINGS, 0, stream, b"")), "SETTINGS of stream 1"),
+    "PING of the call": refuses(of(lambda stream: frame(PING, 0, stream, bytes(8))), "PING of 8 bytes"),
+    "GOAWAY of the call": refuses(of(lambda stream: frame(GOAWAY, 0, stream, bytes(8))), "GOAWAY of 8 bytes"),
+    "DATA of an idle stream": refuses(instead(frame(DATA, 0, 99, b"x")), "DATA of stream 99, which was never opened"),
+    "HEADERS of an idle stream": refuses(
+        instead(head(OK, CONTENT_TYPE, stream=99)), "HEADERS of stream 99, which was never opened"
+    ),
+    "HEADERS of a stream of its own": refuses(
+        instead(head(OK, CONTENT_TYPE, stream=2)), "HEADERS of stream 2, which was never opened"
+    ),
+    "RST_STREAM of an idle stream": refuses(
+        instead(http2.reset(8, 99)), "RST_STREAM of stream 99, which was never opened"
+    ),
+    "WINDOW_UPDATE of an idle stream": refuses(
+        instead(http2.window_update(99, 1)), "WINDOW_UPDATE of stream 99, which was never opened"
+    ),
+    "PUSH_PROMISE": refuses(
+        of(lambda stream: frame(PUSH_PROMISE, 4, stream, bytes([0, 0, 0, 2]))),
+        "PUSH_PROMISE, though pushing was refused",
+    ),
     "PRIORITY on itself": passes(within(lambda stream: frame(PRIORITY, 0, stream, struct.pack(">LB", stream, 1)))),
     "HEADERS that depend on themselves": passes(
-        lambda stream, message: frame(HEADERS, 0x24, stream, struct.pack(">LB", stream, 1) + http2.block(OK, CONTENT_TYPE))
-        + http2.data(message, stream=stream) + ended(stream)
+        lambda stream, message: (
+            frame(HEADERS, 0x24, stream, struct.pack(">LB", stream, 1) + http2.block(OK, CONTENT_TYPE))
+            + http2.data(message, stream=stream)
+            + ended(stream)
+        )
     ),
     "unknown frames": passes(within(lambda stream: frame(UNKNOWN, 0xFF, stream, b"x" * 100))),
     # sizes
-    "a frame beyond the limit": refuses(of(lambda stream: frame(DATA, 0, stream, bytes(2**14 + 1))), "?"),
-    "a frame of 16 MiB": refuses(of(lambda stream: b"\xff\xff\xff\0\0" + stream.to_bytes(4)), "?"),
-    "a frame of an unknown type, of 16 MiB": refuses(of(lambda stream: b"\xff\xff\xff\x42\0" + stream.to_bytes(4)), "?"),
-    "RST_STREAM of three bytes": refuses(of(lambda stream: frame(RST_STREAM, 0, stream, bytes(3))), "?"),
-    "PING of seven bytes": refuses(instead(frame(PING, 0, 0, bytes(7))), "?"),
-    "GOAWAY of seven bytes": refuses(instead(frame(GOAWAY, 0, 0, bytes(7))), "?"),
-    "WINDOW_UPDATE of five bytes": refuses(instead(frame(WINDOW_UPDATE, 0, 0, bytes(5))), "?"),
-    "an acknowledgement of SETTINGS with settings": refuses(instead(frame(SETTINGS, 1, 0, bytes(6))), "?"),
+    "a frame beyond the limit": refuses(
+        of(lambda stream: frame(DATA, 0, stream, bytes(2**14 + 1))), "a frame of 16385 bytes"
+    ),
+    "a frame of 16 MiB": refuses(
+        of(lambda stream: b"\xff\xff\xff\0\0" + stream.to_bytes(4)), "a frame of 16777215 bytes"
+    ),
+    "a frame of an unknown type, of 16 MiB": refuses(
+        of(lambda stream: b"\xff\xff\xff\x42\0" + stream.to_bytes(4)), "a frame of 16777215 bytes"
+    ),
+    "RST_STREAM of three bytes": refuses(
+        of(lambda stream: frame(RST_STREAM, 0, stream, bytes(3))), "RST_STREAM of 3 bytes"
+    ),
+    "PING of seven bytes": refuses(instead(frame(PING, 0, 0, bytes(7))), "PING of 7 bytes"),
+    "GOAWAY of seven bytes": refuses(instead(frame(GOAWAY, 0, 0, bytes(7))), "GOAWAY of 7 bytes"),
+    "WINDOW_UPDATE of five bytes": refuses(instead(frame(WINDOW_UPDATE, 0, 0, bytes(5))), "WINDOW_UPDATE of 5 bytes"),
+    "an acknowledgement of SETTINGS with settings": refuses(
+        instead(frame(SETTINGS, 1, 0, bytes(6))), "an acknowledgement of SETTINGS that is none"
+    ),
     # padding
     "padding": passes(one_frame_padded),
-    "more padding than DATA": refuses(within(lambda stream: frame(DATA, PADDED, stream, b"\5abc")), "?"),
-    "padding without its length": refuses(within(lambda stream: frame(DATA, PADDED, stream, b"")), "?"),
-    "more padding than HEADERS": refuses(of(lambda stream: frame(HEADERS, PADDED | 4, stream, b"\xff")), "?"),
-    "HEADERS too short for their priority": refuses(of(lambda stream: frame(HEADERS, 0x24, stream, b"abc")), "?"),
+    "more padding than DATA": refuses(within(lambda stream: frame(DATA, PADDED, stream, b"\5abc")), "DATA of 4 bytes"),
+    "padding without its length": refuses(within(lambda stream: frame(DATA, PADDED, stream, b"")), "DATA of 0 bytes"),
+    "more padding than HEADERS": refuses(
+        of(lambda stream: frame(HEADERS, PADDED | 4, stream, b"\xff")), "HEADERS of 1 bytes"
+    ),
+    "HEADERS too short for their priority": refuses(
+        of(lambda stream: frame(HEADERS, 0x24, stream, b"abc")), "HEADERS of 3 bytes"
+    ),
     # windows
-    "WINDOW_UPDATE by 0": refuses(instead(http2.window_update(0, 0)), "?"),
-    "WINDOW_UPDATE of the call by 0": refuses(of(lambda stream: http2.window_update(stream, 0)), "?"),
-    "a window of the connection beyond 2^31": refuses(instead(http2.window_update(0, 2**31 - 1) * 2), "?"),
-    "a window of the call, widened when it has been sent": passes(within(lambda stream: http2.window_update(stream, 2**31 - 1) * 2)),
+    "WINDOW_UPDATE by 0": refuses(instead(http2.window_update(0, 0)), "WINDOW_UPDATE by 0"),
+    "WINDOW_UPDATE of the call by 0": refuses(of(lambda stream: http2.window_update(stream, 0)), "WINDOW_UPDATE by 0"),
+    "a window of the connection beyond 2^31": refuses(
+        instead(http2.window_update(0, 2**31 - 1) * 2), "a window grew to"
+    ),
+    "a window of the call, widened when it has been sent": passes(
+        within(lambda stream: http2.window_update(stream, 2**31 - 1) * 2)
+    ),
     "more than the window": Mode(
-        endless(begun, lambda stream: frame(DATA, 0, stream, b"\0\xff\xff\xff\xff" + bytes(16000))), "?"
+        endless(begun, lambda stream: frame(DATA, 0, stream, b"\0\xff\xff\xff\xff" + bytes(16000))), "limits.message"
     ),
     # header blocks
-    "CONTINUATION of no block": refuses(of(lambda stream: frame(CONTINUATION, 4, stream, b"")), "?"),
-    "CONTINUATION of another stream": refuses(
-        of(lambda stream: frame(HEADERS, 0, stream, b"") + frame(CONTINUATION, 4, stream + 2, b"")), "?"
+    "CONTINUATION of no block": refuses(
+        of(lambda stream: frame(CONTINUATION, 4, stream, b"")), "CONTINUATION of no header block, on stream 1"
     ),
-    "a frame within a block": refuses(of(lambda stream: frame(HEADERS, 0, stream, b"") + frame(PING, 0, 0, bytes(8))), "?"),
+    "CONTINUATION of another stream": refuses(
+        of(lambda stream: frame(HEADERS, 0, stream, b"") + frame(CONTINUATION, 4, stream + 2, b"")),
+        "CONTINUATION of no header block, on stream 3",
+    ),
+    "a frame within a block": refuses(
+        of(lambda stream: frame(HEADERS, 0, stream, b"") + frame(PING, 0, 0, bytes(8))),
+        "a frame of type 6, expected type 9",
+    ),
     "a block in pieces": passes(
-        lambda stream, message: frame(HEADERS, 0, stream, http2.block(OK)) + frame(CONTINUATION, 0, stream, b"")
-        + frame(CONTINUATION, 4, stream, http2.block(CONTENT_TYPE)) + http2.data(message, stream=stream) + ended(stream)
+        lambda stream, message: (
+            frame(HEADERS, 0, stream, http2.block(OK))
+            + frame(CONTINUATION, 0, stream, b"")
+            + frame(CONTINUATION, 4, stream, http2.block(CONTENT_TYPE))
+            + http2.data(message, stream=stream)
+            + ended(stream)
+        )
     ),
     "a block without end": Mode(
-        endless(lambda stream: frame(HEADERS, 0, stream, b""), lambda stream: frame(CONTINUATION, 0, stream, b"x" * 100)), "?"
+        endless(
+            lambda stream: frame(HEADERS, 0, stream, b""), lambda stream: frame(CONTINUATION, 0, stream, b"x" * 100)
+        ),
+        "a header block without an end",
     ),
     "a block of empty pieces without end": Mode(
-        endless(lambda stream: frame(HEADERS, 0, stream, b""), lambda stream: frame(CONTINUATION, 0, stream, b"")), "?"
+        endless(lambda stream: frame(HEADERS, 0, stream, b""), lambda stream: frame(CONTINUATION, 0, stream, b"")),
+        "a header block without an end",
     ),
-    "a block that never ends and says nothing": hangs(of(lambda stream: frame(HEADERS, 0, stream, b""))),
-    "HPACK's index 0": refuses(block(b"\x80"), "?"),
-    "an index beyond the table": refuses(block(b"\xff\x80\x01"), "?"),
-    "an index that never ends": refuses(block(b"\xff" + b"\xff" * 20), "?"),
-    "an index cut off": refuses(block(b"\xff"), "?"),
-    "a name cut off": refuses(block(b"\0\x20abc"), "?"),
-    "Huffman code that is none": refuses(block(b"\0\x84\xff\xff\xff\xff\x01x"), "?"),
-    "a table beyond what was allowed": refuses(block(b"\x3f\xe1\xff\x03"), "?"),
-    "a huge header": refuses(headed(OK, CONTENT_TYPE, *[(b"x-%d" % at, b"y" * 120) for at in range(100)]), "?"),
+    "half a block": Mode(half_a_block, "within 0.3 s", hangs=True, stays=True),
+    "HPACK's index 0": refuses(block(b"\x80"), "a header block refers to entry 0", stays=True),
+    "an index beyond the table": refuses(block(b"\xff\x80\x01"), "a header block refers to entry 255", stays=True),
+    "an index that never ends": refuses(
+        block(b"\xff" + b"\xff" * 20), "a header block has an integer that does not end", stays=True
+    ),
+    "an index cut off": refuses(block(b"\xff"), "a header block has an integer that does not end", stays=True),
+    "a name cut off": refuses(block(b"\0\x20abc"), "a header block has a string of 32 bytes", stays=True),
+    "Huffman code that is none": refuses(
+        block(b"\0\x84\xff\xff\xff\xff\x01x"),
+        "a Huffman-coded string does not end with a symbol and its padding",
+        stays=True,
+    ),
+    "a table beyond what was allowed": refuses(
+        block(b"\x3f\xe1\xff\x03"), "a header block sets a dynamic table of 65536 bytes", stays=True
+    ),
+    "a huge header": refuses(
+        headed(OK, CONTENT_TYPE, *[(b"x-%d" % at, b"y" * 120) for at in range(120)]), "limits.headers", stays=True
+    ),
     "a field that grows when it is read": refuses(
-        of(lambda stream: frame(HEADERS, 4, stream, http2.block(OK, CONTENT_TYPE) + b"\xbf" * 16000)), "?"
+        of(lambda stream: frame(HEADERS, 4, stream, http2.block(OK, CONTENT_TYPE) + b"\x90" * 16000)),
+        "limits.headers",
+        stays=True,
     ),
-    "a name in capitals": refuses(headed(OK, CONTENT_TYPE, (b"X-Name", b"y")), "?"),
-    "a line break in a value": refuses(headed(OK, CONTENT_TYPE, (b"x", b"a\r\nb: c")), "?"),
-    "NUL in a value": refuses(headed(OK, CONTENT_TYPE, (b"x", b"a\0")), "?"),
-    "a field of the connection": refuses(headed(OK, CONTENT_TYPE, (b"connection", b"close")), "?"),
-    "a pseudo-header behind the others": refuses(headed(CONTENT_TYPE, OK), "?"),
-    "an unknown pseudo-header": refuses(headed(OK, CONTENT_TYPE, (b":other", b"y")), "?"),
-    "a request's pseudo-header": refuses(headed(OK, (b":path", b"/"), CONTENT_TYPE), "?"),
-    "two statuses": refuses(headed(OK, (b":status", b"500"), CONTENT_TYPE), "?"),
-    "no HTTP status": refuses(headed(CONTENT_TYPE), "?"),
-    "an HTTP status that is none": refuses(headed((b":status", b"OK"), CONTENT_TYPE), "?"),
-    "HTTP status 503": refuses(headed((b":status", b"503"), (b"content-type", b"text/html")), "?"),
-    "an HTML page": refuses(headed(OK, (b"content-type", b"text/html")), "?"),
-    "no content type": refuses(headed(OK), "?"),
-    "interim heads": passes(lambda stream, message: head((b":status", b"103"), stream=stream) * 3 + good(stream, message)),
-    "interim heads without end": Mode(endless(lambda stream: b"", lambda stream: head((b":status", b"103"), stream=stream)), "?"),
+    "a name in capitals": refuses(headed(OK, CONTENT_TYPE, (b"X-Name", b"y")), "is not allowed", stays=True),
+    "a line break in a value": refuses(
+        headed(OK, CONTENT_TYPE, (b"x", b"a\r\nb: c")), "holds a line break or a NUL", stays=True
+    ),
+    "NUL in a value": refuses(headed(OK, CONTENT_TYPE, (b"x", b"a\0")), "holds a line break or a NUL", stays=True),
+    "a field of the connection": refuses(
+        headed(OK, CONTENT_TYPE, (b"connection", b"close")), "is not allowed", stays=True
+    ),
+    "a pseudo-header behind the others": refuses(
+        headed(CONTENT_TYPE, OK), "is unknown, late or there twice", stays=True
+    ),
+    "an unknown pseudo-header": refuses(
+        headed(OK, CONTENT_TYPE, (b":other", b"y")), "is unknown, late or there twice", stays=True
+    ),
+    "a request's pseudo-header": refuses(
+        headed(OK, (b":path", b"/"), CONTENT_TYPE), "is unknown, late or there twice", stays=True
+    ),
+    "two statuses": refuses(
+        headed(OK, (b":status", b"500"), CONTENT_TYPE), "is unknown, late or there twice", stays=True
+    ),
+    "no HTTP status": refuses(headed(CONTENT_TYPE), "HTTP status 0, gRPC servers answer 200", stays=True),
+    "an HTTP status that is none": refuses(
+        headed((b":status", b"OK"), CONTENT_TYPE), "a head has the HTTP status b'OK'", stays=True
+    ),
+    "HTTP status 503": refuses(
+        headed((b":status", b"503"), (b"content-type", b"text/html")),
+        "HTTP status 503, gRPC servers answer 200",
+        stays=True,
+    ),
+    "an HTML page": refuses(
+        headed(OK, (b"content-type", b"text/html")),
+        "reply has content-type 'text/html', expected application/grpc",
+        stays=True,
+    ),
+    "no content type": refuses(headed(OK), "reply has content-type '', expected application/grpc", stays=True),
+    "interim heads": passes(
+        lambda stream, message: head((b":status", b"103"), stream=stream) * 3 + good(stream, message)
+    ),
+    "interim heads without end": Mode(
+        endless(lambda stream: b"", lambda stream: head((b":status", b"103"), stream=stream)),
+        "too many heads of one reply",
+    ),
     # messages
-    "DATA before HEADERS": refuses(lambda stream, message: http2.data(message, stream=stream) + good(stream, message), "?"),
-    "DATA that end the stream": refuses(lambda stream, message: begun(stream) + http2.data(message, end=True, stream=stream), "?"),
-    "HEADERS that end the stream without a status": refuses(of(lambda stream: head(OK, CONTENT_TYPE, end=True, stream=stream)), "?"),
-    "two heads": refuses(lambda stream, message: begun(stream) + good(stream, message), "?"),
+    "DATA before HEADERS": refuses(
+        lambda stream, message: http2.data(message, stream=stream) + good(stream, message),
+        "reply begins without a head",
+        stays=True,
+    ),
+    "DATA that end the stream": refuses(
+        lambda stream, message: begun(stream) + http2.data(message, end=True, stream=stream),
+        "reply ended without a status",
+        stays=True,
+    ),
+    "HEADERS that end the stream without a status": refuses(
+        of(lambda stream: head(OK, CONTENT_TYPE, end=True, stream=stream)), "reply ended without a status", stays=True
+    ),
+    "two heads": refuses(
+        lambda stream, message: begun(stream) + good(stream, message),
+        "reply has trailers that do not end it",
+        stays=True,
+    ),
     "trailers that do not end": refuses(
-        lambda stream, message: begun(stream) + http2.data(message, stream=stream) + head((b"grpc-status", b"0"), stream=stream), "?"
+        lambda stream, message: (
+            begun(stream) + http2.data(message, stream=stream) + head((b"grpc-status", b"0"), stream=stream)
+        ),
+        "reply has trailers that do not end it",
+        stays=True,
     ),
     "trailers twice": passes(lambda stream, message: good(stream, message) + ended(stream)),
-    "a message behind the trailers": passes(lambda stream, message: good(stream, message) + http2.data(b"other", stream=stream)),
-    "a length that is too large": refuses(told(0, 1000), "?"),
-    "a length that is too small": refuses(told(0, 3), "?"),
-    "a length of 4 GiB": refuses(told(0, 2**32 - 1), "?"),
-    "half a length": refuses(lambda stream, message: begun(stream) + frame(DATA, 0, stream, b"\0\0") + ended(stream), "?"),
-    "compressed, in no coding": refuses(told(1, None), "?"),
-    "a flag that is none": refuses(told(2, None), "?"),
-    "compressed in an unknown coding": refuses(told(1, None, (b"grpc-encoding", b"snappy")), "?"),
-    "gzip that is none": refuses(told(1, None, GZIP), "?"),
-    "gzip cut off": refuses(told(1, None, GZIP, packed=gzip.compress(b"abc" * 50)[:-9]), "?"),
-    "gzip of too much": refuses(told(1, None, GZIP, packed=BOMB), "?"),
-    "no message": refuses(lambda stream, message: begun(stream) + ended(stream), "?"),
-    "no message, and one head": refuses(of(lambda stream: head(OK, CONTENT_TYPE, (b"grpc-status", b"0"), end=True, stream=stream)), "?"),
-    "two messages": refuses(lambda stream, message: begun(stream) + http2.data(message, stream=stream) * 2 + ended(stream), "?"),
-    "a message that is none": refuses(told(0, None, packed=b"\xff\xff\xff"), "?"),
-    "an empty message": refuses(told(0, None, packed=b""), "?"),
+    "a message behind the trailers": passes(
+        lambda stream, message: good(stream, message) + http2.data(b"other", stream=stream)
+    ),
+    "a length that is too large": refuses(told(0, 1000), "reply ended within a message", stays=True),
+    "a length that is too small": refuses(told(0, 3), "a message's Compressed-Flag is", stays=True),
+    "a length of 4 GiB": refuses(told(0, 2**32 - 1), "limits.message", stays=True),
+    "half a length": refuses(
+        lambda stream, message: begun(stream) + frame(DATA, 0, stream, b"\0\0") + ended(stream),
+        "reply ended within a message",
+        stays=True,
+    ),
+    "compressed, in no coding": refuses(
+        told(1, None), "reply is compressed with grpc-encoding '', identity was offered", stays=True
+    ),
+    "a flag that is none": refuses(told(2, None), "a message's Compressed-Flag is 2, it is 0 or 1", stays=True),
+    "compressed in an unknown coding": refuses(
+        told(1, None, (b"grpc-encoding", b"snappy")),
+        "reply is compressed with grpc-encoding 'snappy', identity was offered",
+        stays=True,
+    ),
+    "gzip that is none": refuses(told(1, None, GZIP), "the message is not gzip data", stays=True),
+    "gzip cut off": refuses(
+        told(1, None, GZIP, packed=gzip.compress(b"abc" * 50)[:-9]),
+        "the message ends before its gzip data does",
+        stays=True,
+    ),
+    "gzip of too much": refuses(told(1, None, GZIP, packed=BOMB), "limits.inflation", stays=True),
+    "no message": refuses(
+        lambda stream, message: begun(stream) + ended(stream), "the status is OK, but there is no reply", stays=True
+    ),
+    "no message, and one head": refuses(
+        of(lambda stream: head(OK, CONTENT_TYPE, (b"grpc-status", b"0"), end=True, stream=stream)),
+        "the status is OK, but there is no reply",
+        stays=True,
+    ),
+    "two messages": refuses(
+        lambda stream, message: begun(stream) + http2.data(message, stream=stream) * 2 + ended(stream),
+        "reply has more than one message",
+        stays=True,
+    ),
+    "a message that is none": refuses(
+        told(0, None, packed=b"\xff\xff\xff"), "is no inference.ModelInferResponse message", stays=True
+    ),
+    "an empty message": refuses(told(0, None, packed=b""), "0 outputs, expected 1", stays=True),
     "a message byte by byte": passes(byte_by_byte),
-    "no status": refuses(trailed((b"x", b"y")), "?"),
-    "a status that is none": refuses(trailed((b"grpc-status", b"zero")), "?"),
-    "an empty status": refuses(trailed((b"grpc-status", b"")), "?"),
-    "an unknown status": refuses(trailed((b"grpc-status", b"99")), "?"),
-    "a negative status": refuses(trailed((b"grpc-status", b"-1")), "?"),
-    "a huge status": refuses(trailed((b"grpc-status", b"0" * 100)), "?"),
-    "two gRPC statuses": refuses(trailed((b"grpc-status", b"13"), (b"grpc-status", b"0")), "?"),
-    "a text that is not percent-encoded": refuses(trailed((b"grpc-status", b"3"), (b"grpc-message", b"%zz%0d%0aX: y%00%ff")), "?"),
-    "a huge text": refuses(trailed((b"grpc-status", b"3"), *[(b"grpc-message", b"y" * 120)] * 200), "?"),
+    "no status": refuses(trailed((b"x", b"y")), "reply ended without a status", stays=True),
+    "a status that is none": refuses(trailed((b"grpc-status", b"zero")), "status UNKNOWN without a text", stays=True),
+    "an empty status": refuses(trailed((b"grpc-status", b"")), "status UNKNOWN without a text", stays=True),
+    "an unknown status": refuses(trailed((b"grpc-status", b"99")), "status UNKNOWN without a text", stays=True),
+    "a negative status": refuses(trailed((b"grpc-status", b"-1")), "status UNKNOWN without a text", stays=True),
+    "a huge status": refuses(trailed((b"grpc-status", b"0" * 100)), "status UNKNOWN without a text", stays=True),
+    "two gRPC statuses": refuses(
+        trailed((b"grpc-status", b"13"), (b"grpc-status", b"0")), "status INTERNAL without a text", stays=True
+    ),
+    "a text that is not percent-encoded": refuses(
+        trailed((b"grpc-status", b"3"), (b"grpc-message", b"%zz%0d%0aX: y%00%ff")), "%zz", stays=True
+    ),
+    "a huge text": refuses(
+        trailed((b"grpc-status", b"3"), *[(b"grpc-message", b"y" * 120)] * 115), "limits.headers", stays=True
+    ),
     # ends
-    "RST_STREAM": refuses(of(lambda stream: http2.reset(8, stream)), "?"),
-    "RST_STREAM without an error": refuses(of(lambda stream: http2.reset(0, stream)), "?"),
-    "RST_STREAM: refused": refuses(of(lambda stream: http2.reset(7, stream)), "?"),
-    "RST_STREAM: HTTP/1.1 required": refuses(of(lambda stream: http2.reset(13, stream)), "?"),
-    "RST_STREAM of an unknown code": refuses(of(lambda stream: http2.reset(2**32 - 1, stream)), "?"),
-    "RST_STREAM within the reply": refuses(of(lambda stream: begun(stream) + http2.reset(2, stream)), "?"),
+    "RST_STREAM": refuses(of(lambda stream: http2.reset(8, stream)), "the call was reset: CANCEL", stays=True),
+    "RST_STREAM without an error": refuses(
+        of(lambda stream: http2.reset(0, stream)), "the call was reset: NO_ERROR", stays=True
+    ),
+    "RST_STREAM: refused": refuses(
+        of(lambda stream: http2.reset(7, stream)), "the call was reset: REFUSED_STREAM", stays=True
+    ),
+    "RST_STREAM: HTTP/1.1 required": refuses(
+        of(lambda stream: http2.reset(13, stream)), "the call was reset: HTTP_1_1_REQUIRED", stays=True
+    ),
+    "RST_STREAM of an unknown code": refuses(
+        of(lambda stream: http2.reset(2**32 - 1, stream)), "the call was reset: error code 2147483647", stays=True
+    ),
+    "RST_STREAM within the reply": refuses(
+        of(lambda stream: begun(stream) + http2.reset(2, stream)), "the call was reset: INTERNAL_ERROR", stays=True
+    ),
     "RST_STREAM behind the reply": passes(lambda stream, message: good(stream, message) + http2.reset(0, stream)),
-    "GOAWAY before the call": refuses(instead(go_away(0)), "?"),
-    "GOAWAY behind the call, and its reply": Mode(speaking(lambda stream, message: go_away(stream) + good(stream, message))),
-    "GOAWAY of an error, and its reply": Mode(speaking(lambda stream, message: go_away(stream, 2) + good(stream, message))),
+    "GOAWAY before the call": refuses(
+        instead(go_away(0)), "the endpoint takes no more calls on this connection: NO_ERROR"
+    ),
+    "GOAWAY behind the call, and its reply": Mode(
+        speaking(lambda stream, message: go_away(stream) + good(stream, message))
+    ),
+    "GOAWAY of an error, and its reply": Mode(
+        speaking(lambda stream, message: go_away(stream, 2) + good(stream, message))
+    ),
     "GOAWAY whose last stream grows": Mode(
         speaking(lambda stream, message: go_away(stream) + go_away(2**31 - 1) + good(stream, message))
     ),
-    "GOAWAY and close": refuses(of(lambda stream: go_away(stream, 2)), "?", closes=True),
+    "GOAWAY and close": refuses(
+        of(lambda stream: go_away(stream, 2)), "the connection was closed without a reply", closes=True
+    ),
     "GOAWAY and silence": Mode(speaking(of(lambda stream: go_away(stream))), "within 0.3 s", hangs=True),
-    "closes within a frame": refuses(of(lambda stream: begun(stream)[:-3]), "?", closes=True),
-    "closes within its reply": refuses(of(lambda stream: begun(stream)), "?", closes=True),
-    "closes without a reply": refuses(instead(b""), "?", closes=True),
-    "resets the connection": Mode(resets, "?"),
+    "closes within a frame": refuses(
+        of(lambda stream: begun(stream)[:-3]), "the connection was closed without a reply", closes=True
+    ),
+    "closes within its reply": refuses(
+        of(lambda stream: begun(stream)), "the connection was closed without a reply", closes=True
+    ),
+    "closes without a reply": refuses(instead(b""), "the connection was closed without a reply", closes=True),
+    "resets the connection": Mode(resets, "the connection was reset without a reply"),
     "says nothing": hangs(instead(b"")),
     "a head and no more": hangs(of(lambda stream: begun(stream))),
     "half a message": hangs(of(lambda stream: begun(stream) + http2.data(b"abc", size=100, stream=stream))),
     "a message and no more": hangs(lambda stream, message: begun(stream) + http2.data(message, stream=stream)),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
 def behind(tmp_path_factory: pytest.TempPathFactory, works: str) -> Iterator[Rig]:
-    with rig(tmp_path_factory.mktemp("http2"), works, MODES, "v2-grpc") as made:
+    with rig(tmp_path_factory.mktemp("http2"), works, MODES, "v2-grpc", "flavor: plain") as made:
         yield made
 
 

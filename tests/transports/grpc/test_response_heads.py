@@ -56,7 +56,20 @@ def test_a_block_is_a_head(fields: tuple[Field, ...], head: Head) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [((b":status", b"OK"),), ((b":status", b"99999"),), ((b"a-bin", b"!"),), ((b"a-bin", b"AAAAA"),)],
+    [
+        ((b":status", b"OK"),),
+        ((b":status", b"99999"),),
+        ((b"a-bin", b"!"),),
+        ((b"a-bin", b"AAAAA"),),
+        (OK, (b"Some", b"1")),
+        (OK, (b"", b"1")),
+        (OK, (b"some", b"1\r\nother: 2")),
+        (OK, (b"some", b"1\0")),
+        (OK, (b"connection", b"close")),
+        (GRPC, OK),
+        (OK, OK),
+        (OK, (b":path", b"/")),
+    ],
 )
 def test_what_is_no_head_is_refused(fields: tuple[Field, ...]) -> None:
     with pytest.raises(DecodeError):

@@ -16,6 +16,7 @@ _REMEMBERED = 1024
 
 # The metadata are those of the call, without what carries it.
 _OWN = frozenset((b"content-type", b"grpc-status", b"grpc-message", b"grpc-encoding", b"grpc-accept-encoding"))
+_UNWANTED = re.compile(rb"[\0\r\n]")
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,2}")
 
 
@@ -44,6 +45,7 @@ def read(block: bytes, limit: int) -> Head:
 
 def _read(block: bytes, limit: int) -> Head:
     fields = header_blocks.read(block, limit)
+    _check(fields)
     told = dict(reversed(fields))
     status = told.get(b"grpc-status")
     return Head(
@@ -54,6 +56,22 @@ def _read(block: bytes, limit: int) -> Head:
         unquote_to_bytes(told.get(b"grpc-message", b"")),
         Headers(list(_metadata(fields))),
     )
+
+
+def _check(fields: list[header_blocks.Field]) -> None:
+    """RFC 9113 sections 8.2 and 8.3. Outer blanks are let through: gRPC leaves them in the text of a status.
+
+    Raises:
+        DecodeError: a field that no reply may have.
+    """
+    for at, (name, text) in enumerate(fields):
+        if name.startswith(b":"):
+            if at or name != b":status":
+                raise DecodeError(f"pseudo-header {name[:50]!r} is unknown, late or there twice")
+        elif name in header_blocks.CONNECTION_SPECIFIC or not header_blocks.NAME.fullmatch(name):
+            raise DecodeError(f"header {name[:50]!r} is not allowed")
+        if _UNWANTED.search(text):
+            raise DecodeError(f"header {name[:50]!r} holds a line break or a NUL")
 
 
 # Most calls of a method have the same heads and trailers.

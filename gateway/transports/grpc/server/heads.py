@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.frozen import frozen
 from gateway.core.types import NO_HEADERS, Headers, Metadata
-from gateway.http2.header_blocks import Decoder, Field
+from gateway.http2.header_blocks import CONNECTION_SPECIFIC, NAME, Decoder, Field
 from gateway.transports.grpc.inflating import ENCODINGS
 from gateway.transports.grpc.metadata import unarmoured
 
@@ -16,11 +16,6 @@ _REMEMBERED = 1024
 _HEADS = 512
 
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
-# RFC 9113 section 8.2.2: a request that has one of these is malformed.
-_CONNECTION_SPECIFIC = frozenset(
-    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"http2-settings")
-)
-_NAME = re.compile(rb"[0-9a-z!#$%&'*+.^_`|~-]+")
 _UNWANTED = re.compile(rb"[\0\r\n]|^[ \t]|[ \t]$")
 
 # Not metadata of the call, but what carries it.
@@ -141,7 +136,7 @@ def _checked(fields: list[Field]) -> dict[bytes, bytes]:
         if name.startswith(b":"):
             if is_regular or name not in _PSEUDO or name in told:
                 raise MalformedError(f"pseudo-header {name[:50]!r} is unknown, late or there twice")
-        elif name in _CONNECTION_SPECIFIC or not _NAME.fullmatch(name):
+        elif name in CONNECTION_SPECIFIC or not NAME.fullmatch(name):
             raise MalformedError(f"header {name[:50]!r} is not allowed")
         else:
             is_regular = True
