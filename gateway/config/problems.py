@@ -1,10 +1,14 @@
 """What is wrong with a configuration: every problem with its file, line and column."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 from gateway.config.document import Location
 from gateway.core.frozen import frozen
+
+_CREDENTIALS = re.compile("//[^/@]*@")
+"""`user:password@` of a URL."""
 
 
 @frozen
@@ -19,7 +23,8 @@ class Problem:
 
     def __str__(self) -> str:
         warning = "warning: " if self.is_warning else ""
-        return f"{self.file}:{self.line}:{self.column}: {warning}{self.message}"
+        message = _CREDENTIALS.sub("//***@", self.message)
+        return f"{self.file}:{self.line}:{self.column}: {warning}{message}"
 
 
 class ConfigError(Exception):
