@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from gateway.config.document import Location
 from gateway.core.frozen import frozen
 
-_CREDENTIALS = re.compile("//[^/@]*@")
+_CREDENTIALS = re.compile(r"//[^/\s']*@")
 """`user:password@` of a URL."""
 
 

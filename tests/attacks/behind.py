@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -81,7 +82,7 @@ def by_umbridge(gateway: Attacked, model: str, number: int) -> Told:
     return None, document["error"]["message"]
 
 
-def _posted(gateway: Attacked, path: str, document: object) -> tuple[int, dict[str, dict[str, str]]]:
+def _posted(gateway: Attacked, path: str, document: object) -> tuple[int, Any]:
     with Http(gateway.address("http")) as connection:
         head, _, body = connection.call(post(path, json.dumps(document).encode())).partition(b"\r\n\r\n")
     return int(head.split(b" ")[1]), json.loads(body)
