@@ -63,7 +63,7 @@ def passes(reply: Reply, *, closes: bool = False, stays: bool = False) -> Mode:
 
 def hangs(reply: Reply | bytes) -> Mode:
     made = reply if callable(reply) else (lambda body: reply)
-    return Mode(answering(made), "no answer within 0.3 s", hangs=True)
+    return Mode(answering(made), "within 0.", hangs=True)
 
 
 def good(body: bytes, line: bytes = b"HTTP/1.1 200 OK", *fields: bytes) -> bytes:
