@@ -279,8 +279,9 @@ MODES: dict[str, Mode] = {
     "a window of the call, widened when it has been sent": passes(
         within(lambda stream: http2.window_update(stream, 2**31 - 1) * 2)
     ),
+    # the first call is told of the message, later ones perhaps of the connection, which ends meanwhile
     "more than the window": Mode(
-        endless(begun, lambda stream: frame(DATA, 0, stream, b"\0\xff\xff\xff\xff" + bytes(16000))), "limits.message"
+        endless(begun, lambda stream: frame(DATA, 0, stream, b"\0\xff\xff\xff\xff" + bytes(16000))), "backend 'mode"
     ),
     # header blocks
     "CONTINUATION of no block": refuses(
