@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from importlib.metadata import version
 
 from gateway import registry
@@ -21,14 +22,14 @@ from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.config import paths
-from gateway.config.models import Config, ReferenceConfig
+from gateway.config.models import Config, Ready, ReferenceConfig
 from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, at_endpoints, by_batch
 from gateway.core.streaming import answer_stream
 from gateway.core.tasks import spawn
-from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select
+from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select, always_ready
 from gateway.core.types import Answer, Request, ServerInfo
 from gateway.reference.handler import check
 from gateway.reference.loading import find
@@ -92,7 +93,8 @@ class Gateway:
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
             if each.errors.detail == "brief":
                 rows = tuple((self._brief.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
-            taken = exchanges(settings, self._assembly.router.select, self._assembly.passthrough.select)
+            select, passthrough = self._assembly.router.select, self._assembly.passthrough.select
+            taken = exchanges(settings, select, passthrough, partial(self._is_ready, config.ready))
             statistics = self._assembly.statistics.get(each.name)
             with binding(f"listener {each.name!r}", each.bind):
                 listener = self.listeners[each.name] = await listen(
@@ -100,7 +102,7 @@ class Gateway:
                 )
             log.info("listener %r accepts %s at %s", each.name, ", ".join(each.protocols), listener.address)
         if config.health:
-            ready = None if config.health.ready == "none" else self._is_ready
+            ready = None if config.health.ready == "none" else partial(self._is_ready, config.health.ready)
             await self._administer("health", HealthServer(lambda: self.ready, ready), config.health.bind)
         if config.admin:
             admin = AdminServer(HostCheck(status.application(self.status)))
@@ -135,9 +137,8 @@ class Gateway:
             self._giving_back.cancel()
         return sum(given_up)
 
-    async def _is_ready(self) -> bool:
-        """What the health port says."""
-        rule = self.config.health.ready if self.config.health else "none"
+    async def _is_ready(self, rule: Ready) -> bool:
+        """What the health port, or gRPC's health service, says where `rule` is its `ready`."""
         return self.ready and not await self._assembly.readiness.why_not(rule)
 
     def status(self) -> status.Status:
@@ -197,7 +198,12 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
         return await listen(settings, rows, statistics.counted(taken) if statistics else taken, config.bind)
 
 
-def exchanges(settings: ListenerSettings, select: Select, passthrough: Select) -> Exchanges:
+def exchanges(
+    settings: ListenerSettings,
+    select: Select,
+    passthrough: Select,
+    ready: Callable[[], Awaitable[bool]] = always_ready,
+) -> Exchanges:
     """What a Listener does with what it receives; `passthrough` selects for messages that pass untouched."""
     return Exchanges(
         lambda message, protocol: answer(message, protocol, settings, select),
@@ -205,6 +211,7 @@ def exchanges(settings: ListenerSettings, select: Select, passthrough: Select) -
             messages, protocol, settings, passthrough if protocol.is_passthrough else select
         ),
         lambda error, protocol, message: protocol.encode_error(error, None, message),
+        ready,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
+import grpc.aio
 import numpy as np
 import pytest
 
@@ -119,6 +120,21 @@ routes: [{{match: {{model: posterior}}, backend: lab}}]
                 reply = await ask(port, get(path))
                 assert reply.startswith(b"HTTP/1.1 " + (good if alive else bad)), path
                 assert alive or why in reply
+
+
+async def grpc_health(address: str) -> bytes:
+    """What gRPC's health service says of the whole server: the bytes of a HealthCheckResponse."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        answer: bytes = await channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=20)
+        return answer
+
+
+@pytest.mark.parametrize(("rule", "told"), [("any", b"\x08\x02"), ("all", b"\x08\x02"), ("none", b"\x08\x01")])
+async def test_grpcs_health_service_follows_the_backends_as_ready_says(rule: str, told: bytes) -> None:
+    """1 is SERVING, 2 is NOT_SERVING; the backend does not run."""
+    text = CONFIG.replace("protocols: [v2-rest, umbridge]", "protocols: [v2-grpc]")
+    async with running(f"ready: {rule}\n{text}") as here:
+        assert await grpc_health(here.listeners["http"].address) == told
 
 
 async def test_a_taken_address_is_told_and_nothing_stays_bound() -> None:

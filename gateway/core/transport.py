@@ -38,13 +38,24 @@ Refuse: TypeAlias = Callable[[GatewayError, WireForm, Message], Message]
 """What a Listener calls for an error of its own (no such path, too large, ...): the reply in the protocol's form."""
 
 
+Ready: TypeAlias = Callable[[], Awaitable[bool]]
+"""Whether whoever serves requests is ready for them."""
+
+
+async def always_ready() -> bool:
+    """The Ready of what depends on nothing else."""
+    return True
+
+
 @frozen
 class Exchanges:
-    """What a Listener does with what it receives."""
+    """What a Listener does with what it receives. `ready` is what its transport's own health service tells, where it
+    has one (gRPC), until the end is announced."""
 
     exchange: Exchange
     stream: ExchangeStream
     refuse: Refuse
+    ready: Ready = always_ready
 
 
 class Connector(Protocol):

@@ -5,6 +5,7 @@ import pytest
 
 from gateway.core.errors import Status
 from gateway.transports.grpc import schema
+from gateway.transports.grpc.server import health
 from gateway.transports.grpc.server.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
 from tests.transports.grpc.toy import GENEROUS, channel, client, code, failed, listening
 
@@ -52,11 +53,58 @@ async def test_an_unknown_service_is_not_found() -> None:
     assert (code(error), error.details()) == (Status.NOT_FOUND, "no service 'no.Such' here")
 
 
+async def statuses(made: Any) -> dict[str, int]:
+    """What the list of all services says."""
+    method = "/grpc.health.v1.Health/List"
+    listed = await made.unary_unary(method, None, schema.HealthListResponse.FromString)(b"")
+    return {name: each.status for name, each in listed.statuses.items()}
+
+
 async def test_all_are_listed() -> None:
     async with client() as made:
-        method = "/grpc.health.v1.Health/List"
-        listed = await made.unary_unary(method, None, schema.HealthListResponse.FromString)(b"")
-    assert {name: each.status for name, each in listed.statuses.items()} == dict.fromkeys(("", *SERVICES), SERVING)
+        assert await statuses(made) == dict.fromkeys(("", *SERVICES), SERVING)
+
+
+class Switch:
+    """Readiness that a test sets; it is told after a turn of the loop, as one that asks backends."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    async def __call__(self) -> bool:
+        await asyncio.sleep(0)
+        return self.is_on
+
+
+async def test_nothing_serves_unless_the_gateway_is_ready() -> None:
+    ready = Switch()
+    async with listening(ready=ready) as listener, channel(listener.address) as made, asyncio.timeout(GENEROUS):
+        for expected in (NOT_SERVING, SERVING, NOT_SERVING):
+            ready.is_on = expected == SERVING
+            assert (await check(made, "")).status == expected
+            assert (await check(made, "toy.Toy")).status == expected
+            assert await statuses(made) == dict.fromkeys(("", *SERVICES), expected)
+        assert code(await failed(check(made, "no.Such"))) == Status.NOT_FOUND
+
+
+async def test_who_watches_is_told_of_each_change_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "WATCH_SECONDS", 0.001)
+    ready = Switch()
+    async with listening(ready=ready) as listener, channel(listener.address) as made, asyncio.timeout(GENEROUS):
+        watching = aiter(watch(made, ""))
+        for expected in (NOT_SERVING, SERVING, NOT_SERVING, SERVING):
+            ready.is_on = expected == SERVING
+            assert (await anext(watching)).status == expected
+        listener.announce_end()
+        assert [each.status async for each in watching] == [NOT_SERVING]
+
+
+async def test_who_watches_what_is_not_ready_is_not_told_again_at_the_end() -> None:
+    async with listening(ready=Switch()) as listener, channel(listener.address) as made, asyncio.timeout(GENEROUS):
+        watching = aiter(watch(made, ""))
+        assert (await anext(watching)).status == NOT_SERVING
+        listener.announce_end()
+        assert [each.status async for each in watching] == []
 
 
 async def test_who_watches_is_told_of_draining_and_does_not_hold_it_up() -> None:

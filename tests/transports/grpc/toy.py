@@ -11,7 +11,7 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Status
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.transport import Exchange, Exchanges, ExchangeStream
+from gateway.core.transport import Exchange, Exchanges, ExchangeStream, Ready, always_ready
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
 from gateway.transports.grpc.client.connections import Resolve
@@ -65,10 +65,15 @@ def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message
 
 @asynccontextmanager
 async def listening(
-    exchange: Exchange = echo, stream: ExchangeStream = echo_twice, *, limits: Limits = SMALL
+    exchange: Exchange = echo,
+    stream: ExchangeStream = echo_twice,
+    *,
+    limits: Limits = SMALL,
+    ready: Ready = always_ready,
 ) -> AsyncIterator[Listener]:
     """A listener on a free port of the loopback."""
-    listener = Listener(ListenerSettings(limits=limits), [(TOY, ""), (OTHER, "")], Exchanges(exchange, stream, refuse))
+    exchanges = Exchanges(exchange, stream, refuse, ready)
+    listener = Listener(ListenerSettings(limits=limits), [(TOY, ""), (OTHER, "")], exchanges)
     await listener.start(Address("127.0.0.1"))
     try:
         yield listener

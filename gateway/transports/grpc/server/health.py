@@ -1,9 +1,12 @@
-"""gRPC's own health service: whether the listener, and each service on it, takes calls."""
+"""gRPC's own health service: whether the gateway is ready for calls. All services share one status: a backend is behind
+several of them, or behind none.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 
 from gateway.core.errors import Status
+from gateway.core.transport import Ready
 from gateway.core.types import Message
 from gateway.protobuf.schema import Protobuf, parse
 from gateway.transports.grpc.schema import (
@@ -21,12 +24,17 @@ SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 _OVERALL = ""
 """The name that stands for the server as a whole."""
 
+WATCH_SECONDS = 5.0
+"""How often readiness is looked at for each client that watches it. Asking the backends costs more than a probe, and a
+client that cannot wait asks with Check."""
+
 
 class Health:
-    """SERVING from the start until `ending` is set, for every one of its `services`."""
+    """The status of every one of its `services`: SERVING while `ready` says so and `ending` is not set."""
 
-    def __init__(self, services: Iterable[str], ending: asyncio.Event) -> None:
+    def __init__(self, services: Iterable[str], ready: Ready, ending: asyncio.Event) -> None:
         self._services = frozenset((_OVERALL, *services))
+        self._ready = ready
         self._ending = ending
 
     def methods(self) -> Iterator[Method]:
@@ -35,28 +43,49 @@ class Health:
         yield Method(f"/{HEALTH}/Watch", stream=self._watch)
         yield Method(f"/{HEALTH}/List", self._list)
 
-    def _check(self, message: Message) -> Message:
+    async def _check(self, message: Message) -> Message:
         request = parse(HealthCheckRequest, message.body)
         if request.service not in self._services:
             text = f"no service {request.service[:200]!r} here"
             return Message(status=Status.NOT_FOUND, parts=(text.encode(),))
-        return _reply(self._now())
+        return _reply(await self._now())
 
     async def _watch(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
+        """The status now, and again each time that it has changed, until the listener ends."""
         async for message in messages:
             is_known = parse(HealthCheckRequest, message.body).service in self._services
-            yield _reply(self._now() if is_known else HealthCheckResponse(status=SERVICE_UNKNOWN))
-            if not self._ending.is_set():
+            told = None
+            while True:
+                is_last = self._ending.is_set()
+                now = await self._now() if is_known else _UNKNOWN
+                if now != told:
+                    yield _reply(now)
+                if is_last:
+                    return
+                told = now
+                await self._pause()
+
+    async def _list(self, message: Message) -> Message:
+        now = await self._now()
+        return _reply(HealthListResponse(statuses=dict.fromkeys(self._services, now)))
+
+    async def _now(self) -> Protobuf:
+        if self._ending.is_set() or not await self._ready() or self._ending.is_set():
+            return _NOT_SERVING
+        return _SERVING
+
+    async def _pause(self) -> None:
+        """Wait until readiness is to be looked at again."""
+        try:
+            async with asyncio.timeout(WATCH_SECONDS):
                 await self._ending.wait()
-                if is_known:
-                    yield _reply(self._now())
-            return
+        except TimeoutError:
+            pass
 
-    def _list(self, message: Message) -> Message:
-        return _reply(HealthListResponse(statuses={name: self._now() for name in self._services}))
 
-    def _now(self) -> Protobuf:
-        return HealthCheckResponse(status=NOT_SERVING if self._ending.is_set() else SERVING)
+_SERVING = HealthCheckResponse(status=SERVING)
+_NOT_SERVING = HealthCheckResponse(status=NOT_SERVING)
+_UNKNOWN = HealthCheckResponse(status=SERVICE_UNKNOWN)
 
 
 def _reply(response: Protobuf) -> Message:

@@ -90,7 +90,7 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
     descriptors = Descriptors([schema.DESCRIPTORS, *(protocol.descriptors for protocol in protocols)])
-    yield from Health(services, ending).methods()
+    yield from Health(services, exchanges.ready, ending).methods()
     yield from Reflection(services, descriptors).methods()
     yield from own
 
