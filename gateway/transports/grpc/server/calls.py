@@ -123,6 +123,8 @@ class Call:
         if ends and not self._reader.is_between:
             self.fail(_malformed("the request ends within a message"))
             return
+        if messages and not ends:
+            self._owner.http2.completed_message(len(data))
         if self._is_admitted and not self._reader.missing:
             self._let_others()
         self._arrived(messages, ends)

@@ -20,9 +20,9 @@ Closed streams are forgotten. Every identifier up to the highest one that was op
 frames for it may be on the way and are dropped, but for what they mean to the connection (windows, header tables).
 
 What the peer makes the gateway do is bounded three ways. `receive` stops after FRAMES frames, so that the caller can
-yield. Frames that carry nothing (pings, settings, empty DATA, window updates, frames of closed streams) use up a credit
-that grows with time and with useful work; resets use up a credit of their own. Without credit the connection ends with
-GOAWAY(ENHANCE_YOUR_CALM).
+yield. Frames that carry nothing (pings, settings, DATA of a few bytes that complete no message, window updates, frames
+of closed streams) use up a credit that grows with time and with useful work; resets use up a credit of their own.
+Without credit the connection ends with GOAWAY(ENHANCE_YOUR_CALM).
 """
 
 from collections import OrderedDict, deque
@@ -286,7 +286,8 @@ class ServerConnection:
             self._dropped(number, "DATA")
             return
         ends = flags & END_STREAM > 0
-        if size < SMALL_DATA and not ends:
+        data = frames.unpadded(payload, "DATA", PADDED) if flags & PADDED else payload
+        if len(data) < SMALL_DATA and not ends:
             self._spend(1, "DATA frames with next to nothing in them")
         if not stream.is_receiving:
             self._break(stream, ErrorCode.STREAM_CLOSED)
@@ -297,10 +298,15 @@ class ServerConnection:
             return
         stream.heard = self._now
         if stream.is_sending:
-            data = frames.unpadded(payload, "DATA", PADDED) if flags & PADDED else payload
             self.events.append(Received(stream, data, ends))
         if ends:
             self._client_ended(stream)
+
+    def completed_message(self, size: int) -> None:
+        """`size` bytes that were Received, and did not end the request, completed a message. Few bytes were taken for
+        nothing until then."""
+        if size < SMALL_DATA:
+            self._credit.earn(1)
 
     def _on_headers(self, flags: int, number: int, payload: memoryview) -> None:
         if flags & (PADDED | PRIORITIZED):

@@ -185,6 +185,35 @@ async def test_a_client_that_sends_to_a_stream_that_is_not_read_is_stopped_by_it
         assert (await peer.next(RST_STREAM, WINDOW_UPDATE))[0] == RST_STREAM
 
 
+async def count(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+    """One reply, at the end: how many messages there were."""
+    total = 0
+    async for _ in messages:
+        total += 1
+    yield Message(parts=(str(total).encode(),))
+
+
+async def test_many_small_messages_of_a_stream_without_replies_are_no_flood() -> None:
+    async with listening(stream=count) as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"x") * 20_000, http2.data(b"x", end=True))
+        assert (await answer(peer))[0] == [b"\0\0\0\0\x0520001"]
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        pytest.param(http2.frame(DATA, 0, 1, b""), id="empty"),
+        pytest.param(http2.frame(DATA, 0x8, 1, b"\xf0" + bytes(0xF0)), id="nothing but padding"),
+        pytest.param(http2.frame(DATA, 0, 1, b"\0\0\0\0") + http2.frame(DATA, 0, 1, b"\1x"), id="messages in pieces"),
+    ],
+)
+async def test_small_frames_that_complete_no_message_are_a_flood_on_a_stream_that_is_served(flood: bytes) -> None:
+    async with listening(stream=count) as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"x"), flood * 20_000)
+        _, _, _, payload = await peer.next(GOAWAY)
+        assert payload.endswith(b"too many DATA frames with next to nothing in them")
+
+
 class Tracked:
     """Bodies whose end can be seen: arrays, which replies refer to and which can be referred to weakly."""
 
