@@ -2,18 +2,25 @@ import asyncio
 import os
 import socket
 import stat
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from gateway.core.address import Address
-from gateway.core.protocol import ListenerSettings
+from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.transport import Exchanges
+from gateway.core.types import Message
+from gateway.transports.tcp.server.connection import MESSAGES_A_TURN
 from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.test_connection import Held
 from tests.transports.tcp.toy import (
     HEADER,
     ORDERED,
+    SMALL,
     TAGGED,
     connected,
     exchanges,
@@ -21,8 +28,10 @@ from tests.transports.tcp.toy import (
     packet,
     read_all,
     read_packet,
+    reply,
     say_back,
     toy,
+    unused,
     within_bound,
 )
 from tests.transports.tcp.toy import LOOPS as LOOPS
@@ -92,6 +101,49 @@ async def test_new_requests_beside_those_in_flight_are_refused_while_draining() 
         other.close()
         assert await within_bound(draining) == 0
         assert held.asked.empty()
+
+
+class Refusals:
+    """The refusals of a listener, counted for each turn of the loop."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+        self._turn = 0
+        self._next_turn()
+
+    def _next_turn(self) -> None:
+        self._turn += 1
+        self._ticking = asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def __call__(self, error: GatewayError, protocol: Protocol, message: Message) -> Message:
+        self.counts[self._turn] += 1
+        return reply(error.reason.value)
+
+    def stop(self) -> None:
+        self._ticking.cancel()
+
+
+async def test_a_flood_that_is_refused_is_refused_a_few_at_a_time() -> None:
+    held, refusals = Held(), Refusals()
+    limits = replace(SMALL, connections=1)
+    listener = TcpListener(ListenerSettings(limits=limits), [(toy(TAGGED), "")], Exchanges(held, unused, refusals))
+    await listener.start(Address("127.0.0.1", scheme="tcp"))
+    flood, refused = packet("two", 2) * 5000, packet("not-ready")
+    async with connected(listener) as (reader, writer):
+        writer.write(packet("one", 1))
+        await within_bound(held.asked.get())
+        async with connected(listener) as (one_too_many, other):
+            other.write(flood)
+            assert refused * 32 <= await read_all(one_too_many)
+        draining = await begun(listener)
+        writer.write(flood)
+        assert await within_bound(reader.readexactly(len(refused) * 5000)) == refused * 5000
+        held.go["one"].set()
+        assert (await read_packet(reader))[1] == "ONE"
+        writer.close()
+        assert await within_bound(draining) == 0
+    refusals.stop()
+    assert max(refusals.counts.values()) == MESSAGES_A_TURN
 
 
 async def test_a_client_that_goes_on_sending_though_it_is_refused_does_not_hold_up_the_end() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
@@ -55,6 +55,9 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self._framing = site.protocol.framing
         self._reader = Reader(self._framing, site.limits, site.scratch)
         self._arrived: deque[Message] = deque()
+        """Messages that are going to be handed to the exchange."""
+        self._unwanted: deque[Message] = deque()
+        """Messages that are going to be refused, which does not wait for the requests in flight."""
         self._tasks: dict[asyncio.Task[None], int] = {}
         """The requests in flight, and how many bytes each holds, beside its header."""
         self._held = 0
@@ -74,7 +77,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
     def unanswered(self) -> int:
         """The requests in flight, those that wait for their turn, and one that is arriving or whose reply is unread."""
         partly = self._reader.header or (self._phase is Phase.FLUSHING and not self._tasks)
-        return len(self._tasks) + len(self._arrived) + bool(partly)
+        return len(self._tasks) + len(self._arrived) + len(self._unwanted) + bool(partly)
 
     def drain(self) -> None:
         """As of any connection; where requests are multiplexed, new ones are refused from now on."""
@@ -92,22 +95,17 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             return
         self._received = nbytes
         try:
-            messages = map(self._message, self._reader.received(nbytes))
-            if self._turned_away is not None:
-                if self._refuse_all(messages, self._turned_away):
-                    self._linger()
-                return
-            if self._ends_at < math.inf and self._framing.tag is not None:
-                self._refuse_all(messages, refusal(Reason.NOT_READY, "the gateway is stopping"))
-            else:
-                self._arrived.extend(messages)
+            messages = self._unwanted if self._refuses_new() else self._arrived
+            messages.extend(map(self._message, self._reader.received(nbytes)))
         except (DecodeError, GatewayError) as error:
             self._refused = as_gateway_error(error)
+        if self._turned_away is not None and not self._unwanted and self._refused is None:
+            return  # its first request has not come yet, and the time for that goes on
         self._proceed()
 
     def eof_received(self) -> None:
         """The client has closed, or half-closed: the two look the same, and what nobody reads is not computed."""
-        if self._phase not in _LAST and not self._tasks and not self._arrived:
+        if self._phase not in _LAST and not self._tasks and not self._arrived and not self._unwanted:
             try:
                 self._reader.check_end()
             except DecodeError as error:
@@ -120,6 +118,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         for task in self._tasks:
             task.cancel()
         self._arrived.clear()
+        self._unwanted.clear()
         self._reader.forget()
 
     # Requests and replies.
@@ -130,9 +129,12 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             return
         if self._goes_on is None:
             self._begin_waiting()
-        if not self._tasks and not self._arrived:
+        if not self._tasks and not self._arrived and not self._unwanted:
             if self._refused is not None:
                 self._give_up(self._refused)
+                return
+            if self._turned_away is not None:
+                self._linger()
                 return
             # With one request at a time its reply was the last. Where there may be many, some are still on their way.
             if self._ends_at < math.inf and self._framing.tag is None and not self._reader.header:
@@ -141,11 +143,14 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self._watch()
 
     def _begin_waiting(self) -> None:
-        """Begin what has its turn."""
+        """Begin, or refuse, what has its turn."""
         for _ in range(MESSAGES_A_TURN):
-            if not (self._arrived and self._writable and self._has_room()):
+            if self._unwanted and self._writable:
+                self._refuse_new(self._unwanted.popleft())
+            elif self._arrived and self._writable and self._has_room():
+                self._begin(self._arrived.popleft())
+            else:
                 return
-            self._begin(self._arrived.popleft())
         self._goes_on = self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -210,13 +215,13 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             self._ends_at = self._loop.time() + self._terms.timeouts.grace
         self._proceed()
 
-    def _refuse_all(self, messages: Iterable[Message], error: GatewayError) -> int:
-        """Returns how many there were."""
-        refused = 0
-        for message in messages:
-            write(self._transport, self._site.refuse(error, self._site.protocol, message))
-            refused += 1
-        return refused
+    def _refuses_new(self) -> bool:
+        """Whether requests that come now are refused one by one, which takes a tag to tell them apart."""
+        return self._turned_away is not None or (self._ends_at < math.inf and self._framing.tag is not None)
+
+    def _refuse_new(self, message: Message) -> None:
+        error = self._turned_away or refusal(Reason.NOT_READY, "the gateway is stopping")
+        write(self._transport, self._site.refuse(error, self._site.protocol, message))
 
     def _turn_away(self, error: GatewayError) -> None:
         """A reply with a tag of no request would be dropped: where there are tags, the first requests are refused."""
@@ -234,7 +239,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
 
     def _watch(self) -> None:
         """Read on if there is room, and mind the time of what is waited for."""
-        if self._arrived or self._refused is not None or not (self._writable or self._ends_at == math.inf):
+        waits = self._arrived or self._unwanted or self._refused is not None
+        if waits or not (self._writable or self._ends_at == math.inf):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
