@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 import signal
-from typing import Protocol
+import sys
+from typing import NoReturn, Protocol
 
 from gateway.core.tasks import spawn
 
@@ -40,8 +42,8 @@ class Signals:
         log.warning("SIGHUP received: the configuration cannot be reloaded while the gateway runs; it serves on")
 
 
-async def drain_on_signal(server: Server, signals: Signals, delay: float, timeout: float) -> None:
-    """Wait for the first signal, then let `server` drain, in full view of the log.
+async def drain_on_signal(server: Server, signals: Signals, delay: float, timeout: float) -> NoReturn:
+    """Wait for the first signal, let `server` drain, in full view of the log, then end the process.
 
     For `delay` seconds everything is still accepted, so that load balancers notice that it is no longer ready. Then
     what is in flight has `timeout` seconds. The second signal takes both away.
@@ -57,6 +59,7 @@ async def drain_on_signal(server: Server, signals: Signals, delay: float, timeou
     except asyncio.CancelledError:
         given_up = await server.drain(0)
     log.log(logging.WARNING if given_up else logging.INFO, "ended; requests given up: %d", given_up)
+    _exit()
 
 
 async def _drain(server: Server, delay: float, timeout: float) -> int:
@@ -66,3 +69,13 @@ async def _drain(server: Server, delay: float, timeout: float) -> int:
         await asyncio.sleep(delay)
     log.info("draining: no connection is accepted any more, and requests in flight have %g s", timeout)
     return await server.drain(timeout)
+
+
+def _exit() -> NoReturn:
+    """End the process with status 0, whatever its threads do. Python would wait for those that decode a large message
+    or compute a model, which nothing can stop. Sockets are closed by now; only what was printed may wait in a buffer.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -264,6 +264,49 @@ async def test_a_second_signal_gives_up_what_is_in_flight(tmp_path: Path) -> Non
     assert told[-1].endswith("WARNING gateway.cli.stopping: ended; requests given up: 1\n")
 
 
+ENDLESS = """
+import threading
+
+
+def endless(x):
+    print("begun", flush=True)
+    threading.Event().wait()
+"""
+COMPUTING = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+reference: [{protocol: v2-rest, bind: "127.0.0.1:BACKEND", models: ["own:endless"]}]
+backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:BACKEND"]}}
+routes: [{match: {model: "*"}, backend: lab}]
+drain: {timeout: TIMEOUT}
+"""
+
+
+@pytest.mark.parametrize(("command", "signals"), [("serve", 1), ("serve", 2), ("reference", 2)])
+def test_a_thread_that_does_not_end_keeps_no_process_alive(tmp_path: Path, command: str, signals: int) -> None:
+    """Threads cannot be stopped, whether they compute a model or decode a large message."""
+    (tmp_path / "own.py").write_text(ENDLESS)
+    text = COMPUTING.replace("BACKEND", str(free_port())).replace("TIMEOUT", "0.1" if signals == 1 else "1000")
+    (tmp_path / "gateway.yaml").write_text(text)
+    options = {
+        "serve": ("--config", "gateway.yaml"),
+        "reference": ("--protocol", "v2-rest", "--bind", "127.0.0.1:0", "--model", "own:endless"),
+    }
+    with started(command, *options[command], folder=tmp_path, stderr=subprocess.PIPE) as (process, printed):
+        (address,) = (re.findall(r"127.0.0.1:\d+", line)[0] for line in printed if re.match("listener|v2-rest", line))
+        with socket.create_connection(("127.0.0.1", port_of(address)), 20) as client:
+            body = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [1]}]}'
+            head = b"POST /v2/models/endless/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
+            client.sendall(head % len(body) + body)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            process.send_signal(signal.SIGTERM)
+            if signals == 2:
+                said(process, "no connection is accepted")
+                process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+            assert said(process, "ended")[-1].endswith("requests given up: 1\n")
+
+
 @pytest.mark.parametrize("command", ["serve", "reference"])
 async def test_a_hang_up_ends_nothing(tmp_path: Path, command: str) -> None:
     (tmp_path / "gateway.yaml").write_text(HANGING.replace("PORT", "1"))
