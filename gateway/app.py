@@ -149,10 +149,12 @@ class Gateway:
             ready=self.ready,
             listeners={
                 each.name: status.ListenerStatus(
-                    address=self.listeners[each.name].address, protocols=list(each.protocols)
+                    address=listener.address,
+                    protocols=list(each.protocols),
+                    refused_connections=listener.refused_connections,
                 )
                 for each in self.config.listeners
-                if each.name in self.listeners
+                if (listener := self.listeners.get(each.name)) is not None
             },
             backends={name: _backend_status(backend) for name, backend in self._assembly.backends.items()},
         )

@@ -206,7 +206,9 @@ async def test_the_status_tells_what_runs_and_what_waits() -> None:
         for call in calls:
             call.cancel()
     assert status["ready"] is True
-    assert status["listeners"] == {"http": {"address": f"127.0.0.1:{port}", "protocols": ["v2-rest", "umbridge"]}}
+    assert status["listeners"] == {
+        "http": {"address": f"127.0.0.1:{port}", "protocols": ["v2-rest", "umbridge"], "refused_connections": 0}
+    }
     endpoint = {
         "address": f"127.0.0.1:{lab.port}", "in_flight": 1, "state": "unknown", "last_error": None,
         "ejected_until": None,

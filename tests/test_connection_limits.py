@@ -61,6 +61,7 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
         async with asyncio.timeout(20):
             while b"too many" in await ask(port, get("/")):
                 pass
+        assert gateway.status().listeners["here"].refused_connections >= 3
     finally:
         await gateway.drain(0)
     lines = [each.getMessage() for each in caplog.records if "refuses connections" in each.getMessage()]

@@ -64,7 +64,7 @@ class AdminServer:
             access_log=False,
             lifespan="off",
             server_header=False,
-            limit_concurrency=CONNECTIONS,
+            limit_concurrency=CONNECTIONS + 1,  # a request is refused where as many are open, its own included
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None

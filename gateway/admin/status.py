@@ -47,6 +47,8 @@ class ListenerStatus(BaseModel):
 
     address: str
     protocols: list[str]
+    refused_connections: int
+    """Since the start, because there were as many as `limits.connections` of the listener or of the process allows."""
 
 
 class Status(BaseModel):

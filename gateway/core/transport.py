@@ -86,6 +86,10 @@ class Listener(Protocol):
     address: str
     """Where it is bound, with the port the system chose for port 0."""
 
+    @property
+    def refused_connections(self) -> int:
+        """How many connections were refused because too many were open."""
+
     async def start(self, address: Address) -> None:
         """Bind, and accept connections.
 

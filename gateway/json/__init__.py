@@ -4,7 +4,6 @@ Refused, since real servers disagree on what they mean or die of them: duplicate
 bytes after the document, and more values outside tensor data than the limit.
 """
 
-import json
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeAlias
@@ -104,8 +103,19 @@ def write(document: Json) -> bytes:
     """Compact JSON text of plain Python values (no bare NaN among them)."""
     try:
         return orjson.dumps(document)
-    except TypeError:  # integers beyond 64 bits
-        return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except TypeError:
+        return orjson.dumps(_with_large_integers(document))
+
+
+def _with_large_integers(document: Json) -> Json:
+    """`document` with its integers beyond 64 bits as their digits: orjson refuses them, JSON knows no such limit."""
+    if isinstance(document, dict):
+        return {key: _with_large_integers(each) for key, each in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [_with_large_integers(each) for each in document]
+    if isinstance(document, int) and not INT64_MIN <= document <= UINT64_MAX:
+        return orjson.Fragment(b"%d" % document)
+    return document
 
 
 class Pieces:
@@ -130,7 +140,8 @@ def write_parts(document: Json) -> tuple[bytes, ...]:
     try:
         text = orjson.dumps(document, place)
     except TypeError:
-        return (write(document),)
+        found.clear()
+        text = orjson.dumps(_with_large_integers(document), place)
     if not found:
         return (text,)
     between = text.split(_MARK)

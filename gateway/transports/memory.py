@@ -154,9 +154,9 @@ configuration's `limits.memory`."""
 
 
 def use_one_arena() -> None:
-    """Let threads that start from now on allocate where the loop does. glibc's allocator would give each an arena of its
-    own, whose free end `malloc_trim` leaves alone: six threads that had inflated 17 MiB each left 120 MiB. Python runs
-    one thread at a time, so they hardly wait for one another."""
+    """Let threads that start from now on allocate where the loop does. glibc's allocator would give each an arena of
+    its own, whose free end `malloc_trim` leaves alone: six threads that had inflated 17 MiB each left 120 MiB. Python
+    runs one thread at a time, so they hardly wait for one another."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)

@@ -56,3 +56,22 @@ async def test_idle_and_trickling_connections_end(sent: bytes, monkeypatch: pyte
                 await ask(port_of(server.address), sent)
     finally:
         await server.stop()
+
+
+async def test_one_connection_too_many_is_answered_503_and_the_next_one_after_a_close_is_served() -> None:
+    server = AdminServer(application(lambda: STATUS))
+    await server.start(Address("127.0.0.1", 0))
+    port = port_of(server.address)
+    try:
+        async with asyncio.timeout(20):
+            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(admin_server.CONNECTIONS - 1)]
+            assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 200 ")
+            idle.append(await asyncio.open_connection("127.0.0.1", port))
+            assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 503 ")
+            for _, writer in idle:
+                writer.close()
+                await writer.wait_closed()
+            while not (await ask(port, get("/status"))).startswith(b"HTTP/1.1 200 "):
+                pass
+    finally:
+        await server.stop()

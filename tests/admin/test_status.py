@@ -12,7 +12,7 @@ from tests.admin.served import served
 STATUS = Status(
     version="1.2.3",
     ready=True,
-    listeners={"http": ListenerStatus(address="127.0.0.1:8080", protocols=["v2-rest"])},
+    listeners={"http": ListenerStatus(address="127.0.0.1:8080", protocols=["v2-rest"], refused_connections=2)},
     backends={
         "lab": BackendStatus(
             protocol="umbridge",

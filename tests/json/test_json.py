@@ -940,4 +940,6 @@ def test_documents_with_large_values_are_written_in_parts() -> None:
     assert orjson.loads(b"".join(parts)) == expected
     assert len(parts) > 3
     assert write_parts({"e": 2**70}) == (b'{"e":%d}' % 2**70,)
+    with_integer = write_parts({**document, "e": [-(2**70)], "f": True})
+    assert b"".join(with_integer) == b"".join(parts)[:-1] + b',"e":[%d],"f":true}' % -(2**70)
     assert b"".join(string_pieces([])) == b"[]"

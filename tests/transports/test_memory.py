@@ -103,3 +103,17 @@ def test_the_peak_is_of_what_was_held_at_once() -> None:
     for _ in range(100):
         memory.hold(bytes(COUNTED))
     assert (memory.used, memory.peak) == (0, COUNTED)
+
+
+def test_the_log_tells_that_messages_are_refused_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    memory = Memory(MIB)
+    held = memory.hold(bytes(COUNTED))
+    for _ in range(3):
+        with pytest.raises(GatewayError):
+            memory.check(MIB)
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        (
+            "WARNING",
+            f"a message is refused for want of memory: messages hold {len(held)} bytes, limits.memory is {MIB}",
+        )
+    ]

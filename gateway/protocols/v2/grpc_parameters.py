@@ -7,7 +7,7 @@ from gateway.core.types import Parameters, ParameterValue
 from gateway.protobuf.schema import Protobuf
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_INT64_MIN, _INT64_MAX, _UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 _CHOICES = {"double_param": "a number with a fraction", "uint64_param": "an integer beyond 64 bits with a sign"}
 """What the newer specification and Triton have."""
@@ -38,9 +38,12 @@ def write_parameters(field: Protobuf, parameters: Parameters, flavor: str, what:
     """Put `parameters` into the map `field`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key, for a type that a server of `flavor` would lose.
+        GatewayError: INVALID_ARGUMENT naming the key, for a type that a server of `flavor` would lose, and for an
+            integer beyond 64 bits.
     """
     for key, given in parameters.items():
+        if isinstance(given, int) and not _INT64_MIN <= given <= _UINT64_MAX:
+            raise invalid_input(f"{what}: parameter {key!r} is an integer beyond 64 bits, which gRPC cannot carry")
         choice = _choice(given)
         if choice in _CHOICES and flavor in _WITHOUT_THEM:
             raise invalid_input(

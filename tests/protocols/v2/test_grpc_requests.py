@@ -262,3 +262,8 @@ def test_has_no_words_for_derivatives(operation: Operation) -> None:
     with pytest.raises(GatewayError, match=operation.value) as raised:
         V2_GRPC.encode_request(Request(operation, "m"), TARGET)
     assert raised.value.status is Status.UNIMPLEMENTED
+
+
+def test_a_parameter_beyond_64_bits_is_refused_by_name() -> None:
+    with pytest.raises(GatewayError, match="parameter 'n' is an integer beyond 64 bits, which gRPC cannot carry"):
+        V2_GRPC.encode_request(Request(Operation.INFER, "m", parameters={"n": 2**64}), TRITON)

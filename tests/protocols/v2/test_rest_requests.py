@@ -333,3 +333,11 @@ def test_parameters_that_json_cannot_carry_are_refused_by_name() -> None:
     request = Request(Operation.INFER, "m", inputs=(X,), parameters={"t": float("nan")})
     with pytest.raises(GatewayError, match="parameter 't' is nan"):
         V2_REST.encode_request(request, TARGET)
+
+
+@pytest.mark.parametrize("flavor", ["plain", "triton"])
+def test_a_parameter_beyond_64_bits_is_written_with_all_its_digits(flavor: str) -> None:
+    x = Tensor("x", Datatype.UINT8, (1,), b"\x07")
+    request = Request(Operation.INFER, "m", inputs=(x,), parameters={"n": -(2**64)})
+    message = V2_REST.encode_request(request, Target("lab", flavor=flavor))
+    assert b'"n":-18446744073709551616' in b"".join(message.parts)

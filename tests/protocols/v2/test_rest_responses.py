@@ -31,6 +31,14 @@ def test_a_client_that_asks_nothing_gets_json() -> None:
     )
 
 
+def test_a_parameter_beyond_64_bits_is_written_with_all_its_digits() -> None:
+    message = V2_REST.encode_response(Response((Y,), "m", "1", None, {"n": 2**64}), JSON_CLIENT, AS_IS)
+    assert message.parts == (
+        b'{"model_name":"m","model_version":"1","parameters":{"n":18446744073709551616},'
+        b'"outputs":[{"name":"y","datatype":"FP64","shape":[1,2],"data":[1.5,-2.0]}]}',
+    )
+
+
 def test_binary_outputs_follow_the_header_unjoined() -> None:
     message = encode(BINARY_CLIENT, Y, Z)
     header = (

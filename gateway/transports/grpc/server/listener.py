@@ -81,6 +81,11 @@ class GrpcListener:
             await stop_accepting(server, self._connection)
         return await self._connections.end(seconds)
 
+    @property
+    def refused_connections(self) -> int:
+        """As of any Listener."""
+        return self._connections.refused
+
     def _connection(self) -> Connection:
         return Connection(self._site)
 

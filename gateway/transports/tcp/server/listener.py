@@ -92,5 +92,10 @@ class TcpListener:
             self._connection, sock=self._unix.socket, backlog=BACKLOG, start_serving=False
         )
 
+    @property
+    def refused_connections(self) -> int:
+        """As of any Listener."""
+        return self._connections.refused
+
     def _connection(self) -> Connection:
         return Connection(self._site)
