@@ -1,8 +1,12 @@
 """Values are changed by copying."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 
-from gateway.core.frozen import extended, frozen, replace
+from gateway.core.frozen import extended, frozen, put, replace
+from gateway.core.operations import Operation
+from gateway.core.types import Request
 
 
 @frozen
@@ -40,3 +44,16 @@ def test_an_unknown_field_is_an_error() -> None:
 def test_a_value_becomes_one_with_more_fields() -> None:
     assert extended(Solid, Point(1, 2), 3, "corner") == Solid(1, 2, 3, "corner")
     assert extended(Solid, Point(1, 2)) == Solid(1, 2)
+
+
+def test_in_tests_a_value_cannot_be_changed_in_place() -> None:
+    request = Request(Operation.INFER, "m")
+    with pytest.raises(FrozenInstanceError):
+        request.model = "another"  # type: ignore[misc]
+    assert request.model == "m"
+
+
+def test_only_its_maker_sets_fields() -> None:
+    made = Point(1)
+    put(made, "y", 2)
+    assert made == Point(1, 2)

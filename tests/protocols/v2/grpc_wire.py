@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, Response, Translate
 from tests.protocols.v2.wire import V2_GRPC
@@ -69,9 +70,7 @@ def packed(number: int, content: bytes) -> bytes:
 
 def message(body: bytes, method: str = INFER, **changes: Any) -> Message:
     asked = Message(path=method, pattern=method, parts=(body,), headers=Headers(((b"x-tenant", b"t"),)))
-    for key, changed in changes.items():
-        setattr(asked, key, changed)
-    return asked
+    return replace(asked, **changes)
 
 
 def infer(body: bytes, method: str = INFER, **changes: Any) -> Request:

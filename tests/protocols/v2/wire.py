@@ -1,5 +1,8 @@
 """Messages as the HTTP transport hands them to the codec, and one inference after the other for the tables."""
 
+from typing import Any
+
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
@@ -19,15 +22,13 @@ def headers(header_length: object = None) -> Headers:
     return Headers(((b"host", b"gateway"), (b"inference-header-content-length", str(header_length).encode())))
 
 
-def infer_message(body: bytes, header_length: object = None, **changes: object) -> Message:
+def infer_message(body: bytes, header_length: object = None, **changes: Any) -> Message:
     captures = {"model": "m"}
     message = Message("POST", "/v2/models/m/infer", headers(header_length), (body,), pattern=INFER, captures=captures)
-    for key, changed in changes.items():
-        setattr(message, key, changed)
-    return message
+    return replace(message, **changes)
 
 
-def infer(body: bytes, header_length: object = None, **changes: object) -> Request:
+def infer(body: bytes, header_length: object = None, **changes: Any) -> Request:
     return V2_REST.decode_request(infer_message(body, header_length, **changes), LISTENER)
 
 
