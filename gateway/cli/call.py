@@ -11,6 +11,7 @@ from gateway import registry
 from gateway.app import one_backend
 from gateway.cli.options import fail, run
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.exchange import decoded
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Translate
 
@@ -48,7 +49,7 @@ async def _call(body: bytes, protocol: str, address: str, model: str) -> None:
     )
     try:
         async with one_backend(registry.protocols()[protocol], address, form) as handler:
-            request = form.decode_request(message, ListenerSettings("call"))
+            request = decoded(message, form, ListenerSettings("call"))
             reply = form.encode_response(await handler(request), request, SHOWN)
     except (DecodeError, GatewayError, ValueError) as error:
         fail(error)

@@ -16,7 +16,7 @@ from gateway.core.errors import (
     without_traceback,
 )
 from gateway.core.forwarding import forwarding
-from gateway.core.frozen import replace
+from gateway.core.frozen import put, replace
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
@@ -39,7 +39,7 @@ def answer(
         return _answer_large(message, protocol, listener, select)
     request: Request | None = None
     try:
-        request = protocol.decode_request(message, listener)
+        request = decoded(message, protocol, listener)
         destination = select(request)
         if destination.local is not None:
             return protocol.encode_response(destination.local(request), request, destination.translate)
@@ -51,7 +51,7 @@ def answer(
 async def _answer_large(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> Message:
     request: Request | None = None
     try:
-        request = await in_thread(protocol.decode_request, message, listener)
+        request = await in_thread(decoded, message, protocol, listener)
         destination = select(request)
         if destination.local is not None:
             return protocol.encode_response(destination.local(request), request, destination.translate)
@@ -67,6 +67,23 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
         return await encoded(response, request, protocol, destination)
     except Exception as error:
         return _error_reply(error, protocol, request, message)
+
+
+def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:
+    """The Request of a client's message: what the codec read in it, and how it came.
+
+    Raises:
+        DecodeError, GatewayError: as the protocol's `decode_request`.
+    """
+    request = protocol.decode_request(message, listener)
+    # One after the other: `replace` would make a second Request, which takes three times as long.
+    put(request, "listener", listener.name)
+    put(request, "protocol", protocol.name)
+    put(request, "headers", message.headers)
+    put(request, "peer", message.peer)
+    if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
+        put(request, "deadline", message.deadline)
+    return request
 
 
 async def encoded(response: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:

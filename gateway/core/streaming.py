@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
-from gateway.core.exchange import as_gateway_error, deadline_passed, encoded, named, prepared, sanitize
+from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, encoded, named, prepared, sanitize
 from gateway.core.offload import in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Select, StreamHandler
@@ -35,9 +35,9 @@ async def _answer_one(
     request: Request | None = None
     try:
         if is_large(message):
-            request = await in_thread(protocol.decode_request, message, listener)
+            request = await in_thread(decoded, message, protocol, listener)
         else:
-            request = protocol.decode_request(message, listener)
+            request = decoded(message, protocol, listener)
         destination = select(request)
         if destination.stream is None:
             raise unsupported(f"{request.operation.value} is not supported here")

@@ -257,37 +257,44 @@ DEFAULT_TRANSLATE = Translate()
 
 @frozen
 class Request:
-    """One question of a client, without a trace of its protocol.
+    """One question of a client, in the same form whatever protocol it came in.
 
-    `model` and `version` are empty where the client gave none. `part` names what of the metadata is asked, on wires
-    that ask for it in parts (UM-Bridge). `deadline` is on the loop's clock. `patience` is how many seconds the operator
-    lets a call take: the shortest of the policies `timeout` around it; None without one. `origin` is the Message it
-    came from, looked at only by the codec that decoded it.
+    A codec reads the fields up to `flaw` from the message. How the message came, `listener` to `peer`, is added in one
+    place for all protocols (`exchange.decoded`); `translate` and `patience` come from the route.
     """
 
     operation: Operation
     model: str = ""
+    """Empty where the client named none; so is `version`."""
     version: str = ""
     id: str | None = None
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[RequestedOutput, ...] = ()
     parameters: Parameters = field(default_factory=dict)
     part: str = ""
+    """What of the metadata is asked, on wires that ask for it in parts (UM-Bridge)."""
     deadline: float | None = None
-    listener: str = ""
-    protocol: str = ""
-    headers: Headers = NO_HEADERS
-    peer: str = ""
-    principal: str = ""
-    translate: Translate = DEFAULT_TRANSLATE
+    """On the loop's clock, in seconds: the earlier of the one in the message's body and that of its transport."""
     origin: Message | None = None
+    """What the codec keeps of the message to write the reply: the message, one with further fields, or less."""
     schemaless: bool = False
     """Inputs and parameters are members of one JSON object, which only the model's signature tells apart: a scalar
     stands among `parameters` also if it is an input, and a list among `inputs`, flat, whatever the model's shape."""
-    patience: float | None = None
     flaw: str = ""
     """What is wrong with the message beyond the model's name, on wires where the name is looked at first (UM-Bridge):
     an unknown model is told before it. Such a request is never sent to be computed."""
+    listener: str = ""
+    """The name of the listener that it came to."""
+    protocol: str = ""
+    """The name of the wire form that it came in."""
+    headers: Headers = NO_HEADERS
+    """The client's, all of them."""
+    peer: str = ""
+    """The client's address, `host:port`; empty over unix sockets."""
+    translate: Translate = DEFAULT_TRANSLATE
+    patience: float | None = None
+    """How many seconds the operator lets a call take: the shortest of the policies `timeout` around it; None without
+    one."""
 
 
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None

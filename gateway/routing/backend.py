@@ -208,7 +208,7 @@ class Backend:
             return self._of_sequence(request, sequence, tried)
         endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None:
-            return await self._wait(request.principal or _host(request.peer), request.model)
+            return await self._wait(_host(request.peer), request.model)
         endpoint.take()
         return endpoint
 
@@ -304,5 +304,5 @@ class Backend:
 
 
 def _host(peer: str) -> str:
-    """A client without a principal is its host: the UM-Bridge clients take a new port for every call."""
+    """The host, by which clients are told apart: the UM-Bridge clients take a new port for every call."""
     return peer.rpartition(":")[0]

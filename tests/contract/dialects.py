@@ -7,6 +7,7 @@ import pytest
 from gateway.app import INFO
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.exchange import decoded
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
@@ -42,7 +43,7 @@ class Dialect:
     def asked(self, request: Request) -> Request:
         """What the server understands of `request`."""
         message = self.protocol.encode_request(request, self.target)
-        return self.protocol.decode_request(arrived(message, self.protocol), LISTENER)
+        return decoded(arrived(message, self.protocol), self.protocol, LISTENER)
 
     def answered(self, answer: Answer, question: Request, request: Request) -> Answer:
         """What the client understands of `answer`, which the server gives to `question`, its reading of `request`."""

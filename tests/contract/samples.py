@@ -7,6 +7,7 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import Reason, refusal
+from gateway.core.exchange import decoded
 from gateway.core.frozen import extended, frozen
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.types import (
@@ -80,7 +81,7 @@ def sample(dialect: Dialect, request: Request, outputs: tuple[Tensor, ...] = ())
     """
     protocol = dialect.protocol
     question = arrived(protocol.encode_request(request, dialect.target), protocol)
-    understood = protocol.decode_request(question, LISTENER)
+    understood = decoded(question, protocol, LISTENER)
     response = Response(outputs or small_tensors(dialect))
     answer = ANSWERS.get(understood.operation, response)
     if understood.operation in DERIVATIVES:

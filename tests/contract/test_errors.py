@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core import exchange
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.operations import Operation
 from gateway.core.types import Request
@@ -18,7 +19,7 @@ def told(dialect: Dialect, error: GatewayError, *, decoded: bool) -> GatewayErro
     """`error` as the other side has it; `decoded`: the request was understood before it failed."""
     protocol, target = dialect.protocol, dialect.target
     message = arrived(protocol.encode_request(REQUEST, target), protocol)
-    request = protocol.decode_request(message, LISTENER) if decoded else None
+    request = exchange.decoded(message, protocol, LISTENER) if decoded else None
     with pytest.raises(GatewayError) as caught:
         protocol.decode_response(returned(protocol.encode_error(error, request, message), protocol), REQUEST, target)
     return caught.value

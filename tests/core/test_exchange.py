@@ -17,7 +17,8 @@ from gateway.core.errors import (
     refusal,
     without_traceback,
 )
-from gateway.core.exchange import answer, ask
+from gateway.core.exchange import answer, ask, decoded
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.transport import Destination
@@ -228,3 +229,16 @@ async def test_only_the_headers_that_are_listed_go_to_the_backend() -> None:
     assert list(sent.headers) == [("x", "1"), FIRST]
     _, sent = await asked(target=Target("lab", "host:1", forward_headers=("x-team", "x-none")), headers=headers)
     assert list(sent.headers) == [("x", "1"), FIRST, ("x-team", "red"), ("x-team", "blue")]
+
+
+@pytest.mark.parametrize(
+    ("of_message", "of_codec", "expected"),
+    [(None, None, None), (5.0, None, 5.0), (None, 7.0, 7.0), (5.0, 7.0, 5.0), (7.0, 5.0, 5.0)],
+)
+def test_a_request_tells_how_it_came(of_message: float | None, of_codec: float | None, expected: float | None) -> None:
+    headers = Headers([(b"x-tenant", b"t")])
+    sent = Message(parts=(b"infer",), headers=headers, peer="192.0.2.1:4242", deadline=of_message)
+    reads_deadline = replace(TOY, decode_request=lambda *given: replace(TOY.decode_request(*given), deadline=of_codec))
+    request = decoded(sent, reads_deadline, LISTENER)
+    assert (request.listener, request.protocol) == ("http", "toy")
+    assert (request.headers, request.peer, request.deadline) == (headers, "192.0.2.1:4242", expected)

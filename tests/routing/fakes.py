@@ -14,7 +14,7 @@ def _decode_request(message: Message, listener: ListenerSettings) -> Request:
     if message.body == b"junk":
         raise DecodeError("junk is no request")
     operation = Operation(bytes(message.body).decode() or "infer")
-    return Request(operation, "m", listener=listener.name, protocol="toy", deadline=message.deadline)
+    return Request(operation, "m")
 
 
 def _encode_response(answer: Answer, request: Request, translate: Translate) -> Message:

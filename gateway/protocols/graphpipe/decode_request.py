@@ -65,12 +65,6 @@ def _request(
         inputs,
         outputs,
         parameters,
-        "",
-        message.deadline,
-        listener.name,
-        schema.NAME,
-        message.headers,
-        message.peer,
         origin=message,
     )
 

@@ -49,13 +49,9 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         raise refusal(Reason.TOO_LARGE, _too_large(message, listener.limits.message))
     frame = _opened(message, brpc_frames.read(message), listener.limits)
     operation = _operation(frame.meta)
-    origin = Message(
-        parts=(brpc_frames.correlation_id(frame.meta.correlation_id),),
-        peer=message.peer,
-        received=message.received,
-        deadline=_deadline(frame.meta, message),
-    )
-    return requests.decode(_content(frame, "input", listener.limits), operation, origin, listener, BRPC)
+    origin = Message(parts=(brpc_frames.correlation_id(frame.meta.correlation_id),))
+    grps = _content(frame, "input", listener.limits)
+    return requests.decode(grps, operation, origin, listener, deadline=_deadline(frame.meta, message))
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:

@@ -29,7 +29,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
     """
     grps = read_message(message.body, listener.limits.message)
-    return requests.decode(grps, _OPERATIONS[message.pattern], message, listener, GRPC)
+    return requests.decode(grps, _OPERATIONS[message.pattern], message, listener)
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:

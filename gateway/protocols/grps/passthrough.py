@@ -14,16 +14,7 @@ _FORWARDED = frozenset((b"content-type", b"accept"))
 
 def _decode_request(message: Message, listener: ListenerSettings) -> Request:
     # "customized HTTP can only specify the model in the query"
-    return Request(
-        Operation.STREAM,
-        queries.read(message.query).model or listener.model,
-        deadline=message.deadline,
-        listener=listener.name,
-        protocol=REST,
-        headers=message.headers,
-        peer=message.peer,
-        origin=message,
-    )
+    return Request(Operation.STREAM, queries.read(message.query).model or listener.model, origin=message)
 
 
 def _encode_request(request: Request, target: Target) -> Message:

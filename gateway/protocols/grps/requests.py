@@ -21,13 +21,13 @@ def decode(
     operation: Operation,
     message: Message,
     listener: ListenerSettings,
-    protocol: str,
     *,
     model: str = "",
     returns_ndarray: bool = False,
+    deadline: float | None = None,
 ) -> Request:
     """What a client asks with `grps`, which it sent in `message`. `model` is the one that is meant where the message
-    names none; beyond that, the listener's.
+    names none; beyond that, the listener's. `deadline` is the one that stood in the message.
 
     Raises:
         DecodeError: no data to infer from, a name given twice.
@@ -42,17 +42,7 @@ def decode(
         named = _asked_model(grps) or model or listener.model
     else:
         named = ""
-    return Request(
-        operation,
-        named,
-        inputs=inputs,
-        deadline=message.deadline,
-        listener=listener.name,
-        protocol=protocol,
-        headers=message.headers,
-        peer=message.peer,
-        origin=message,
-    )
+    return Request(operation, named, inputs=inputs, deadline=deadline, origin=message)
 
 
 def _asked_model(grps: GrpsMessage) -> str:

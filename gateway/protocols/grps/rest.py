@@ -68,7 +68,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     grps = GrpsMessage()
     if operation is Operation.METADATA and len(message.body):
         grps = json_message.read(message.body, "input", listener.limits)
-    return requests.decode(grps, operation, message, listener, REST, model=query.model)
+    return requests.decode(grps, operation, message, listener, model=query.model)
 
 
 def _decode_infer(message: Message, query: queries.Query, listener: ListenerSettings) -> Request:
@@ -80,7 +80,6 @@ def _decode_infer(message: Message, query: queries.Query, listener: ListenerSett
         Operation.STREAM if query.streaming else Operation.INFER,
         message,
         listener,
-        REST,
         model=query.model,
         returns_ndarray=query.returns_ndarray,
     )

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_output, refusal, unsupported
-from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
@@ -11,7 +10,7 @@ from gateway.protocols.mip import columns, examples
 from gateway.protocols.mip.examples import COUNTS, Column
 from gateway.protocols.mip.json_texts import STRINGS
 from gateway.protocols.mip.packets import HEADER, packet
-from gateway.protocols.mip.words import MOST_TENSORS, NAME, NAN, Form, Kind, Subtype
+from gateway.protocols.mip.words import MOST_TENSORS, NAN, Form, Kind, Subtype
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -29,12 +28,12 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     if subtype != Subtype.REQUEST:
         raise DecodeError(f"subtype {subtype} is not a request, which has {Subtype.REQUEST.value}")
     if kind == Kind.PING:
-        return _request(Operation.READY, message, listener)
+        return Request(Operation.READY, listener.model)
     if kind != Kind.INFERENCE:
         raise unsupported(f"kind {kind} is not supported; expected 1 (ping) or 2 (inference)")
     inputs = tuple(_inputs(examples.read(payload, listener.limits.json_values), listener))
-    request = _request(Operation.INFER, message, listener)
-    return replace(request, inputs=inputs, origin=Message(parts=(bytes(payload[: COUNTS.size]),)))
+    counts = Message(parts=(bytes(payload[: COUNTS.size]),))
+    return Request(Operation.INFER, listener.model, inputs=inputs, origin=counts)
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
@@ -60,17 +59,6 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     text = Form.JSON if STRINGS in given and "text" not in given else Form.TEXT
     found = [_column(tensor, at, batch, translate.nan or NAN, preferred, text) for at, tensor in enumerate(outputs)]
     return packet(Kind.INFERENCE, Subtype.RESPONSE, examples.write(inputs, len(outputs), batch, found))
-
-
-def _request(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    return Request(
-        operation,
-        listener.model,
-        deadline=message.deadline,
-        listener=listener.name,
-        protocol=NAME,
-        peer=message.peer,
-    )
 
 
 def _inputs(payload: examples.Examples, listener: ListenerSettings) -> Iterator[Tensor]:

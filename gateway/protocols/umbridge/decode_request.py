@@ -5,7 +5,6 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
-from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Parameters, Request, Tensor
@@ -17,7 +16,6 @@ from gateway.protocols.umbridge.words import (
     CALLS,
     KEYS,
     MODEL_INFO,
-    NAME,
     PARTS,
     SHARED_MEMORY_CALLS,
     TEST_SHARED_MEMORY,
@@ -61,18 +59,19 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     if message.pattern in REFUSED:
         raise unsupported("shared memory cannot cross the gateway; send the numbers by HTTP")
     if message.pattern in ABOUT_SERVER:
-        return _request(message, listener, *ABOUT_SERVER[message.pattern])
+        operation, part = ABOUT_SERVER[message.pattern]
+        return Request(operation, part=part)
     operation, part = ABOUT_MODEL[message.pattern]
     try:
         body = read(message.body, FORMS[operation], values=listener.limits.json_values, literals=True, level=1)
     except DecodeError as error:
-        return _flawed(message, listener, operation, part, _model_alone(message, listener, error), error)
+        return Request(operation, _model_alone(message, listener, error), part=part, flaw=str(error))
     model = _model(body)
     try:
         inputs = () if part else (*_inputs(operation, body), *_extras(operation, body))
-        return _request(message, listener, operation, part, model, inputs, _parameters(part, body, listener))
+        return Request(operation, model, inputs=inputs, parameters=_parameters(part, body, listener), part=part)
     except DecodeError as error:
-        return _flawed(message, listener, operation, part, model, error)
+        return Request(operation, model, part=part, flaw=str(error))
 
 
 def _model_alone(message: Message, listener: ListenerSettings, error: DecodeError) -> str:
@@ -81,35 +80,6 @@ def _model_alone(message: Message, listener: ListenerSettings, error: DecodeErro
         return _model(read(message.body, {}, values=listener.limits.json_values, literals=True))
     except DecodeError:
         raise error from None
-
-
-def _flawed(
-    message: Message, listener: ListenerSettings, operation: Operation, part: str, model: str, error: DecodeError
-) -> Request:
-    return replace(_request(message, listener, operation, part, model), flaw=str(error))
-
-
-def _request(
-    message: Message,
-    listener: ListenerSettings,
-    operation: Operation,
-    part: str,
-    model: str = "",
-    inputs: tuple[Tensor, ...] = (),
-    parameters: Parameters = configs.NO_PARAMETERS,
-) -> Request:
-    return Request(
-        operation,
-        model,
-        inputs=inputs,
-        parameters=parameters,
-        part=part,
-        deadline=message.deadline,
-        listener=listener.name,
-        protocol=NAME,
-        headers=message.headers,
-        peer=message.peer,
-    )
 
 
 def _model(body: dict[str, Json]) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 
 from gateway.core.errors import unsupported
 from gateway.core.examples import grpcurl
-from gateway.core.frozen import extended, replace
+from gateway.core.frozen import replace
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings, Protocol, Target, Traits
@@ -36,11 +36,6 @@ def _read(operation: Operation, kind: ProtobufClass, message: Message, listener:
         asked.name if of_model else "",
         asked.version if of_model else "",
         parameters={"ready": True} if operation is Operation.MODELS and asked.ready else {},
-        deadline=message.deadline,
-        listener=listener.name,
-        protocol=grpc_requests.NAME,
-        headers=message.headers,
-        peer=message.peer,
         origin=message,
     )
 
@@ -53,17 +48,7 @@ def _read_statistics(message: Message, listener: ListenerSettings) -> Request:
 
 def _read_control(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
     model, settings = grpc_extensions.decode_control(operation, kind, message, listener)
-    request = Request(
-        operation,
-        model,
-        deadline=message.deadline,
-        listener=listener.name,
-        protocol=grpc_requests.NAME,
-        headers=message.headers,
-        peer=message.peer,
-        origin=message,
-    )
-    return extended(ControlRequest, request, settings)
+    return ControlRequest(operation, model, origin=message, settings=settings)
 
 
 _STATISTICS = _path("ModelStatistics")

@@ -50,7 +50,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
     inputs = read_tensors(inference, REQUEST, listener.limits.message)
     parameters = read_parameters(head.parameters, _WHAT)
     refuse_shared_memory(parameters, _WHAT)
-    deadline = take_deadline(parameters, message, _WHAT) if parameters else message.deadline
+    deadline = take_deadline(parameters, message, _WHAT) if parameters else None
     # perf_analyzer puts it on unary calls, too
     empty_final = take_flag(parameters, EMPTY_FINAL, _WHAT) and operation is Operation.STREAM
     return Request(
@@ -61,12 +61,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
         inputs,
         _read_outputs(head.outputs) if head.outputs else (),
         without_consumed(parameters),
-        "",
-        deadline,
-        listener.name,
-        NAME,
-        message.headers,
-        message.peer,
+        deadline=deadline,
         origin=extended(EmptyFinalMessage, message) if empty_final else message,
     )
 

@@ -57,7 +57,7 @@ def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> boo
 
 
 def take_deadline(parameters: dict[str, ParameterValue], message: Message, what: str) -> float | None:
-    """Remove `timeout`, in microseconds as Triton has it, and give the earlier of it and the message's own deadline.
+    """Remove `timeout`, in microseconds as Triton has it, and give the deadline that it sets; None without one.
 
     Raises:
         DecodeError: a timeout that is no integer of at least 0; 0 is none.
@@ -65,10 +65,7 @@ def take_deadline(parameters: dict[str, ParameterValue], message: Message, what:
     timeout = parameters.pop("timeout", 0)
     if type(timeout) is not int or timeout < 0:
         raise DecodeError(f"{what}: parameter timeout must be an integer number of microseconds, not {shown(timeout)}")
-    if not timeout:
-        return message.deadline
-    own = message.received + timeout / 1e6
-    return own if message.deadline is None else min(own, message.deadline)
+    return message.received + timeout / 1e6 if timeout else None
 
 
 def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:

@@ -30,17 +30,7 @@ from gateway.protocols.v2.rest_paths import backend_path, model_path
 def _read(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
     """A request that is all in its path."""
     captures = message.captures
-    return Request(
-        operation,
-        captures.get("model", ""),
-        captures.get("version", ""),
-        deadline=message.deadline,
-        listener=listener.name,
-        protocol=rest_requests.NAME,
-        headers=message.headers,
-        peer=message.peer,
-        origin=message,
-    )
+    return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 
 
 def _read_index(message: Message, listener: ListenerSettings) -> Request:

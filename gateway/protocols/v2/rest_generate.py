@@ -48,7 +48,7 @@ _OF_RESPONSES = frozenset({_ID, "model_name", "model_version"})
 """Members that are no tensors, whatever the model's are called."""
 
 
-def decode_members(message: Message, listener: ListenerSettings, name: str) -> Request:
+def decode_members(message: Message, listener: ListenerSettings) -> Request:
     """A request of `generate`, which the bridge makes typed tensors of.
 
     Raises:
@@ -74,10 +74,6 @@ def decode_members(message: Message, listener: ListenerSettings, name: str) -> R
         inputs,
         parameters=without_consumed(parameters),
         deadline=deadline,
-        listener=listener.name,
-        protocol=name,
-        headers=message.headers,
-        peer=message.peer,
         origin=message,
         schemaless=True,
     )

@@ -73,12 +73,7 @@ def decode_infer(message: Message, listener: ListenerSettings) -> Request:
         inputs,
         outputs,
         without_consumed(parameters),
-        "",
-        deadline,
-        listener.name,
-        NAME,
-        message.headers,
-        message.peer,
+        deadline=deadline,
         origin=_with_forms(message, wants_binary, exceptions),
     )
 

@@ -37,7 +37,7 @@ def decode_generate(message: Message, listener: ListenerSettings) -> Request:
     if message.headers.get(HEADER) or _TENSORS.search(message.body):
         request = rest_requests.decode_infer(message, listener)
     else:
-        request = rest_generate.decode_members(message, listener, rest_requests.NAME)
+        request = rest_generate.decode_members(message, listener)
     return replace(request, operation=Operation.STREAM) if wants_stream(message) else request
 
 

@@ -10,6 +10,7 @@ import cramjam
 import numpy as np
 import pytest
 
+from gateway.core import exchange
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
@@ -59,14 +60,14 @@ def ask(**meta: object) -> bytes:
 
 
 def decoded(data: bytes, listener: ListenerSettings = LISTENER, received: float = 0.0) -> Request:
-    return GRPS_BRPC.decode_request(arrived(data, received=received), listener)
+    return exchange.decoded(arrived(data, received=received), GRPS_BRPC, listener)
 
 
 def refused(data: bytes, listener: ListenerSettings = LISTENER) -> Message:
     """The reply to a frame that holds no request, as `answer` makes it."""
     message = arrived(data)
     with pytest.raises((DecodeError, GatewayError)) as failure:
-        GRPS_BRPC.decode_request(message, listener)
+        exchange.decoded(message, GRPS_BRPC, listener)
     return GRPS_BRPC.encode_error(as_gateway_error(failure.value), None, message)
 
 

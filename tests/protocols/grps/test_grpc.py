@@ -4,6 +4,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import (
@@ -49,7 +50,7 @@ def message(method: str, octets: str | bytes = "") -> Message:
 
 
 def asked(method: str, octets: str | bytes = "") -> Request:
-    return GRPS_GRPC.decode_request(message(method, octets), LISTENER)
+    return decoded(message(method, octets), GRPS_GRPC, LISTENER)
 
 
 def reply(octets: str | bytes, status: int = 0, reason: str = "") -> Message:

@@ -1,6 +1,7 @@
 """Customized HTTP, passed through."""
 
 from gateway.core.errors import Reason, refusal
+from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import DEFAULT_TRANSLATE, Headers, Message, Response
@@ -26,7 +27,7 @@ CALL = Message(
 
 
 def test_a_request_goes_out_as_it_came_without_credentials() -> None:
-    request = PASSTHROUGH.decode_request(CALL, LISTENER)
+    request = decoded(CALL, PASSTHROUGH, LISTENER)
     assert (request.operation, request.model, request.deadline) == (Operation.STREAM, "m-1", 5.0)
     message = PASSTHROUGH.encode_request(request, TARGET)
     assert (message.method, message.path, message.query, message.parts) == (
@@ -39,14 +40,14 @@ def test_a_request_goes_out_as_it_came_without_credentials() -> None:
         ("content-type", "application/json; charset=utf-8"),
         ("accept", "text/event-stream"),
     ]
-    assert PASSTHROUGH.decode_request(Message("GET", "/x"), ListenerSettings(model="own")).model == "own"
+    assert decoded(Message("GET", "/x"), PASSTHROUGH, ListenerSettings(model="own")).model == "own"
 
 
 def test_a_reply_comes_back_as_it_was() -> None:
     """Also what is of its connection: the transport drops that, with what else `Connection` names."""
     headers = ((b"content-type", b"text/event-stream"), (b"connection", b"close, x-hop"), (b"x-hop", b"1"))
     reply = Message(headers=Headers(headers), parts=(b"data: 1\n",), status=418)
-    request = PASSTHROUGH.decode_request(CALL, LISTENER)
+    request = decoded(CALL, PASSTHROUGH, LISTENER)
     answer = PASSTHROUGH.decode_response(reply, request, TARGET)
     assert isinstance(answer, Response)
     assert PASSTHROUGH.encode_response(answer, request, DEFAULT_TRANSLATE) == reply

@@ -20,7 +20,7 @@ BINARY = texts("image", b"\xff\xd8")
 
 def decoded(grps: GrpsMessage, operation: Operation = Operation.INFER, model: str = "", own: str = "") -> Request:
     listener = ListenerSettings("any", model=own)
-    return requests.decode(grps, operation, Message(), listener, "grps-rest", model=model)
+    return requests.decode(grps, operation, Message(), listener, model=model)
 
 
 # --- From clients ---
@@ -187,12 +187,10 @@ def test_other_questions() -> None:
         assert requests.encode(Request(operation, "m")) == GrpsMessage()
 
 
-def test_the_listener_is_named_in_the_request() -> None:
+def test_the_message_is_kept_for_the_reply() -> None:
     message = Message(peer="192.0.2.1:4242", deadline=3.0)
     grps = GrpsMessage(kind=Kind.GTENSORS, tensors=(FP32,))
-    found = requests.decode(grps, Operation.INFER, message, LISTENER, "grps-grpc")
-    assert (found.listener, found.protocol, found.peer, found.deadline) == ("any", "grps-grpc", "192.0.2.1:4242", 3.0)
-    assert found.origin is message
+    assert requests.decode(grps, Operation.INFER, message, LISTENER).origin is message
 
 
 @pytest.mark.parametrize("payload", ["", "gmap"])

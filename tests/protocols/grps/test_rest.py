@@ -4,6 +4,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
@@ -28,7 +29,7 @@ STR = b'{"str_data":"hello grps"}'
 
 
 def decode(message: Message, listener: ListenerSettings = LISTENER) -> Request:
-    return GRPS_REST.decode_request(message, listener)
+    return decoded(message, GRPS_REST, listener)
 
 
 def respond(request: Request, *outputs: object, translate: Translate = DEFAULT_TRANSLATE) -> Message:

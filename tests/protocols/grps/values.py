@@ -32,4 +32,4 @@ def inference(*inputs: Tensor, model: str = "m", payload: str = "", form: str = 
 def asked(kind: Kind, *inputs: Tensor, returns_ndarray: bool = False) -> Request:
     """What a client of grps asks."""
     grps = GrpsMessage("m", kind=kind, tensors=inputs)
-    return requests.decode(grps, Operation.INFER, Message(), LISTENER, "grps-rest", returns_ndarray=returns_ndarray)
+    return requests.decode(grps, Operation.INFER, Message(), LISTENER, returns_ndarray=returns_ndarray)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core import exchange
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
@@ -41,7 +42,7 @@ INFERENCES: dict[str, tuple[Shown, Shown]] = {
 
 @pytest.mark.parametrize("name", INFERENCES)
 def test_requests_are_read(name: str) -> None:
-    request = MIP.decode_request(recorded(f"{name}.request"), LISTENER)
+    request = exchange.decoded(recorded(f"{name}.request"), MIP, LISTENER)
     assert (request.operation, request.model, request.listener, request.protocol) == (
         Operation.INFER, "classifier", "vision", "mip",
     )  # fmt: skip
@@ -68,7 +69,7 @@ def test_requests_are_written_as_the_client_writes_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", SAME)
 def test_replies_are_written_as_the_server_writes_them(name: str) -> None:
-    request = MIP.decode_request(recorded(f"{name}.request"), LISTENER)
+    request = exchange.decoded(recorded(f"{name}.request"), MIP, LISTENER)
     outputs = replied(recorded(f"{name}.reply"), *request.inputs)
     message = MIP.encode_response(Response(outputs), request, DEFAULT_TRANSLATE)
     assert sent(message) == sent(recorded(f"{name}.reply"))
@@ -76,7 +77,7 @@ def test_replies_are_written_as_the_server_writes_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(INFERENCES.keys() - set(SAME)))
 def test_json_is_written_without_blanks(name: str) -> None:
-    request = MIP.decode_request(recorded(f"{name}.request"), LISTENER)
+    request = exchange.decoded(recorded(f"{name}.request"), MIP, LISTENER)
     message = MIP.encode_request(request, SPLIT)
     assert repr(shown(decoded(split(message)))) == repr(INFERENCES[name][0])
     reply = MIP.encode_response(
@@ -94,7 +95,7 @@ def split(message: Message) -> Message:
 
 @pytest.mark.parametrize("name", ["ping", "ping_reserved"])
 def test_a_ping_asks_whether_the_gateway_is_ready(name: str) -> None:
-    request = MIP.decode_request(recorded(f"{name}.request"), LISTENER)
+    request = exchange.decoded(recorded(f"{name}.request"), MIP, LISTENER)
     assert request.operation is Operation.READY
     reply = MIP.encode_response(True, request, DEFAULT_TRANSLATE)
     assert sent(reply) == sent(recorded(f"{name}.reply"))
@@ -137,7 +138,7 @@ def refused(message: Message) -> GatewayError:
     try:
         assert MIP.framing is not None
         MIP.framing.size(message.parts[0])
-        MIP.decode_request(message, LISTENER)
+        exchange.decoded(message, MIP, LISTENER)
     except (DecodeError, GatewayError) as error:
         return as_gateway_error(error)
     raise AssertionError("it was not refused")

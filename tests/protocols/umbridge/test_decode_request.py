@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import Headers, Request, Tensor
 from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
-from tests.protocols.umbridge.wire import LISTENER, asked, call, floats, index, integers, numbers
+from tests.protocols.umbridge.wire import LISTENER, UMBRIDGE, asked, call, floats, index, integers, numbers
 
 GRADIENT = {"name": "m", "outWrt": 0, "inWrt": 0, "input": [[1.5]], "sens": [2.5], "config": {}}
 
@@ -181,5 +182,5 @@ def test_a_config_beyond_the_limit_is_refused_naming_the_setting() -> None:
 def test_what_is_known_of_the_client_goes_along() -> None:
     headers = Headers([(b"x-user", b"a")])
     message = replace(call("/ModelInfo", '{"name":"m"}'), headers=headers, peer="p", deadline=2.5)
-    request = decode_request(message, LISTENER)
+    request = decoded(message, UMBRIDGE, LISTENER)
     assert (request.headers, request.peer, request.deadline, request.protocol) == (headers, "p", 2.5, "umbridge")

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.protocol import merge
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, ModelEntry, Response, Signature, Tensor, TensorSpec
@@ -90,7 +91,7 @@ REQUESTS: dict[str, tuple[Operation, str, str, tuple[Tensor, ...], dict[str, str
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_of_the_real_client_is_understood(name: str) -> None:
-    request = UMBRIDGE.decode_request(recorded_request(name), LISTENER)
+    request = decoded(recorded_request(name), UMBRIDGE, LISTENER)
     found = (request.operation, request.part, request.model, request.inputs, request.parameters)
     assert found == REQUESTS[name]
 
@@ -106,7 +107,7 @@ WITH_BODY = sorted(REQUESTS.keys() - {"info", "test_shmem"})
 @pytest.mark.parametrize("name", sorted(set(WITH_BODY) - {"error_not_found"}))
 def test_a_request_is_written_as_the_real_client_writes_it(name: str) -> None:
     original = recorded_request(name)
-    request = UMBRIDGE.decode_request(original, LISTENER)
+    request = decoded(original, UMBRIDGE, LISTENER)
     written = UMBRIDGE.encode_request(request, TARGET)
     assert (written.method, written.path) == (original.method, original.path)
     assert written.headers.get("content-type") == original.headers.get("content-type")
@@ -137,7 +138,7 @@ ANSWERS: dict[str, Answer] = {
 
 
 def answer_to(name: str) -> Answer:
-    request = UMBRIDGE.decode_request(recorded_request(name), LISTENER)
+    request = decoded(recorded_request(name), UMBRIDGE, LISTENER)
     return UMBRIDGE.decode_response(recorded_reply(name), request, TARGET)
 
 
@@ -148,7 +149,7 @@ def test_a_reply_of_the_real_server_is_understood(name: str) -> None:
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_reply_is_written_with_the_values_of_the_real_server(name: str) -> None:
-    request = UMBRIDGE.decode_request(recorded_request(name), LISTENER)
+    request = decoded(recorded_request(name), UMBRIDGE, LISTENER)
     written = UMBRIDGE.encode_response(ANSWERS[name], request, DEFAULT_TRANSLATE)
     assert (written.status, written.headers.get("content-type")) == (200, "application/json")
     assert json.loads(bytes(written.body)) == json.loads(bytes(recorded_reply(name).body))
@@ -158,7 +159,7 @@ def test_python_s_nan_and_inf_arrive_as_numbers_and_leave_as_literals_that_clien
     answer = answer_to("infinite_evaluate")
     assert isinstance(answer, Response)
     assert str(numbers(answer.outputs[0])) == str([nan, inf, -inf, 1.5])
-    request = UMBRIDGE.decode_request(recorded_request("infinite_evaluate"), LISTENER)
+    request = decoded(recorded_request("infinite_evaluate"), UMBRIDGE, LISTENER)
     written = UMBRIDGE.encode_response(answer, request, DEFAULT_TRANSLATE)
     assert bytes(written.body) == b'{"output":[[NaN,Infinity,-Infinity,1.5]]}'
 
@@ -195,7 +196,7 @@ def test_an_error_of_the_real_server_comes_out_as_it_went_in(name: str) -> None:
 
 
 def test_an_unsupported_operation_comes_out_as_it_went_in() -> None:
-    request = UMBRIDGE.decode_request(recorded_request("gradient"), LISTENER)
+    request = decoded(recorded_request("gradient"), UMBRIDGE, LISTENER)
     original = recorded_reply("error_unsupported")
     with pytest.raises(GatewayError) as caught:
         UMBRIDGE.decode_response(original, request, TARGET)
@@ -217,7 +218,7 @@ def test_the_text_of_an_exception_becomes_a_model_error(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["error_path", "error_method"])
 def test_a_server_without_the_path_does_not_support_the_operation(name: str) -> None:
-    request = UMBRIDGE.decode_request(recorded_request("evaluate"), LISTENER)
+    request = decoded(recorded_request("evaluate"), UMBRIDGE, LISTENER)
     with pytest.raises(GatewayError, match=r"^40[45]: ") as caught:
         UMBRIDGE.decode_response(recorded_reply(name), request, TARGET)
     assert caught.value.reason is Reason.UNSUPPORTED
@@ -230,12 +231,12 @@ def test_a_request_cut_anywhere_is_refused(name: str) -> None:
     for length in range(len(body)):
         cut = type(whole)(whole.method, whole.path, whole.headers, (body[:length],), pattern=whole.pattern)
         with pytest.raises(DecodeError):
-            UMBRIDGE.decode_request(cut, LISTENER)
+            decoded(cut, UMBRIDGE, LISTENER)
 
 
 @pytest.mark.parametrize("name", [*ANSWERS, "infinite_evaluate"])
 def test_a_reply_cut_anywhere_is_refused(name: str) -> None:
-    request = UMBRIDGE.decode_request(recorded_request(name), LISTENER)
+    request = decoded(recorded_request(name), UMBRIDGE, LISTENER)
     body = bytes(recorded_reply(name).body)
     for length in range(len(body)):
         with pytest.raises(DecodeError):
@@ -244,4 +245,4 @@ def test_a_reply_cut_anywhere_is_refused(name: str) -> None:
 
 def test_malformed_json_is_refused() -> None:
     with pytest.raises(DecodeError):
-        UMBRIDGE.decode_request(recorded_request("error_malformed"), LISTENER)
+        decoded(recorded_request("error_malformed"), UMBRIDGE, LISTENER)

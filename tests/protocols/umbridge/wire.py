@@ -6,10 +6,10 @@ from struct import pack
 import numpy as np
 
 from gateway.core.datatypes import Datatype
+from gateway.core.exchange import decoded
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, Tensor
 from gateway.protocols.umbridge import PROTOCOLS
-from gateway.protocols.umbridge.decode_request import decode_request
 
 RECORDED = Path(__file__).parents[2] / "wire" / "umbridge"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.request"))
@@ -45,8 +45,8 @@ def call(path: str, body: bytes | str) -> Message:
 
 
 def asked(path: str, body: bytes | str) -> Request:
-    """What decode_request makes of `POST path`."""
-    return decode_request(call(path, body), LISTENER)
+    """The Request of `POST path`."""
+    return decoded(call(path, body), UMBRIDGE, LISTENER)
 
 
 def reply(body: bytes | str, status: int = 200, headers: Headers | None = None) -> Message:

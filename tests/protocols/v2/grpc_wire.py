@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, Response, Translate
@@ -74,7 +75,7 @@ def message(body: bytes, method: str = INFER, **changes: Any) -> Message:
 
 
 def infer(body: bytes, method: str = INFER, **changes: Any) -> Request:
-    return V2_GRPC.decode_request(message(body, method, **changes), LISTENER)
+    return decoded(message(body, method, **changes), V2_GRPC, LISTENER)
 
 
 def one_input(datatype: str, *dimensions: int, contents: bytes = b"", raw: bytes | None = None) -> Request:

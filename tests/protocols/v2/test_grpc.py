@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, Response, Tensor
@@ -46,12 +47,12 @@ def test_passes_on_what_the_client_said(server: str, name: str) -> None:
     """Byte for byte, but for what is the gateway's own business."""
     method, requests, _ = exchanged(server, name)
     for asked in requests:
-        request = V2_GRPC.decode_request(message(asked, method), LISTENER)
+        request = decoded(message(asked, method), V2_GRPC, LISTENER)
         written = V2_GRPC.encode_request(request, TARGET)
         assert written.path == method
         if "parameters" not in name and "typed" not in name and "empty_final" not in name and "failing" not in name:
             assert written.body == asked
-        again = V2_GRPC.decode_request(message(bytes(written.body), method), LISTENER)
+        again = decoded(message(bytes(written.body), method), V2_GRPC, LISTENER)
         assert (again.inputs, again.parameters, again.id) == (request.inputs, request.parameters, request.id)
 
 
@@ -124,7 +125,7 @@ def test_every_method_has_a_reader() -> None:
     for pattern in V2_GRPC.patterns:
         if "SharedMemory" in pattern:
             continue
-        assert V2_GRPC.decode_request(message(b"", pattern), LISTENER).operation in Operation
+        assert decoded(message(b"", pattern), V2_GRPC, LISTENER).operation in Operation
 
 
 tensors = st.lists(
@@ -182,7 +183,7 @@ ASKED = (
 def read(body: bytes) -> None:
     """Both sides read `body`; nothing but the two errors of the contract may come out."""
     with suppress(DecodeError, GatewayError):
-        V2_GRPC.decode_request(message(body), LISTENER)
+        decoded(message(body), V2_GRPC, LISTENER)
     for request, target in ASKED:
         with suppress(DecodeError, GatewayError):
             V2_GRPC.decode_response(reply(body), request, target)

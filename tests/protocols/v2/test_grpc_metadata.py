@@ -2,6 +2,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, ModelEntry, Request, ServerInfo, Signature, TensorSpec
 from tests.protocols.v2.grpc_wire import AS_IS, LISTENER, SERVICE, TARGET, exchanged, field, message, reply
@@ -83,7 +84,7 @@ QUESTIONS = [
 @pytest.mark.parametrize(("operation", "method", "body"), QUESTIONS)
 def test_questions_both_ways(operation: Operation, method: str, body: bytes) -> None:
     asked = message(body, SERVICE + method, peer="10.0.0.1:5", deadline=7.0)
-    request = V2_GRPC.decode_request(asked, LISTENER)
+    request = decoded(asked, V2_GRPC, LISTENER)
     assert (request.operation, request.model, request.version) == (
         (operation, "m", "v1") if body else (operation, "", "")
     )
@@ -101,7 +102,7 @@ def test_questions_both_ways(operation: Operation, method: str, body: bytes) -> 
 @pytest.mark.parametrize(("operation", "method", "body"), QUESTIONS)
 def test_a_damaged_question_is_refused(operation: Operation, method: str, body: bytes) -> None:
     with pytest.raises(DecodeError, match=f"no inference.{method}Request message"):
-        V2_GRPC.decode_request(message(body + b"\x0a", SERVICE + method), LISTENER)
+        decoded(message(body + b"\x0a", SERVICE + method), V2_GRPC, LISTENER)
 
 
 def test_the_names_are_the_clients_and_the_extensions_the_gateways() -> None:
@@ -112,7 +113,7 @@ def test_the_names_are_the_clients_and_the_extensions_the_gateways() -> None:
 
 
 def test_the_index_leaves_out_what_is_not_ready_if_asked() -> None:
-    request = V2_GRPC.decode_request(message(field(1, "r") + field(2, 1), SERVICE + "RepositoryIndex"), LISTENER)
+    request = decoded(message(field(1, "r") + field(2, 1), SERVICE + "RepositoryIndex"), V2_GRPC, LISTENER)
     assert V2_GRPC.encode_response(MODELS, request, AS_IS).body == A + C
 
 

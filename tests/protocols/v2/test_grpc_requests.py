@@ -4,6 +4,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
+from gateway.core.exchange import decoded
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Parameters, Request, RequestedOutput, Tensor
@@ -46,7 +47,7 @@ def test_reads_a_whole_request() -> None:
         + field(7, b"\x00\x00\x00\x00\x02\x00\x00\x00\xff\x00")
     )
     asked = message(body, peer="10.0.0.1:5", deadline=9.0)
-    request = V2_GRPC.decode_request(asked, LISTENER)
+    request = decoded(asked, V2_GRPC, LISTENER)
     assert (request.operation, request.model, request.version, request.id) == (Operation.INFER, "m", "v10", "42")
     assert request.parameters == {"s": "größe", "b": True, "i": -(2**63), "u": 2**64 - 1, "d": 0.5}
     x, y = request.inputs

@@ -2,6 +2,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
+from gateway.core.exchange import decoded
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Headers, Message, Request
 from tests.protocols.v2.wire import LISTENER, TARGET, V2_REST, reply
@@ -28,7 +29,7 @@ def test_reads_questions_from_their_paths(pattern: str, captures: dict[str, str]
     assert pattern in V2_REST.patterns
     headers = Headers(((b"x-tenant", b"t"),))
     message = Message("GET", headers=headers, pattern=pattern, captures=captures, peer="10.0.0.1:5", deadline=7.0)
-    request = V2_REST.decode_request(message, LISTENER)
+    request = decoded(message, V2_REST, LISTENER)
     assert request.operation is operation
     assert (request.model, request.version) == (captures.get("model", ""), captures.get("version", ""))
     assert (request.listener, request.protocol, request.peer, request.deadline) == (
@@ -46,7 +47,7 @@ def test_every_pattern_has_a_reader() -> None:
             continue
         body = b"{}" if pattern.endswith(("setting", "logging", "load")) else b'{"inputs":[]}'
         message = Message(pattern=pattern, captures=VERSION, parts=(body,))
-        assert V2_REST.decode_request(message, LISTENER).operation in Operation
+        assert decoded(message, V2_REST, LISTENER).operation in Operation
 
 
 @pytest.mark.parametrize(

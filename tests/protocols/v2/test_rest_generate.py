@@ -7,6 +7,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
@@ -25,7 +26,7 @@ def message(body: bytes, path: str = "generate", headers: Headers = Headers()) -
 
 
 def asked(body: bytes, path: str = "generate", listener: ListenerSettings = LISTENER) -> Request:
-    return V2_REST.decode_request(message(body, path), listener)
+    return decoded(message(body, path), V2_REST, listener)
 
 
 def told(request: Request, *outputs: Tensor, translate: Translate = AS_IS, **fields: Any) -> bytes:
@@ -72,7 +73,7 @@ def test_generate_stream_is_the_same_as_a_stream() -> None:
 
 def test_the_servers_own_parameters_go_no_further() -> None:
     received = message(b'{"n":3,"timeout":500000,"priority":1,"triton_enable_empty_final_response":true}')
-    request = V2_REST.decode_request(replace(received, received=10.0), LISTENER)
+    request = decoded(replace(received, received=10.0), V2_REST, LISTENER)
     assert (request.parameters, request.deadline) == ({"n": 3}, 10.5)
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Message, ModelEntry, Request, ServerInfo, Signature, TensorSpec
 from tests.protocols.v2.wire import AS_IS, LISTENER, TARGET, V2_REST, reply
@@ -65,7 +66,7 @@ def test_writes_answers(operation: Operation, answer: Answer, status: int, body:
 
 def index_request(body: bytes) -> Request:
     message = Message("POST", "/v2/repository/index", parts=(body,), pattern="POST /v2/repository/index")
-    return V2_REST.decode_request(message, LISTENER)
+    return decoded(message, V2_REST, LISTENER)
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"ready":false}', b'{"repository_name":"r"}'])

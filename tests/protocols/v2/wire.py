@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
@@ -29,7 +30,7 @@ def infer_message(body: bytes, header_length: object = None, **changes: Any) -> 
 
 
 def infer(body: bytes, header_length: object = None, **changes: Any) -> Request:
-    return V2_REST.decode_request(infer_message(body, header_length, **changes), LISTENER)
+    return decoded(infer_message(body, header_length, **changes), V2_REST, LISTENER)
 
 
 def one_input(members: bytes, tensors: bytes | None = None) -> Request:

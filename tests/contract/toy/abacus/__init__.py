@@ -54,35 +54,15 @@ Document = dict[str, Any]
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """What a client asks."""
     if message.pattern == ABOUT_SERVER:
-        return _request(Operation.MODELS, message, listener)
+        return Request(Operation.MODELS)
     if message.pattern == ABOUT_MODEL:
-        return _request(Operation.METADATA, message, listener)
+        return Request(Operation.METADATA, message.captures["model"])
     operation = CALLS.get(message.captures["operation"])
     if operation is None:
         raise unsupported(f"abacus has no operation {message.captures['operation']!r}")
     body = _read(message, listener.limits)
     wanted = tuple(RequestedOutput(_text(name, "wanted")) for name in _list(body, "wanted"))
-    return _request(operation, message, listener, _tensors(body), wanted)
-
-
-def _request(
-    operation: Operation,
-    message: Message,
-    listener: ListenerSettings,
-    inputs: tuple[Tensor, ...] = (),
-    outputs: tuple[RequestedOutput, ...] = (),
-) -> Request:
-    return Request(
-        operation,
-        message.captures.get("model", ""),
-        inputs=inputs,
-        outputs=outputs,
-        deadline=message.deadline,
-        listener=listener.name,
-        protocol=NAME,
-        headers=message.headers,
-        peer=message.peer,
-    )
+    return Request(operation, message.captures["model"], inputs=_tensors(body), outputs=wanted)
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
