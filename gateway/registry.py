@@ -15,6 +15,9 @@ from gateway.config import catalog
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Handler, StreamHandler
 
+POLICY = ("Settings", "wrap", "wrap_stream")
+"""What makes a module a policy."""
+
 
 class Policy(catalog.Policy, typing.Protocol):
     """A policy's module."""
@@ -63,8 +66,8 @@ def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
 
 
 def scan_policies(package: ModuleType) -> dict[str, Policy]:
-    """The modules of `package` that have `Settings` and `wrap`, by name."""
-    modules = [module for module in _modules(package) if hasattr(module, "Settings") and hasattr(module, "wrap")]
+    """The modules of `package` that have all of POLICY, by name."""
+    modules = [module for module in _modules(package) if all(hasattr(module, name) for name in POLICY)]
     return {module.__name__.rpartition(".")[2]: typing.cast(Policy, module) for module in modules}
 
 

@@ -53,9 +53,11 @@ def test_every_protocol_and_policy_of_the_project_is_found() -> None:
     assert registry.protocols() is registry.protocols()
 
 
-def test_a_policy_is_a_module_with_settings_and_wrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = "class Settings: ...\ndef wrap(handler, settings): return handler\n"
-    found = package(tmp_path, monkeypatch, whole=whole, half="class Settings: ...\n", none="")
+def test_a_policy_is_a_module_with_settings_and_both_wraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = "class Settings: ...\ndef wrap(handler, settings): return handler\n"
+    whole = half + "def wrap_stream(handler, settings): return handler\n"
+    only_streams = whole.replace("def wrap(", "def unwrap(")
+    found = package(tmp_path, monkeypatch, whole=whole, half=half, only_streams=only_streams, none="")
     assert list(registry.scan_policies(found)) == ["whole"]
 
 

@@ -14,7 +14,7 @@ from gateway.core import http_status
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.transport import Exchanges
+from gateway.core.transport import EventualReply, Exchanges
 from gateway.core.types import Headers, Message
 from gateway.transports.connections import Room
 from gateway.transports.http.server.listener import HttpListener
@@ -111,7 +111,7 @@ class HealthServer:
             self._own = None
             await listener.drain(0)
 
-    def _answer(self, message: Message, protocol: Protocol) -> Message | Awaitable[Message]:
+    def _answer(self, message: Message, protocol: Protocol) -> EventualReply:
         is_alive = monotonic() - self._ticked < STALLED_SECONDS
         if message.path == "/healthz":
             return _reply(200, "ok") if is_alive else _reply(503, f"nothing moved for {STALLED_SECONDS:g} s")

@@ -10,7 +10,7 @@ from time import process_time
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
-from gateway.core.transport import Exchanges
+from gateway.core.transport import EventualReply, Exchanges
 from gateway.core.types import Message
 
 SECONDS = 120
@@ -57,7 +57,7 @@ class Statistics:
         """`exchanges`, each of which is counted but those of the page itself. A status of 400 and above, and a client
         that left, count as failed; a stream takes as long as its last message."""
 
-        def exchange(message: Message, protocol: Protocol) -> Message | Awaitable[Message]:
+        def exchange(message: Message, protocol: Protocol) -> EventualReply:
             if message.pattern in protocol.pages:
                 return exchanges.exchange(message, protocol)
             started = self._clock()

@@ -5,14 +5,15 @@ import logging
 import os
 import signal
 import sys
-from typing import NoReturn, Protocol
+import typing
+from typing import NoReturn
 
 from gateway.core.tasks import spawn
 
 log = logging.getLogger(__name__)
 
 
-class Server(Protocol):
+class Server(typing.Protocol):
     """What drains: a Gateway, or one Listener."""
 
     def announce_end(self) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 
 from gateway.core.errors import (
     DecodeError,
@@ -19,7 +18,7 @@ from gateway.core.forwarding import forwarding
 from gateway.core.frozen import put, replace
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.transport import Connector, Destination, Handler, Select
+from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request
 
 log = logging.getLogger(__name__)
@@ -28,9 +27,7 @@ LONGEST_TEXT = 8192
 """Characters of a backend's error that a client gets."""
 
 
-def answer(
-    message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
-) -> Message | Awaitable[Message]:
+def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
     """A client's message to its reply; an awaitable of it where a Handler must be waited for.
 
     A DecodeError is the client's fault. Whatever is not a GatewayError is logged once and answered INTERNAL.

@@ -1,12 +1,13 @@
 """What the transports promise to those who use them."""
 
+import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
-from gateway.core.protocol import Protocol as WireForm
+from gateway.core.protocol import Protocol
 from gateway.core.types import Answer, Message, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
@@ -27,14 +28,17 @@ class Destination:
 Select: TypeAlias = Callable[[Request], Destination]
 """Finds the Destination of a Request. Raises GatewayError where there is none."""
 
-Exchange: TypeAlias = Callable[[Message, WireForm], Message | Awaitable[Message]]
-"""What a Listener calls with each Message: the reply at once, or an awaitable of it to be run in a task."""
+EventualReply: TypeAlias = Message | Awaitable[Message]
+"""A reply where it could be made without waiting; else an awaitable of it, to be run in a task."""
 
-ExchangeStream: TypeAlias = Callable[[AsyncIterator[Message], WireForm], AsyncGenerator[Message, None]]
+Exchange: TypeAlias = Callable[[Message, Protocol], EventualReply]
+"""What a Listener calls with each Message that came."""
+
+ExchangeStream: TypeAlias = Callable[[AsyncIterator[Message], Protocol], AsyncGenerator[Message, None]]
 """What a Listener calls with the Messages of a client's stream: the replies, in order. It pulls one, writes it, waits
 until the client took it, and pulls the next; and it closes the iterator (`aclosing`) when the client goes."""
 
-Refuse: TypeAlias = Callable[[GatewayError, WireForm, Message], Message]
+Refuse: TypeAlias = Callable[[GatewayError, Protocol, Message], Message]
 """What a Listener calls for an error of its own (no such path, too large, ...): the reply in the protocol's form."""
 
 
@@ -45,6 +49,11 @@ Ready: TypeAlias = Callable[[], Awaitable[bool]]
 async def always_ready() -> bool:
     """The Ready of what depends on nothing else."""
     return True
+
+
+async def awaited(reply: EventualReply) -> Message:
+    """The reply, once it is there."""
+    return reply if isinstance(reply, Message) else await reply
 
 
 @frozen
@@ -58,7 +67,7 @@ class Exchanges:
     ready: Ready = always_ready
 
 
-class Connector(Protocol):
+class Connector(typing.Protocol):
     """Exchanges messages with one endpoint."""
 
     async def exchange(self, message: Message) -> Message:
@@ -80,7 +89,7 @@ class Connector(Protocol):
         """Close every connection."""
 
 
-class Listener(Protocol):
+class Listener(typing.Protocol):
     """Accepts clients at one address."""
 
     address: str

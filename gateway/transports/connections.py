@@ -10,8 +10,8 @@ While `draining`, no connection is accepted any more, and each ends after its la
 import asyncio
 import logging
 import resource
+import typing
 from enum import Enum
-from typing import Protocol
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
@@ -83,7 +83,7 @@ class Admission(Enum):
     DROPPED = "it is closed at once: so many are being told already"
 
 
-class Connection(Protocol):
+class Connection(typing.Protocol):
     """What is kept of a connection here."""
 
     @property

@@ -1,12 +1,13 @@
 """One HTTP/2 connection to an endpoint, RFC 9113, as a client of gRPC needs it."""
 
 import asyncio
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from math import inf
 from struct import Struct
 from time import perf_counter
-from typing import Protocol, cast
+from typing import cast
 
 from gateway.core.address import Address
 from gateway.core.alarm import Alarm
@@ -68,7 +69,7 @@ _BYTES_PER_CREDIT = 1024
 """The same of its message: servers widen their windows as they read it."""
 
 
-class Owner(Protocol):
+class Owner(typing.Protocol):
     """Whom a Connection tells what became of it."""
 
     def opened(self, connection: "Connection") -> None: ...

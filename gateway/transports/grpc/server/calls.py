@@ -5,16 +5,18 @@ and timer when it is over, so that no cycle keeps a body until the collector run
 """
 
 import asyncio
+import typing
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, reason_field, refusal
 from gateway.core.exchange import as_gateway_error, deadline_passed
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
+from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Headers, Message
 from gateway.http2.frames import ErrorCode
 from gateway.transports.grpc.inflating import Compressed, inflated
@@ -30,7 +32,7 @@ _GRACE = 0.05
 """Seconds after which a unary call whose deadline has passed is ended, if the exchange has not refused it in the
 protocol's own words, which it does at the deadline."""
 
-Answer: TypeAlias = Callable[[Message], Message | Awaitable[Message]]
+Answer: TypeAlias = Callable[[Message], EventualReply]
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
 
 
@@ -45,7 +47,7 @@ class Method:
     refuse: Callable[[GatewayError, Message], Message] | None = None
 
 
-class Owner(Protocol):
+class Owner(typing.Protocol):
     """The connection of a call."""
 
     http2: ServerConnection

@@ -1,8 +1,9 @@
 """One connection to an endpoint, carrying one exchange at a time."""
 
 import asyncio
+import typing
 from collections.abc import Iterable, Iterator
-from typing import Protocol, cast
+from typing import cast
 
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
@@ -21,7 +22,7 @@ _FAREWELL = b"HTTP/1.1 408"
 """How what a server may send unasked begins, before it closes an idle connection (RFC 9110 section 15.5.9)."""
 
 
-class Owner(Protocol):
+class Owner(typing.Protocol):
     """Whom a Connection tells what became of it."""
 
     def opened(self, connection: "Connection") -> None: ...

@@ -2,11 +2,11 @@
 way."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.transport import Exchange
+from gateway.core.transport import EventualReply, Exchange, awaited
 from gateway.core.types import Message
 from gateway.transports.http import compression
 from gateway.transports.http.server import writing
@@ -15,9 +15,7 @@ from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_t
 _BODY = "the body"
 
 
-def answer(
-    message: Message, coding: str, limits: Limits, exchange: Exchange, protocol: Protocol
-) -> Message | Awaitable[Message]:
+def answer(message: Message, coding: str, limits: Limits, exchange: Exchange, protocol: Protocol) -> EventualReply:
     """The reply to `message`, whose body is in `coding` (empty for none) and inflates within the `limits`; an
     awaitable of it where something must be waited for.
 
@@ -49,12 +47,12 @@ async def _answer_inflated(
 ) -> Message:
     body = await inflate_in_thread(message.body, coding, limits, _BODY)
     reply = exchange(replace(message, parts=(body,)), protocol)
-    return reply if isinstance(reply, Message) else await reply
+    return await awaited(reply)
 
 
-async def finish(reply: Message | Awaitable[Message], coding: str) -> Message:
+async def finish(reply: EventualReply, coding: str) -> Message:
     """The reply, in `coding` if it is long enough."""
-    reply = reply if isinstance(reply, Message) else await reply
+    reply = await awaited(reply)
     length = writing.size(reply.parts)
     if not coding or length < compression.MIN_DEFLATED:
         return reply

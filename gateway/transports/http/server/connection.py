@@ -1,10 +1,9 @@
 """One client's connection: requests in, one at a time and in order; replies out."""
 
-from collections.abc import Awaitable
-
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.tasks import spawn
+from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Message
 from gateway.transports.http.server import writing
 from gateway.transports.http.server.admission import Admission, check_length, worth_receiving
@@ -152,7 +151,7 @@ class Connection(Replying):
         else:
             self._task = spawn(self._send_later(reply))
 
-    def _answer(self, body: Buffer) -> Message | Awaitable[Message] | Stream:
+    def _answer(self, body: Buffer) -> EventualReply | Stream:
         head, admission, site = self._head, self._admission, self._site
         assert head is not None
         assert admission is not None

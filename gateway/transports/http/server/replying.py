@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 
 from gateway.core.errors import GatewayError
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen
 from gateway.core.patterns import PathTable
-from gateway.core.transport import Exchange, ExchangeStream, Refuse
+from gateway.core.transport import EventualReply, Exchange, ExchangeStream, Refuse
 from gateway.core.types import Message
 from gateway.transports.http.compression import MIN_DEFLATED
 from gateway.transports.http.server import writing
@@ -79,7 +78,7 @@ class Replying(Lifecycle, asyncio.Protocol):
             return ""
         return head.accepted_coding
 
-    async def _send_later(self, reply: Message | Awaitable[Message]) -> None:
+    async def _send_later(self, reply: EventualReply) -> None:
         head = self._head
         assert head is not None
         try:

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import select
-from typing import Protocol, cast
+import typing
+from typing import cast
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Framing, Limits
@@ -20,7 +21,7 @@ MOST_STRAYS = 1000
 """Replies with tags that no call ever had, or had twice, before the endpoint is taken to be out of its mind."""
 
 
-class Owner(Protocol):
+class Owner(typing.Protocol):
     """Whom a Connection tells what became of it."""
 
     def opened(self, connection: "Connection") -> None: ...

@@ -10,7 +10,7 @@ from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
 from gateway.core.tasks import spawn
-from gateway.core.transport import Exchange, Refuse
+from gateway.core.transport import EventualReply, Exchange, Refuse, awaited
 from gateway.core.types import Message
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.lifecycle import Lifecycle, Phase, Terms
@@ -176,7 +176,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         site, size = self._site, len(message.parts[1])
         try:
             if is_compressed(message, self._framing):
-                reply: Message | Awaitable[Message] = self._exchange_inflated(message)
+                reply: EventualReply = self._exchange_inflated(message)
                 size += site.limits.message  # until it is known what becomes of it
             else:
                 reply = site.exchange(message, site.protocol)
@@ -196,7 +196,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self._hold(task, len(message.parts[1]) + len(inflated.parts[1]))
         self._proceed()
         reply = site.exchange(inflated, site.protocol)
-        return reply if isinstance(reply, Message) else await reply
+        return await awaited(reply)
 
     async def _answer(self, reply: Awaitable[Message], message: Message) -> None:
         try:
