@@ -3,7 +3,7 @@
 import os
 import resource
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from time import process_time
@@ -11,7 +11,7 @@ from time import process_time
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.transport import EventualReply, Exchanges
-from gateway.core.types import Message
+from gateway.core.types import Measurements, Message, Metric, Series
 
 SECONDS = 120
 MOST_LATENCIES = 4096
@@ -101,19 +101,20 @@ class Statistics:
         now.longest = max(now.longest, latency)
         self._latencies.append((self._began, latency))
 
-    def series(self) -> Mapping[str, tuple[float, ...]]:
-        """Each series by its name; of `*latency_cdf(ms)` the percentiles 1 to 100. CPU is of one core."""
+    def measurements(self) -> Measurements:
+        """One Series of every Metric."""
         self._advance()
         seconds = self._seconds
-        return {
-            "*qps": tuple(float(each.count) for each in seconds),
-            "*fail_rate(%)": tuple(100 * each.failed / max(each.count, 1) for each in seconds),
-            "*latency_avg(ms)": tuple(1000 * each.busy / max(each.count, 1) for each in seconds),
-            "*latency_max(ms)": tuple(1000 * each.longest for each in seconds),
-            "*latency_cdf(ms)": self._percentiles(),
-            "*cpu_usage(%)": tuple(100 * each.cpu for each in seconds),
-            "*mem_usage(%)": tuple(100 * each.memory for each in seconds),
-        }
+        series = (
+            Series(Metric.REQUESTS, tuple(float(each.count) for each in seconds)),
+            Series(Metric.FAILED, tuple(100 * each.failed / max(each.count, 1) for each in seconds)),
+            Series(Metric.MEAN_LATENCY, tuple(1000 * each.busy / max(each.count, 1) for each in seconds)),
+            Series(Metric.MAX_LATENCY, tuple(1000 * each.longest for each in seconds)),
+            Series(Metric.LATENCY_PERCENTILES, self._percentiles()),
+            Series(Metric.CPU_USAGE, tuple(100 * each.cpu for each in seconds)),
+            Series(Metric.MEMORY_USAGE, tuple(100 * each.memory for each in seconds)),
+        )
+        return Measurements(series)
 
     def _percentiles(self) -> tuple[float, ...]:
         oldest = self._began - SECONDS

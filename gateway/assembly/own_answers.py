@@ -20,7 +20,7 @@ def own_answers(
         if request.listener not in statistics:
             text = f"listener {request.listener!r} keeps no statistics"
             raise unsupported(f"{text}; `metrics_page: true` on the listener would")
-        return statistics[request.listener].series()
+        return statistics[request.listener].measurements()
 
     answers: dict[Operation, Callable[[Request], Answer]] = {
         Operation.LIVE: lambda request: True,

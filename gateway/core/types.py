@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
+from enum import Enum
 from math import prod
 from typing import Any, TypeAlias
 
@@ -227,6 +228,33 @@ class Statistics:
     models: tuple[ModelStatistics, ...]
 
 
+class Metric(Enum):
+    """What a Series measures. Latencies are in milliseconds; shares and usage in percent, CPU usage of one core."""
+
+    REQUESTS = "requests that ended in a second"
+    FAILED = "the share of them that failed"
+    MEAN_LATENCY = "their mean latency"
+    MAX_LATENCY = "their longest latency"
+    LATENCY_PERCENTILES = "percentiles 1 to 100 of the latencies"
+    CPU_USAGE = "CPU time of the process"
+    MEMORY_USAGE = "memory of the process, of all that the machine has"
+
+
+@frozen
+class Series:
+    """Numbers of one Metric: a number for each second, the oldest first, or one for each percentile."""
+
+    metric: Metric
+    values: tuple[float, ...]
+
+
+@frozen
+class Measurements:
+    """The answer to `statistics`: how the requests of one listener went."""
+
+    series: tuple[Series, ...] = ()
+
+
 CLASSIFICATION = "classification"
 """The parameter of a RequestedOutput (V2's extension of this name) that asks for its n largest values in place of all:
 BYTES elements `value:index[:label]`."""
@@ -330,9 +358,18 @@ class NotReady:
 
 
 Answer: TypeAlias = (
-    Response | Signature | ServerInfo | tuple[ModelEntry, ...] | Statistics | Mapping[str, object] | NotReady | bool
+    Response
+    | Signature
+    | ServerInfo
+    | tuple[ModelEntry, ...]
+    | Measurements
+    | Statistics
+    | Mapping[str, object]
+    | NotReady
+    | bool
 )
 """What a Handler returns: Response for `infer` and the derivatives, Signature for `metadata`, ServerInfo for
-`server-metadata`, ModelEntry's for `models`, Statistics for `model-statistics` and `all-statistics`, a mapping for
-`config`, `statistics`, `trace-settings` and `log-settings`, a bool for `live`, `ready`, `model-ready`, `online`,
-`offline`, `load` and `unload`; NotReady in place of False where there is something to say."""
+`server-metadata`, ModelEntry's for `models`, Measurements for `statistics`, Statistics for `model-statistics` and
+`all-statistics`, a mapping for `config`, `trace-settings` and `log-settings`, a bool for `live`, `ready`,
+`model-ready`, `online`, `offline`, `load` and `unload`; NotReady in place of False where there is something to
+say."""

@@ -10,7 +10,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Exchanges
-from gateway.core.types import Message
+from gateway.core.types import Message, Metric
 from tests.config.toys import toy
 
 PAGE = replace(toy("paged"), pages=("GET /series",))
@@ -34,6 +34,10 @@ def time() -> Time:
     return Time()
 
 
+def series_of(here: Statistics) -> dict[Metric, tuple[float, ...]]:
+    return {each.metric: each.values for each in here.measurements().series}
+
+
 def note(time: Time, here: Statistics, *latencies: float, failed: bool = False) -> None:
     for latency in latencies:
         here.note(time.now - latency, failed=failed)
@@ -43,18 +47,17 @@ def test_a_second_is_shown_when_it_is_over(time: Time) -> None:
     here = time.statistics()
     note(time, here, 0.01, 0.03)
     note(time, here, 0.02, failed=True)
-    assert here.series()["*qps"] == (0.0,) * SECONDS
+    assert series_of(here)[Metric.REQUESTS] == (0.0,) * SECONDS
     time.now += 1
-    series = here.series()
+    series = series_of(here)
     assert {name: values[-1] for name, values in series.items()} == pytest.approx(
         {
-            "*qps": 3, "*fail_rate(%)": 100 / 3, "*latency_avg(ms)": 20, "*latency_max(ms)": 30,
-            "*latency_cdf(ms)": 30, "*cpu_usage(%)": 50, "*mem_usage(%)": 25,
+            Metric.REQUESTS: 3, Metric.FAILED: 100 / 3, Metric.MEAN_LATENCY: 20, Metric.MAX_LATENCY: 30,
+            Metric.LATENCY_PERCENTILES: 30, Metric.CPU_USAGE: 50, Metric.MEMORY_USAGE: 25,
         }
     )  # fmt: skip
-    assert {name: len(values) for name, values in series.items() if name != "*latency_cdf(ms)"} == dict.fromkeys(
-        set(series) - {"*latency_cdf(ms)"}, SECONDS
-    )
+    lengths = {metric: len(values) for metric, values in series.items()}
+    assert lengths == {**dict.fromkeys(Metric, SECONDS), Metric.LATENCY_PERCENTILES: 100}
 
 
 def test_seconds_without_requests_are_there_and_old_ones_leave(time: Time) -> None:
@@ -63,30 +66,30 @@ def test_seconds_without_requests_are_there_and_old_ones_leave(time: Time) -> No
     time.now += 3
     note(time, here, 0.5, 0.5)
     time.now += 1
-    assert here.series()["*qps"][-5:] == (0, 1, 0, 0, 2)
-    assert here.series()["*cpu_usage(%)"][-4:] == (50, 50, 50, 50)
+    assert series_of(here)[Metric.REQUESTS][-5:] == (0, 1, 0, 0, 2)
+    assert series_of(here)[Metric.CPU_USAGE][-4:] == (50, 50, 50, 50)
     time.now += SECONDS - 1
-    assert here.series()["*qps"] == (2, *(0,) * (SECONDS - 1))
+    assert series_of(here)[Metric.REQUESTS] == (2, *(0,) * (SECONDS - 1))
     time.now += 10 * SECONDS
-    assert here.series()["*qps"] == (0,) * SECONDS
-    assert here.series()["*latency_cdf(ms)"] == (0,) * 100
+    assert series_of(here)[Metric.REQUESTS] == (0,) * SECONDS
+    assert series_of(here)[Metric.LATENCY_PERCENTILES] == (0,) * 100
 
 
 def test_the_percentiles_are_of_the_latest_requests(time: Time) -> None:
     here = time.statistics()
     note(time, here, *(second / 1000 for second in range(1, 201)))
-    assert here.series()["*latency_cdf(ms)"] == pytest.approx(tuple(range(2, 202, 2)))
+    assert series_of(here)[Metric.LATENCY_PERCENTILES] == pytest.approx(tuple(range(2, 202, 2)))
     note(time, here, *(0.5,) * MOST_LATENCIES)
-    assert here.series()["*latency_cdf(ms)"] == pytest.approx((500,) * 100)
+    assert series_of(here)[Metric.LATENCY_PERCENTILES] == pytest.approx((500,) * 100)
 
 
 def test_memory_and_cpu_are_those_of_this_process() -> None:
     now = 5.0
     here = Statistics(lambda: now)
     now += 1
-    series = here.series()
-    assert 0 < series["*mem_usage(%)"][-1] < 100
-    assert series["*cpu_usage(%)"][-1] >= 0
+    series = series_of(here)
+    assert 0 < series[Metric.MEMORY_USAGE][-1] < 100
+    assert series[Metric.CPU_USAGE][-1] >= 0
 
 
 def counted(here: Statistics, time: Time, reply: Message | Awaitable[Message]) -> Exchanges:
@@ -109,8 +112,8 @@ def counted(here: Statistics, time: Time, reply: Message | Awaitable[Message]) -
 
 def last(time: Time, here: Statistics) -> tuple[float, float, float]:
     time.now = int(time.now) + 1
-    series = here.series()
-    return series["*qps"][-1], series["*fail_rate(%)"][-1], series["*latency_max(ms)"][-1]
+    series = series_of(here)
+    return series[Metric.REQUESTS][-1], series[Metric.FAILED][-1], series[Metric.MAX_LATENCY][-1]
 
 
 @pytest.mark.parametrize(("status", "failed"), [(200, 0), (204, 0), (400, 100), (503, 100)])

@@ -15,6 +15,7 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Traits, merge
 from gateway.core.types import (
     Answer,
+    Measurements,
     ModelEntry,
     Parameters,
     Request,
@@ -189,7 +190,7 @@ TOLD: Mapping[Operation, Answer] = {
     Operation.CONFIG: {"name": "a model"},
     Operation.ONLINE: True,
     Operation.OFFLINE: True,
-    Operation.STATISTICS: {},
+    Operation.STATISTICS: Measurements(),
     Operation.LOAD: True,
     Operation.UNLOAD: True,
     Operation.TRACE_SETTINGS: {"trace_level": ["OFF"], "trace_rate": "1"},

@@ -7,11 +7,17 @@ import pytest
 
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
-from gateway.core.types import DEFAULT_TRANSLATE, Message
+from gateway.core.types import DEFAULT_TRANSLATE, Measurements, Message, Metric, Series
 from gateway.protocols.grps.rest import GRPS_REST
 from tests.protocols.grps.rest_wire import LISTENER
 
-STATISTICS = {"*qps": [0, 2.5, 3], "*latency_cdf(ms)": [1.0, 2.0], "*fail_rate(%)": []}
+STATISTICS = Measurements(
+    (
+        Series(Metric.REQUESTS, (0, 2.5, 3)),
+        Series(Metric.LATENCY_PERCENTILES, (1.0, 2.0)),
+        Series(Metric.FAILED, ()),
+    )
+)
 
 
 def get(pattern: str, query: str = "") -> Message:
@@ -25,7 +31,7 @@ def test_the_page_needs_nothing_but_the_series(pattern: str) -> None:
     page = get(pattern)
     text = bytes(page.body).decode()
     assert page.headers.get("content-type") == "text/html; charset=utf-8"
-    assert re.findall(r"data-name='([^']*)'", text) == list(STATISTICS)
+    assert re.findall(r"data-name='([^']*)'", text) == ["*qps", "*latency_cdf(ms)", "*fail_rate(%)"]
     assert re.findall(r"\b(?:src|href)=", text) == []
 
 
