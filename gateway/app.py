@@ -26,7 +26,18 @@ from gateway.config.models import Config, Ready, ReferenceConfig
 from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
-from gateway.core.protocol import DEFAULT_LIMITS, Limits, ListenerSettings, Protocol, Target, at_endpoints, by_batch
+from gateway.core.protocol import (
+    DEFAULT_LIMITS,
+    Carrier,
+    HttpForm,
+    Limits,
+    ListenerSettings,
+    Protocol,
+    StreamForm,
+    Target,
+    at_endpoints,
+    by_batch,
+)
 from gateway.core.streaming import answer_stream
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select, always_ready
@@ -189,7 +200,7 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     protocol = registry.protocols()[config.protocol]
     models = [find(name) for name in config.models]
     check(models, protocol)
-    statistics = Statistics(clock) if protocol.pages else None
+    statistics = Statistics(clock) if protocol.http.pages else None
     router = reference_router(models, protocol, clock, INFO, statistics)
     # A request that names no model means the only one; where clients may leave it to the server, the first of several.
     names_none = len(models) == 1 or protocol.traits.may_name_model
@@ -211,7 +222,7 @@ def exchanges(
     return Exchanges(
         lambda message, protocol: answer(message, protocol, settings, select),
         lambda messages, protocol: answer_stream(
-            messages, protocol, settings, passthrough if protocol.is_passthrough else select
+            messages, protocol, settings, passthrough if protocol.http.is_passthrough else select
         ),
         lambda error, protocol, message: protocol.encode_error(error, None, message),
         ready,
@@ -248,15 +259,23 @@ def _locate(address: str, protocol: Protocol) -> Hashable:
 def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
     """A Connector to the server at `address`. Raises ValueError if that is none of the protocol's transport."""
     transport = registry.transport(protocol.transport)
-    # Only streams need to be told where messages end.
-    framings = {"framing": protocol.framing, "stream_framing": protocol.stream_framing}
     connector: Connector = transport.Connector(
         address,
         connection_per_call=protocol.traits.connection_per_call,
         limits=limits,
-        **{name: framing for name, framing in framings.items() if framing is not None},
+        **_framing(protocol.carrier),
     )
     return connector
+
+
+def _framing(carrier: Carrier) -> dict[str, object]:
+    """Only streams need to be told where messages end."""
+    match carrier:
+        case StreamForm():
+            return {"framing": carrier.framing}
+        case HttpForm() if carrier.stream_framing is not None:
+            return {"stream_framing": carrier.stream_framing}
+    return {}
 
 
 @asynccontextmanager

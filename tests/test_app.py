@@ -18,7 +18,7 @@ from gateway.config import loads, reference_config
 from gateway.core.errors import Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import DEFAULT_LIMITS, StreamFraming
+from gateway.core.protocol import DEFAULT_LIMITS, HttpForm, StreamFraming
 from gateway.core.types import Message, ModelEntry, Request, Response, Tensor, tensor
 from gateway.registry import protocols
 from tests.held import INFER, REPLY, ask, get, held, port_of
@@ -69,7 +69,7 @@ async def refused(port: int) -> bool:
 async def test_connectors_know_how_the_protocol_frames_its_streams(
     framing: StreamFraming | None, status: Status
 ) -> None:
-    protocol = replace(protocols()["umbridge"], stream_framing=framing)
+    protocol = replace(protocols()["umbridge"], carrier=HttpForm(stream_framing=framing))
     connector = connect("127.0.0.1:1", protocol, DEFAULT_LIMITS)
     with pytest.raises(TransportError) as failed:  # nobody listens there
         await anext(connector.stream(Message("GET", "/")))

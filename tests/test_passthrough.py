@@ -13,7 +13,7 @@ from gateway.config import Catalog, loads, paths
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, ListenerSettings, Protocol, Target
+from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol, Target
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Destination, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, Translate
@@ -46,10 +46,13 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 PASSTHROUGH = Protocol(
-    "messages", "http", (), decode_request, encode_response, encode_error, encode_request, decode_response,
-    any_path=("POST",),
+    "messages", HttpForm(any_path=("POST",)), (),
+    decode_request, encode_response, encode_error, encode_request, decode_response,
 )  # fmt: skip
-TOYS = {each.name: replace(each, passthrough=PASSTHROUGH) if each.passthrough else each for each in PROTOCOLS}
+TOYS = {
+    each.name: replace(each, carrier=replace(each.http, passthrough=PASSTHROUGH)) if each.http.passthrough else each
+    for each in PROTOCOLS
+}
 
 
 class Wire:
@@ -132,7 +135,7 @@ class Assembled:
 
     async def ask(self, path: str, team: bytes = b"") -> list[tuple[int, bytes]]:
         """The replies to a POST."""
-        [protocol] = [each for each, _ in self.rows if each.is_passthrough]
+        [protocol] = [each for each, _ in self.rows if each.http.is_passthrough]
 
         async def one() -> AsyncGenerator[Message, None]:
             yield Message("POST", path, Headers([(b"x-team", team)]), (b"body",))

@@ -8,8 +8,8 @@ import pytest
 from gateway import registry
 from gateway.policies import timeout
 
-PROTOCOL = "def f(*a): ...\nPROTOCOLS = ({},)\n"
-TOY = "__import__('gateway.core.protocol').core.protocol.Protocol({!r}, 'http', (), f, f, f, f, f)"
+PROTOCOL = "from gateway.core.protocol import HttpForm, Protocol\ndef f(*a): ...\nPROTOCOLS = ({},)\n"
+TOY = "Protocol({!r}, HttpForm(), (), f, f, f, f, f)"
 
 
 def package(folder: Path, monkeypatch: pytest.MonkeyPatch, **modules: str) -> ModuleType:

@@ -13,7 +13,7 @@ from typing import Any
 from gateway.core import http_status
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
-from gateway.core.protocol import Limits, ListenerSettings, Protocol
+from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol
 from gateway.core.transport import EventualReply, Exchanges
 from gateway.core.types import Headers, Message
 from gateway.transports.connections import Room
@@ -152,7 +152,7 @@ _no_stream = _unused
 
 _PROTOCOL = Protocol(
     name="health",
-    transport="http",
+    carrier=HttpForm(),
     patterns=("GET /healthz", "GET /readyz"),
     decode_request=_unused,
     encode_response=_unused,

@@ -58,7 +58,7 @@ class Statistics:
         that left, count as failed; a stream takes as long as its last message."""
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
-            if message.pattern in protocol.pages:
+            if message.pattern in protocol.http.pages:
                 return exchanges.exchange(message, protocol)
             started = self._clock()
             reply = exchanges.exchange(message, protocol)

@@ -155,7 +155,7 @@ class Assembly:
     def _passthrough(self, config: RouteConfig, whole: Config) -> Route:
         """A Route whose messages pass between both sides of the backend's protocol."""
         backend, policies = self.backends[config.backend], whole.backends[config.backend].policies
-        form = backend.protocol.passthrough
+        form = backend.protocol.http.passthrough
         assert form is not None
         for endpoint in backend.endpoints:
             if endpoint.passthrough is None:

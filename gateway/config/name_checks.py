@@ -185,7 +185,7 @@ def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _pages(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    having = [name for name, protocol in catalog.protocols.items() if protocol.pages]
+    having = [name for name, protocol in catalog.protocols.items() if protocol.http.pages]
     for at, listener in parts.listeners.items():
         if listener.metrics_page and not any(name in having for name in listener.protocols):
             text = f"none of the listener's protocols has a page of metrics; those that have are {listed(having)}"

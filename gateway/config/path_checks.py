@@ -38,7 +38,7 @@ def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """Beginnings of paths that no protocol has, and that are given to none because more than one is there."""
     for listener in parts.listeners.values():
         spoken = _spoken(listener, catalog)
-        takers = [protocol.name for protocol in spoken if protocol.any_path]
+        takers = [protocol.name for protocol in spoken if protocol.http.any_path]
         for at, match in _matches(parts, listener):
             beginning = (match.path or "").removesuffix("*")
             if match.path == beginning or match.protocol or len(spoken) == 1 or not takers:

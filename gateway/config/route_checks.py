@@ -100,8 +100,8 @@ def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) 
     if not route.passthrough or backend is None:
         return
     above: Location = ("routes", at)
-    if backend.passthrough is None:
-        having = [name for name, protocol in catalog.protocols.items() if protocol.passthrough]
+    if backend.http.passthrough is None:
+        having = [name for name, protocol in catalog.protocols.items() if protocol.http.passthrough]
         text = f"nothing passes untouched over {backend.name}, which the backend speaks"
         yield Finding((*above, "passthrough"), f"{text}; expected {listed(having)}" if having else text, at_key=True)
         return

@@ -17,7 +17,7 @@ from gateway.core.errors import (
 from gateway.core.forwarding import forwarding
 from gateway.core.frozen import put, replace
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
-from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request
 
@@ -158,7 +158,7 @@ async def prepared(request: Request, protocol: Protocol, target: Target) -> Mess
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
-    return forwarding(request, message, target, has_headers=protocol.framing is None)
+    return forwarding(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
 
 
 def named(error: TransportError, target: Target) -> TransportError:

@@ -176,7 +176,7 @@ def rows(
     """
     own = tuple((_with_pages(_with_root(protocol, model), pages), prefix) for protocol, prefix in protocols)
     own = _with_passthrough(own, tuple(passed))
-    if not any(protocol.any_path and not protocol.is_passthrough for protocol, _ in own):
+    if not any(protocol.http.any_path and not protocol.http.is_passthrough for protocol, _ in own):
         return own  # a PathTable is for HTTP: the patterns of other transports are no paths of its
     table, is_only = PathTable(own), len(own) == 1
     paths = dict.fromkeys(
@@ -185,7 +185,7 @@ def rows(
     return own + tuple(
         (replace(protocol, patterns=patterns), "")
         for protocol, _ in own
-        if not protocol.is_passthrough
+        if not protocol.http.is_passthrough
         if (patterns := _patterns(protocol, (path for name, path in paths if name in ("", protocol.name))))
     )
 
@@ -196,12 +196,12 @@ def _with_passthrough(
     """`own`, and its forms for the paths that are `passed`, which are then not its own any more."""
     forms = {
         protocol.name: replace(
-            protocol.passthrough,
-            patterns=_patterns(protocol.passthrough, (path for name, path in passed if name == protocol.name)),
-            is_passthrough=True,
+            form,
+            carrier=replace(form.http, is_passthrough=True),
+            patterns=_patterns(form, (path for name, path in passed if name == protocol.name)),
         )
         for protocol, _ in own
-        if protocol.passthrough and protocol.name in (name for name, _ in passed)
+        if (form := protocol.http.passthrough) and protocol.name in (name for name, _ in passed)
     }
     return (
         *((_without(protocol, forms.get(protocol.name), prefix), prefix) for protocol, prefix in own),
@@ -229,11 +229,11 @@ def _with_root(protocol: Protocol, model: str) -> Protocol:
 
 
 def _with_pages(protocol: Protocol, pages: bool) -> Protocol:
-    return replace(protocol, patterns=(*protocol.patterns, *protocol.pages)) if pages else protocol
+    return replace(protocol, patterns=(*protocol.patterns, *protocol.http.pages)) if pages else protocol
 
 
 def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{method} {path}" for path in paths for method in protocol.any_path))
+    return tuple(dict.fromkeys(f"{method} {path}" for path in paths for method in protocol.http.any_path))
 
 
 def _climbs(path: str) -> bool:

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
@@ -193,6 +193,50 @@ class StreamFraming:
     """A body is left in its Content-Encoding, since nobody looks into it."""
 
 
+@frozen
+class HttpForm:
+    """What HTTP alone needs to know of a wire form."""
+
+    transport: ClassVar[str] = "http"
+    any_path: tuple[str, ...] = ()
+    """The methods that it also serves at paths that are not its own: those that routes match, and `/` where the
+    listener has a `model` and clients do not name one in their messages (`may_name_model`)."""
+    wants_stream: Callable[[Message], bool] | None = None
+    """Whether a request is answered with any number of messages, by its path, query and headers: its body may still be
+    compressed. None: no request is."""
+    stream_framing: StreamFraming | None = None
+    """Where messages begin and end in a streamed body; None where bodies are never streamed."""
+    passthrough: "Protocol | None" = None
+    """The wire form of the paths of `passthrough` routes, which looks into nothing; its requests are all streams."""
+    is_passthrough: bool = False
+    """It is another one's `passthrough`, at the paths of such routes."""
+    pages: tuple[str, ...] = ()
+    """The patterns of its page of metrics, served where the listener has `metrics_page`."""
+
+
+@frozen
+class GrpcForm:
+    """What gRPC alone needs to know of a wire form."""
+
+    transport: ClassVar[str] = "grpc"
+    streams: frozenset[str] = frozenset()
+    """Those of the patterns that take and answer any number of messages."""
+    descriptors: bytes = b""
+    """The FileDescriptorSet of the services, for reflection."""
+
+
+@frozen
+class StreamForm:
+    """What byte streams alone, TCP and unix sockets, need to know of a wire form. They have no place for headers."""
+
+    transport: ClassVar[str] = "tcp"
+    framing: Framing
+
+
+Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm
+NO_HTTP = HttpForm()
+
+
 DecodeRequest: TypeAlias = Callable[[Message, ListenerSettings], Request]
 EncodeResponse: TypeAlias = Callable[[Answer, Request, Translate], Message]
 Example: TypeAlias = Callable[[str, str, str], str]
@@ -212,10 +256,9 @@ class Protocol:
     """
 
     name: str
-    transport: str
-    """The folder under `gateway/transports` that carries it."""
+    carrier: Carrier
     patterns: tuple[str, ...]
-    """What it serves: `POST /v2/models/{model}/infer`; on gRPC `/package.Service/Method`."""
+    """What it serves: `POST /v2/models/{model}/infer`; on gRPC `/package.Service/Method`; empty on byte streams."""
     decode_request: DecodeRequest
     encode_response: EncodeResponse
     encode_error: EncodeError
@@ -225,9 +268,6 @@ class Protocol:
     batches: Mapping[str, Traits] = field(default_factory=dict)
     """What a backend's `batch` may be, the default first, and the Traits that the protocol has by each; empty where a
     batch travels in one way only."""
-    any_path: tuple[str, ...] = ()
-    """HTTP: the methods that it also serves at paths that are not its own: those that routes match, and `/` where the
-    listener has a `model` and clients do not name one in their messages (`may_name_model`)."""
     payloads: tuple[str, ...] = ()
     """The forms that a request's tensors can travel in, the usual one first, where the wire has several of a whole
     message: what a route's `payload` can be towards it."""
@@ -235,26 +275,18 @@ class Protocol:
     """The command that shows it to people, made of address, model and version: it asks for a model's metadata. The
     version is empty, unless the traits have `versions` and no `joined_versions`. Raises GatewayError for a name without
     a form on the wire."""
-    streams: frozenset[str] = frozenset()
-    """gRPC: those of the patterns that take and answer any number of messages."""
-    wants_stream: Callable[[Message], bool] | None = None
-    """HTTP: whether a request is answered with any number of messages, by its path, query and headers: its body may
-    still be compressed."""
     encode_end: Callable[[Request], Message | None] | None = None
     """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
-    descriptors: bytes = b""
-    """gRPC: the FileDescriptorSet of the services, for reflection."""
-    framing: Framing | None = None
-    """Of byte streams."""
-    stream_framing: StreamFraming | None = None
-    """Of streamed HTTP bodies."""
-    passthrough: "Protocol | None" = None
-    """HTTP: the wire form of the paths of `passthrough` routes, which looks into nothing; its requests are all
-    streams."""
-    is_passthrough: bool = False
-    """HTTP: it is another one's `passthrough`, at the paths of such routes."""
-    pages: tuple[str, ...] = ()
-    """HTTP: the patterns of its page of metrics, served where the listener has `metrics_page`."""
+
+    @property
+    def transport(self) -> str:
+        """The folder under `gateway/transports` that carries it."""
+        return self.carrier.transport
+
+    @property
+    def http(self) -> HttpForm:
+        """Its carrier where that is HTTP; elsewhere an empty one, for those who set listeners up."""
+        return self.carrier if isinstance(self.carrier, HttpForm) else NO_HTTP
 
     @property
     def names_models(self) -> bool:

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
 from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, encoded, named, prepared, sanitize
 from gateway.core.offload import in_thread, is_large
-from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
 
@@ -55,7 +55,7 @@ async def _answer_one(
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
     """The deadline that nobody else minds: at a call's own, gRPC ends the call, whose client is told by its status and
     by nothing else."""
-    is_of_call = protocol.wants_stream is None and request.deadline == message.deadline
+    is_of_call = isinstance(protocol.carrier, GrpcForm) and request.deadline == message.deadline
     return None if is_of_call else request.deadline
 
 

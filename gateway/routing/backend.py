@@ -100,7 +100,7 @@ class Backend:
         Raises:
             GatewayError: as `ask_stream` does; RESOURCE_EXHAUSTED if too many are waiting.
         """
-        protocol = self.protocol.passthrough if passthrough else self.protocol
+        protocol = self.protocol.http.passthrough if passthrough else self.protocol
         assert protocol is not None
         tried: tuple[Endpoint, ...] = ()
         while True:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gateway import registry
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
-from gateway.core.protocol import Target
+from gateway.core.protocol import StreamForm, Target
 from gateway.core.types import Request, Tensor
 from tests.transports.grpc import http2
 
@@ -145,8 +145,8 @@ def message(protocol: str, model: str, *inputs: Tensor) -> bytes:
     form = registry.protocols()[protocol]
     request = Request(Operation.INFER, model, inputs=inputs)
     asked = form.encode_request(request, Target())
-    if form.framing is not None and form.framing.retag is not None:
-        asked = form.framing.retag(asked, 7, None)
+    if isinstance(form.carrier, StreamForm) and form.carrier.framing.retag is not None:
+        asked = form.carrier.framing.retag(asked, 7, None)
     return b"".join(map(bytes, asked.parts))
 
 

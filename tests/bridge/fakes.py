@@ -11,7 +11,7 @@ from gateway.bridge.signatures import Signatures
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import not_found
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, Rows, Traits
+from gateway.core.protocol import GrpcForm, Protocol, Rows, Traits
 from gateway.core.types import Answer, Request, Response, Signature, Tensor, TensorSpec, tensor
 
 FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
@@ -23,7 +23,7 @@ def _not_on_a_wire(*_: object) -> NoReturn:
 
 def _protocol(name: str, traits: Traits) -> Protocol:
     codec = _not_on_a_wire
-    return Protocol(name, "none", (), codec, codec, codec, codec, codec, traits)
+    return Protocol(name, GrpcForm(), (), codec, codec, codec, codec, codec, traits)
 
 
 TENSORS = _protocol("tensors", Traits(versions=str.isdigit, platform="toy"))

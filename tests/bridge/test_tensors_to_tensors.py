@@ -38,8 +38,8 @@ def opaque_request() -> Request:
     """One that has something in every field."""
     return Request(
         Operation.INFER, "m", "2", "id", (named("x", [1, 2], INT64),), (RequestedOutput("y", {"classification": 3}),),
-        {"priority": 1}, "", 12.5, "http", "tensors", Headers([(b"a", b"b")]), "127.0.0.1:1", "someone", Translate(),
-        Message("POST", "/m"),
+        {"priority": 1}, deadline=12.5, listener="http", protocol="tensors", headers=Headers([(b"a", b"b")]),
+        peer="127.0.0.1:1", origin=Message("POST", "/m"),
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from gateway.cli.examples import examples
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.core.protocol import GrpcForm
 from gateway.registry import protocols
 from tests.cli.commands import started
 from tests.interop.processes import free_port
@@ -188,7 +189,8 @@ def kinds(service: str, method: str) -> tuple[Any, Any]:
     """The classes of a method's request and reply."""
     pool = DescriptorPool()
     for protocol in (protocols()["v2-grpc"], protocols()["grps-grpc"]):
-        for file in FileDescriptorSet.FromString(protocol.descriptors).file:
+        assert isinstance(protocol.carrier, GrpcForm)
+        for file in FileDescriptorSet.FromString(protocol.carrier.descriptors).file:
             pool.Add(file)
     found = pool.FindServiceByName(service).FindMethodByName(method)
     return GetMessageClass(found.input_type), GetMessageClass(found.output_type)

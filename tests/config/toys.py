@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from gateway.config import Catalog, Place
 from gateway.core.frozen import replace
-from gateway.core.protocol import Flavors, Protocol, Traits
+from gateway.core.protocol import Carrier, Flavors, Framing, HttpForm, Protocol, StreamForm, Traits
 from gateway.policies import timeout
 
 
@@ -13,8 +13,12 @@ def _never(*arguments: object) -> NoReturn:
     raise AssertionError("loading a configuration calls no codec")
 
 
-def toy(name: str, transport: str = "http", patterns: tuple[str, ...] = (), traits: Traits | None = None) -> Protocol:
-    return Protocol(name, transport, patterns, _never, _never, _never, _never, _never, traits=traits or Traits())
+HTTP = HttpForm()
+TCP = StreamForm(Framing(0, len))
+
+
+def toy(name: str, carrier: Carrier = HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None) -> Protocol:
+    return Protocol(name, carrier, patterns, _never, _never, _never, _never, _never, traits=traits or Traits())
 
 
 FLAVORS = Flavors(("triton", "plain"), lambda info: "plain")
@@ -25,10 +29,10 @@ PROTOCOLS = (
     toy("points", patterns=("POST /Evaluate",)),
     toy("nameless", patterns=("POST /nameless",), traits=Traits(named_models=False)),
     replace(
-        toy("packets", "tcp", traits=Traits(named_models=False, metadata_parts=())),
+        toy("packets", TCP, traits=Traits(named_models=False, metadata_parts=())),
         batches={"split": Traits(), "whole": Traits()},
     ),
-    toy("frames", "tcp"),
+    toy("frames", TCP),
     replace(
         toy(
             "messages",
@@ -36,11 +40,12 @@ PROTOCOLS = (
             traits=Traits(named_models=False, may_name_model=True, joined_versions=True, parameters=False),
         ),
         payloads=("tensors", "text"),
-        passthrough=replace(toy("messages"), any_path=("GET", "POST")),
-        pages=("GET /", "GET /messages/series"),
+        carrier=HttpForm(
+            passthrough=toy("messages", HttpForm(any_path=("GET", "POST"))), pages=("GET /", "GET /messages/series")
+        ),
     ),
     *(
-        replace(toy(name, patterns=(f"POST /{name}/{{model}}",), traits=traits), any_path=("POST", "GET"))
+        toy(name, HttpForm(any_path=("POST", "GET")), (f"POST /{name}/{{model}}",), traits)
         for name in ("anywhere", "else")
         for traits in [Traits(named_models=False, trusted_metadata=False)]
     ),

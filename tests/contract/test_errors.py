@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gateway.core import exchange
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.operations import Operation
+from gateway.core.protocol import StreamForm
 from gateway.core.types import Request
 from tests.contract.dialects import Dialect, each_dialect
 from tests.contract.wire import LISTENER, arrived, returned
@@ -27,7 +28,7 @@ def told(dialect: Dialect, error: GatewayError, *, decoded: bool) -> GatewayErro
 
 def is_exact(dialect: Dialect) -> bool:
     """Whether a Reason has a place beside the message: a header, or trailing metadata."""
-    return dialect.protocol.framing is None
+    return not isinstance(dialect.protocol.carrier, StreamForm)
 
 
 @each_dialect

@@ -16,14 +16,14 @@ from tests.contract.installed import PROTOCOLS
 from tests.contract.wire import LISTENER, LITERAL, arrived, returned
 
 LIMIT = 2**16
-FRAMED = {name: each for name, each in DIALECTS.items() if each.protocol.stream_framing and each.traits.streams}
+FRAMED = {name: each for name, each in DIALECTS.items() if each.protocol.http.stream_framing and each.traits.streams}
 
 each_framed = pytest.mark.parametrize("dialect", FRAMED.values(), ids=FRAMED)
 
 
 def framing(dialect: Dialect) -> StreamFraming:
-    assert dialect.protocol.stream_framing is not None
-    return dialect.protocol.stream_framing
+    assert dialect.protocol.http.stream_framing is not None
+    return dialect.protocol.http.stream_framing
 
 
 def request(operation: Operation = Operation.STREAM) -> Request:
@@ -106,12 +106,12 @@ def test_a_message_beyond_the_limit_is_told_before_it_is_whole(dialect: Dialect)
 @pytest.mark.parametrize("operation", [Operation.STREAM, Operation.INFER])
 def test_a_listener_knows_who_wants_a_stream(dialect: Dialect, operation: Operation) -> None:
     question = arrived(dialect.protocol.encode_request(request(operation), dialect.target), dialect.protocol)
-    assert dialect.protocol.wants_stream is not None
-    assert dialect.protocol.wants_stream(question) is (operation is Operation.STREAM)
+    assert dialect.protocol.http.wants_stream is not None
+    assert dialect.protocol.http.wants_stream(question) is (operation is Operation.STREAM)
     assert dialect.protocol.decode_request(question, LISTENER).operation is operation
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_who_streams_over_http_says_where_messages_end(protocol: Protocol) -> None:
     streams = protocol.transport == "http" and protocol.traits.streams
-    assert (protocol.stream_framing is not None, protocol.wants_stream is not None) == (streams, streams)
+    assert (protocol.http.stream_framing is not None, protocol.http.wants_stream is not None) == (streams, streams)

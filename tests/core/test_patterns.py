@@ -5,14 +5,14 @@ import pytest
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable, Tie, rows
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import HttpForm, Protocol
 
 
 def protocol(name: str, *patterns: str) -> Protocol:
     def unused(*_: Any) -> Any:
         raise AssertionError("a path table calls no codec")
 
-    return Protocol(name, "http", patterns, unused, unused, unused, unused, unused)
+    return Protocol(name, HttpForm(), patterns, unused, unused, unused, unused, unused)
 
 
 MODELS = protocol(
@@ -147,7 +147,7 @@ def test_dots_within_a_segment_lead_nowhere() -> None:
     assert all(isinstance(table.match("POST", f"/api/{each}"), Match) for each in ("...", "a..b", "..a", "v1.0/x"))
 
 
-ANY = replace(protocol("any", "POST /any/{model}"), any_path=("POST", "GET"))
+ANY = replace(protocol("any", "POST /any/{model}"), carrier=HttpForm(any_path=("POST", "GET")))
 
 
 def patterns_of(found: tuple[tuple[Protocol, str], ...]) -> list[tuple[str, ...]]:
@@ -192,8 +192,10 @@ def test_patterns_of_grpc_are_no_paths() -> None:
 
 PAGED = replace(
     protocol("paged", "POST /paged/predict", "GET /paged/live"),
-    passthrough=replace(protocol("paged"), any_path=("GET", "POST")),
-    pages=("GET /", "GET /paged/series"),
+    carrier=HttpForm(
+        passthrough=replace(protocol("paged"), carrier=HttpForm(any_path=("GET", "POST"))),
+        pages=("GET /", "GET /paged/series"),
+    ),
 )
 
 
@@ -206,7 +208,7 @@ def test_a_page_of_metrics_is_served_on_request() -> None:
 
 
 def test_a_page_and_what_takes_any_path_tie_at_the_root_where_the_listener_has_a_model() -> None:
-    posting = replace(ANY, any_path=("POST",))
+    posting = replace(ANY, carrier=HttpForm(any_path=("POST",)))
     assert PathTable(rows([(PAGED, ""), (ANY, "")], "m", (), pages=True)).ties == (Tie("GET /", "paged", "any"),)
     for found in (
         rows([(PAGED, ""), (ANY, "")], "", (), pages=True),
@@ -222,7 +224,7 @@ def test_messages_pass_untouched_where_routes_say_so() -> None:
     assert patterns_of(found)[2:] == [
         ("paged", "", "GET /v1/chat", "POST /v1/chat", "GET /v1/files/*", "POST /v1/files/*")
     ]
-    assert [each.is_passthrough for each, _ in found] == [False, False, True]
+    assert [each.http.is_passthrough for each, _ in found] == [False, False, True]
     table = PathTable(found)
     match = table.match("POST", "/v1/files/a/b")
     assert isinstance(match, Match)

@@ -10,7 +10,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import HttpForm, Protocol, Traits
 from gateway.core.types import ModelEntry, Request, RequestedOutput, Response, Signature, TensorSpec
 from gateway.reference import BUNDLED, check, from_callable, handler
 from tests.reference.calls import doubles, request
@@ -191,8 +191,8 @@ def _unused(*_: Any) -> Any:
     raise AssertionError("check asks a protocol for its traits only")
 
 
-ONE_POINT = Protocol("umbridge", "http", (), _unused, _unused, _unused, _unused, _unused, Traits(points=True))
-TENSORS = Protocol("v2-rest", "http", (), _unused, _unused, _unused, _unused, _unused)
+ONE_POINT = Protocol("umbridge", HttpForm(), (), _unused, _unused, _unused, _unused, _unused, Traits(points=True))
+TENSORS = Protocol("v2-rest", HttpForm(), (), _unused, _unused, _unused, _unused, _unused)
 
 
 @pytest.mark.parametrize("name", ["identity", "double", "posterior", "slow", "fail"])

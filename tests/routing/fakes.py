@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gateway.core.errors import DecodeError, Reason, Status, TransportError, invalid_input
 from gateway.core.operations import Operation
-from gateway.core.protocol import ListenerSettings, Protocol, Target, Traits
+from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Translate
 
 
@@ -40,7 +40,7 @@ def _decode_response(message: Message, request: Request, target: Target) -> Answ
 
 
 TOY = Protocol(
-    "toy", "none", (), _decode_request, _encode_response, _encode_error, _encode_request, _decode_response
+    "toy", GrpcForm(), (), _decode_request, _encode_response, _encode_error, _encode_request, _decode_response
 )  # fmt: skip
 TO_THE_END = replace(TOY, traits=Traits(runs_to_the_end=True))
 

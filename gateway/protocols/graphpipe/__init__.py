@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 from gateway.core.examples import curl
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import HttpForm, Protocol, Traits
 from gateway.protocols.graphpipe.decode_request import decode_request
 from gateway.protocols.graphpipe.decode_response import decode_response
 from gateway.protocols.graphpipe.encode_request import encode_request, has_one_model
@@ -14,9 +14,8 @@ from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
 PROTOCOLS = (
     Protocol(
         NAME,
-        transport="http",
+        carrier=HttpForm(any_path=("POST", "GET")),
         patterns=("POST /graphpipe/{model}", "GET /graphpipe/{model}"),
-        any_path=("POST", "GET"),
         decode_request=decode_request,
         encode_response=encode_response,
         encode_error=encode_error,

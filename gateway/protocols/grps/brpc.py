@@ -5,7 +5,7 @@ A Message has two parts, a frame's header and the rest; `origin` of a Request ke
 
 from gateway.core.errors import REASON_HEADER, DecodeError, GatewayError, Reason, refusal, unsupported
 from gateway.core.operations import Operation
-from gateway.core.protocol import DEFAULT_LIMITS, Framing, Limits, ListenerSettings, Protocol, Target
+from gateway.core.protocol import DEFAULT_LIMITS, Framing, Limits, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.types import Answer, Message, Request, Translate
 from gateway.protobuf.schema import Protobuf
 from gateway.protocols.grps import (
@@ -177,7 +177,18 @@ def _read_by_us(message: Message) -> bytes | None:
 
 GRPS_BRPC = Protocol(
     BRPC,
-    transport="tcp",
+    carrier=StreamForm(
+        Framing(
+            brpc_frames.HEADER.size,
+            brpc_frames.size,
+            tag=brpc_frames.tag,
+            retag=brpc_frames.retag,
+            head=brpc_frames.head,
+            stopping=brpc_errors.stopping,
+            is_compressed=brpc_compression.is_compressed,
+            inflate=brpc_compression.inflate,
+        )
+    ),
     patterns=(),
     decode_request=decode_request,
     encode_response=encode_response,
@@ -186,14 +197,4 @@ GRPS_BRPC = Protocol(
     decode_response=decode_response,
     traits=TRAITS,
     payloads=BINARY_PAYLOADS,
-    framing=Framing(
-        brpc_frames.HEADER.size,
-        brpc_frames.size,
-        tag=brpc_frames.tag,
-        retag=brpc_frames.retag,
-        head=brpc_frames.head,
-        stopping=brpc_errors.stopping,
-        is_compressed=brpc_compression.is_compressed,
-        inflate=brpc_compression.inflate,
-    ),
 )

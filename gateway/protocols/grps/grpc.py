@@ -8,7 +8,7 @@ from gateway.core.errors import REASON_HEADER, GatewayError, Reason, refusal
 from gateway.core.examples import grpcurl
 from gateway.core.frozen import replace
 from gateway.core.grpc_status import error_of
-from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Headers, Message, Request, Translate
 from gateway.protocols.grps import errors, requests, responses
 from gateway.protocols.grps.message import GrpsMessage
@@ -89,7 +89,7 @@ def _is_of_gateway(reply: Message) -> bool:
 
 GRPS_GRPC = Protocol(
     name=GRPC,
-    transport="grpc",
+    carrier=GrpcForm(frozenset({f"/{SERVICE}/PredictStreaming"}), DESCRIPTORS),
     patterns=PATTERNS,
     decode_request=decode_request,
     encode_response=encode_response,
@@ -99,6 +99,4 @@ GRPS_GRPC = Protocol(
     traits=replace(TRAITS, streams=True),
     payloads=BINARY_PAYLOADS,
     example=lambda address, model, version: grpcurl(address, f"{SERVICE}/ModelMetadata", {"str_data": model}),
-    streams=frozenset({f"/{SERVICE}/PredictStreaming"}),
-    descriptors=DESCRIPTORS,
 )

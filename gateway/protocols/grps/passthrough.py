@@ -1,7 +1,7 @@
 """Customized HTTP paths of grps models, passed through: requests and replies are whatever the model makes of them."""
 
 from gateway.core.operations import Operation
-from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.protocol import HttpForm, ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
 from gateway.protocols.grps import queries
 from gateway.protocols.grps.json_stream import PIECES
@@ -41,16 +41,17 @@ def _always(message: Message) -> bool:
 
 PASSTHROUGH = Protocol(
     name=REST,
-    transport="http",
+    carrier=HttpForm(
+        # "any" of the C++ server
+        any_path=("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
+        wants_stream=_always,
+        stream_framing=PIECES,
+    ),
     patterns=(),
-    # "any" of the C++ server
-    any_path=("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
     decode_request=_decode_request,
     encode_response=_encode_response,
     encode_error=encode_error,
     encode_request=_encode_request,
     decode_response=_decode_response,
     traits=TRAITS,
-    wants_stream=_always,
-    stream_framing=PIECES,
 )

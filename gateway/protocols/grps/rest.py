@@ -4,7 +4,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.examples import curl
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.protocol import HttpForm, ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Message, Request, Translate
 from gateway.protocols.grps import json_message, operations, pages, queries, requests, responses, rest_bodies
 from gateway.protocols.grps.json_stream import CONCATENATED
@@ -144,10 +144,15 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 GRPS_REST = Protocol(
     name=REST,
-    transport="http",
+    carrier=HttpForm(
+        # "customized_predict_http": the same body on another path
+        any_path=("POST",),
+        wants_stream=wants_stream,
+        stream_framing=CONCATENATED,
+        passthrough=PASSTHROUGH,
+        pages=pages.PATTERNS,
+    ),
     patterns=(f"POST {_PREDICT}", *_OPERATIONS),
-    # "customized_predict_http": the same body on another path
-    any_path=("POST",),
     payloads=PAYLOADS,
     decode_request=decode_request,
     encode_response=encode_response,
@@ -155,10 +160,6 @@ GRPS_REST = Protocol(
     encode_request=encode_request,
     decode_response=decode_response,
     traits=replace(TRAITS, streams=True),
-    wants_stream=wants_stream,
     encode_end=encode_end,
-    stream_framing=CONCATENATED,
-    passthrough=PASSTHROUGH,
-    pages=pages.PATTERNS,
     example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
 )

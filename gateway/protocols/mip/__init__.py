@@ -1,7 +1,7 @@
 """MIP, the Model Invocation Protocol of KubeMo: batches of examples in packets, over TCP and unix sockets."""
 
 from gateway.core.frozen import replace
-from gateway.core.protocol import Protocol, Rows, Traits
+from gateway.core.protocol import Protocol, Rows, StreamForm, Traits
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING
@@ -31,7 +31,7 @@ SPLIT = Traits(
 PROTOCOLS = (
     Protocol(
         NAME,
-        transport="tcp",
+        carrier=StreamForm(FRAMING),
         patterns=(),
         decode_request=decode_request,
         encode_response=encode_response,
@@ -44,6 +44,5 @@ PROTOCOLS = (
             Batch.WHOLE: replace(SPLIT, rows=Rows.FREE),
             Batch.EACH: replace(SPLIT, rows=Rows.ONE),
         },
-        framing=FRAMING,
     ),
 )

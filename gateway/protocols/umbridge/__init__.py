@@ -2,7 +2,7 @@
 
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.examples import curl
-from gateway.core.protocol import Protocol, Rows, Traits
+from gateway.core.protocol import HttpForm, Protocol, Rows, Traits
 from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
 from gateway.protocols.umbridge.decode_response import decode_response
 from gateway.protocols.umbridge.encode_request import encode_request
@@ -13,7 +13,7 @@ from gateway.protocols.umbridge.words import MODEL_INFO, NAME, NAN, PARTS
 PROTOCOLS = (
     Protocol(
         NAME,
-        transport="http",
+        carrier=HttpForm(),
         patterns=PATTERNS,
         decode_request=decode_request,
         encode_response=encode_response,

@@ -12,7 +12,7 @@ from gateway.core.examples import grpcurl
 from gateway.core.frozen import replace
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
-from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings, Protocol, Target, Traits
+from gateway.core.protocol import DecodeRequest, EncodeResponse, GrpcForm, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.protocols.v2 import grpc_extensions, grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
@@ -187,7 +187,7 @@ def _example(address: str, model: str, version: str) -> str:
 
 V2_GRPC = Protocol(
     name=grpc_requests.NAME,
-    transport="grpc",
+    carrier=GrpcForm(frozenset({grpc_requests.STREAM}), schema.DESCRIPTORS),
     patterns=(*schema.METHODS, *grpc_extensions.SHARED_MEMORY),
     decode_request=decode_request,
     encode_response=encode_response,
@@ -205,7 +205,5 @@ V2_GRPC = Protocol(
         own_extensions=grpc_metadata.EXTENSIONS,
     ),
     example=_example,
-    streams=frozenset({grpc_requests.STREAM}),
     encode_end=grpc_streams.encode_end,
-    descriptors=schema.DESCRIPTORS,
 )

@@ -8,7 +8,16 @@ from gateway.core.errors import DecodeError, unsupported
 from gateway.core.examples import curl
 from gateway.core.frozen import extended, replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings, Protocol, Target, Traits
+from gateway.core.protocol import (
+    DecodeRequest,
+    EncodeResponse,
+    HttpForm,
+    Limits,
+    ListenerSettings,
+    Protocol,
+    Target,
+    Traits,
+)
 from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
 from gateway.protocols.v2 import (
     events,
@@ -230,7 +239,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 V2_REST = Protocol(
     name=rest_requests.NAME,
-    transport="http",
+    carrier=HttpForm(wants_stream=rest_streams.wants_stream, stream_framing=events.FRAMING),
     patterns=tuple(_READERS),
     decode_request=decode_request,
     encode_response=encode_response,
@@ -248,7 +257,5 @@ V2_REST = Protocol(
         own_extensions=rest_metadata.EXTENSIONS,
     ),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
-    wants_stream=rest_streams.wants_stream,
     encode_end=rest_streams.encode_end,
-    stream_framing=events.FRAMING,
 )

@@ -54,9 +54,9 @@ def test_a_reply_comes_back_as_it_was() -> None:
 
 
 def test_every_request_is_a_stream_of_the_same_protocol() -> None:
-    assert PASSTHROUGH.wants_stream is not None
-    assert PASSTHROUGH.wants_stream(CALL)
-    assert GRPS_REST.passthrough is PASSTHROUGH
+    assert PASSTHROUGH.http.wants_stream is not None
+    assert PASSTHROUGH.http.wants_stream(CALL)
+    assert GRPS_REST.http.passthrough is PASSTHROUGH
     assert PASSTHROUGH.name == GRPS_REST.name
 
 

@@ -94,8 +94,8 @@ def test_the_payload_names_the_model_before_the_query(query: str, body: bytes, m
 @pytest.mark.parametrize("query", ["model=%ff", "&".join(["a=b"] * 200)])
 def test_queries_that_are_none(query: str) -> None:
     message = call(STR, query=query + "&streaming=true")
-    assert GRPS_REST.wants_stream is not None
-    assert not GRPS_REST.wants_stream(message)
+    assert GRPS_REST.http.wants_stream is not None
+    assert not GRPS_REST.http.wants_stream(message)
     with pytest.raises(DecodeError, match="is not percent-encoded UTF-8"):
         decode(message)
 
@@ -112,15 +112,15 @@ def test_queries_that_are_none(query: str) -> None:
 )
 def test_streaming_is_a_word_of_the_query(query: str, streams: bool) -> None:
     message = call(STR, query=query)
-    assert GRPS_REST.wants_stream is not None
-    assert GRPS_REST.wants_stream(message) is streams
+    assert GRPS_REST.http.wants_stream is not None
+    assert GRPS_REST.http.wants_stream(message) is streams
     assert decode(message).operation is (Operation.STREAM if streams else Operation.INFER)
 
 
 def test_streaming_is_of_inferences_alone() -> None:
-    assert GRPS_REST.wants_stream is not None
-    assert not GRPS_REST.wants_stream(call(query="streaming=true", path="/grps/v1/health/live"))
-    assert GRPS_REST.wants_stream(call(STR, query="streaming=true", path="/customized"))
+    assert GRPS_REST.http.wants_stream is not None
+    assert not GRPS_REST.http.wants_stream(call(query="streaming=true", path="/grps/v1/health/live"))
+    assert GRPS_REST.http.wants_stream(call(STR, query="streaming=true", path="/customized"))
 
 
 def test_a_stream_of_ndarrays_is_refused_in_the_words_of_the_servers() -> None:

@@ -15,7 +15,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
-from gateway.core.protocol import Target
+from gateway.core.protocol import GrpcForm, Target
 from gateway.core.types import Request, Response, Tensor
 from tests.protocols.v2.grpc_wire import (
     AS_IS,
@@ -90,7 +90,8 @@ def test_traits_and_methods() -> None:
     assert traits.versions("v10")
     assert not traits.versions("")
     assert set(V2_GRPC.patterns) == {SERVICE + name for name in METHODS}
-    assert V2_GRPC.streams == {STREAM}
+    assert isinstance(V2_GRPC.carrier, GrpcForm)
+    assert V2_GRPC.carrier.streams == {STREAM}
     assert V2_GRPC.example is not None
     assert V2_GRPC.example("h:1", "m", "3") == (
         """grpcurl -plaintext -d '{"name": "m", "version": "3"}' h:1 inference.GRPCInferenceService/ModelMetadata"""

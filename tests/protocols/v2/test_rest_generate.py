@@ -60,10 +60,10 @@ def test_the_object_of_parameters_and_the_id() -> None:
 
 @pytest.mark.parametrize("path", ["generate_stream", "infer_stream"])
 def test_what_asks_for_a_stream(path: str) -> None:
-    assert V2_REST.wants_stream is not None
-    assert V2_REST.wants_stream(message(b"", path))
-    assert not V2_REST.wants_stream(message(b""))
-    assert not V2_REST.wants_stream(message(b"", "infer"))
+    assert V2_REST.http.wants_stream is not None
+    assert V2_REST.http.wants_stream(message(b"", path))
+    assert not V2_REST.http.wants_stream(message(b""))
+    assert not V2_REST.http.wants_stream(message(b"", "infer"))
 
 
 def test_generate_stream_is_the_same_as_a_stream() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, StreamFraming, Target
+from gateway.core.protocol import DEFAULT_LIMITS, HttpForm, ListenerSettings, Protocol, StreamFraming, Target
 from gateway.core.streaming import answer_stream, ask_stream
 from gateway.core.transport import Destination, Exchanges
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response, Translate
@@ -62,8 +62,7 @@ THROUGH: Protocol = replace(
     encode_request=encode_request,
     encode_response=encode_response,
     decode_response=decode_response,
-    wants_stream=lambda message: True,
-    stream_framing=StreamFraming(lambda parts: parts, PieceCutter),
+    carrier=HttpForm(wants_stream=lambda message: True, stream_framing=StreamFraming(lambda parts: parts, PieceCutter)),
 )
 
 POST = b"POST /any?a=b HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n%b\r\nhi"
@@ -79,7 +78,7 @@ async def between(handle: Handle) -> AsyncIterator[HttpListener]:
             f"127.0.0.1:{port}",
             connection_per_call=False,
             limits=DEFAULT_LIMITS,
-            stream_framing=THROUGH.stream_framing,
+            stream_framing=THROUGH.http.stream_framing,
         )
         endpoint, target, settings = RoutedEndpoint("lab", connector), Target("lab", "lab:1"), ListenerSettings()
         destination = Destination(stream=lambda request: ask_stream(request, THROUGH, endpoint, target))

@@ -13,7 +13,7 @@ import uvloop
 from gateway.core.address import Address
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol
+from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Exchange, Exchanges
 from gateway.core.types import Buffer, Message, Request
 from gateway.transports.tcp.client.connector import TcpConnector
@@ -90,7 +90,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def toy(framing: Framing) -> Protocol:
-    return Protocol("toy", "tcp", (), unused, unused, encode_error, unused, unused, framing=framing)
+    return Protocol("toy", StreamForm(framing), (), unused, unused, encode_error, unused, unused)
 
 
 def reply(text: str | bytes, tag: int = 0) -> Message:

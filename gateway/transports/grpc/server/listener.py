@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
-from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
 from gateway.transports.connections import Connections
@@ -94,7 +94,9 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
     """What is served; of two of one name the last counts."""
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
-    descriptors = Descriptors([schema.DESCRIPTORS, *(protocol.descriptors for protocol in protocols)])
+    descriptors = Descriptors(
+        [schema.DESCRIPTORS, *(each.carrier.descriptors for each in protocols if isinstance(each.carrier, GrpcForm))]
+    )
     yield from Health(services, exchanges.ready, ending).methods()
     yield from Reflection(services, descriptors).methods()
     yield from own
@@ -113,7 +115,7 @@ def _of_protocol(name: str, protocol: Protocol, exchanges: Exchanges) -> Method:
     def refuse(error: GatewayError, message: Message) -> Message:
         return exchanges.refuse(error, protocol, message)
 
-    if name in protocol.streams:
+    if isinstance(protocol.carrier, GrpcForm) and name in protocol.carrier.streams:
         return Method(name, stream=lambda messages: stream(messages, protocol), refuse=refuse)
     return Method(name, lambda message: exchange(message, protocol), refuse=refuse)
 

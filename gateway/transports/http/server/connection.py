@@ -2,6 +2,7 @@
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
+from gateway.core.protocol import HttpForm
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Message
@@ -159,8 +160,11 @@ class Connection(Replying):
             return self._refusal(admission.refused)
         message = admission.message(head, body, self._peer, self._loop.time())
         coding, limits, protocol = admission.coding, site.limits, admission.protocol
+        form = protocol.carrier
+        assert isinstance(form, HttpForm)
         try:
-            if protocol.wants_stream is not None and protocol.wants_stream(message):
+            wants_stream = form.wants_stream
+            if wants_stream is not None and wants_stream(message):
                 return Stream(alone(message, coding, limits), site.stream, protocol, head)
             return answer(message, coding, limits, site.exchange, protocol)
         except Exception as error:

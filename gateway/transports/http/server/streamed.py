@@ -37,10 +37,11 @@ class Stream:
     def __init__(
         self, messages: AsyncGenerator[Message, None], exchange: ExchangeStream, protocol: Protocol, head: Head
     ) -> None:
-        assert protocol.stream_framing is not None
+        framing = protocol.http.stream_framing
+        assert framing is not None
         self._messages = messages
         self._replies = exchange(messages, protocol)
-        self._wrap = protocol.stream_framing.wrap
+        self._wrap = framing.wrap
         self._head = head
         self.begun = False
         """Whether some of it is written."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import Protocol, StreamForm
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply, Exchange, Refuse, awaited
 from gateway.core.types import Message
@@ -49,10 +49,10 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
     HEAD = "the message's header"
 
     def __init__(self, site: Site) -> None:
-        assert site.protocol.framing is not None
+        assert isinstance(site.protocol.carrier, StreamForm)
         super().__init__(site)
         self._site = site
-        self._framing = site.protocol.framing
+        self._framing = site.protocol.carrier.framing
         self._reader = Reader(self._framing, site.limits, site.scratch)
         self._arrived: deque[Message] = deque()
         """Messages that are going to be handed to the exchange."""

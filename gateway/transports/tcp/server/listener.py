@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from gateway.core.address import Address
 from gateway.core.frozen import replace
-from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Exchanges
 from gateway.transports.connections import Connections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
@@ -37,7 +37,7 @@ class TcpListener:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         [(protocol, _)] = protocols
-        if protocol.framing is None:
+        if not isinstance(protocol.carrier, StreamForm):
             raise ValueError(f"{protocol.name} has no framing, so it is no protocol for a byte stream")
         self._connections = Connections(settings.name, settings.limits.connections)
         self._site = Site(
@@ -48,7 +48,7 @@ class TcpListener:
             exchanges.exchange,
             exchanges.refuse,
             memoryview(bytearray(SCRATCH_BYTES)),
-            1 if protocol.framing.tag is None else AT_ONCE,
+            1 if protocol.carrier.framing.tag is None else AT_ONCE,
         )
         self._server: asyncio.Server | None = None
         self._unix: UnixSocket | None = None

@@ -21,7 +21,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, invalid_input, refusal, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import Limits, ListenerSettings, Protocol, Target, Traits
+from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import (
     MAX_RANK,
     Answer,
@@ -223,7 +223,7 @@ TRAITS = Traits(
 PROTOCOLS = (
     Protocol(
         NAME,
-        transport="http",
+        carrier=HttpForm(),
         patterns=(ABOUT_SERVER, ABOUT_MODEL, CALL),
         decode_request=decode_request,
         encode_response=encode_response,
