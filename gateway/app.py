@@ -203,7 +203,7 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     statistics = Statistics(clock) if protocol.http.pages else None
     router = reference_router(models, protocol, clock, INFO, statistics)
     # A request that names no model means the only one; where clients may leave it to the server, the first of several.
-    names_none = len(models) == 1 or protocol.traits.may_name_model
+    names_none = len(models) == 1 or protocol.traits.models.may_be_named
     settings = ListenerSettings(REFERENCE, model=models[0].name if names_none else "")
     # At `/` one model answers; where there are several, requests are told there where they are.
     rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
@@ -261,7 +261,7 @@ def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,
-        connection_per_call=protocol.traits.connection_per_call,
+        connection_per_call=protocol.traits.servers.connection_per_call,
         limits=limits,
         **_framing(protocol.carrier),
     )
@@ -290,7 +290,7 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
     batch, traits = by_batch(protocol, "")
     traits = at_endpoints(traits, [address])
     target = Target("server", batch=batch)
-    backend = Backend(target, protocol, [Endpoint(address, connector)], traits.max_in_flight)
+    backend = Backend(target, protocol, [Endpoint(address, connector)], traits.servers.max_in_flight)
     signatures = Signatures(backend, traits, asyncio.get_running_loop().time)
     upstream = Upstream("server", protocol.name, traits, backend, signatures, backend.capacity + 1)
     try:

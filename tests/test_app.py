@@ -292,7 +292,12 @@ async def test_a_grps_reference_has_the_page_of_metrics_at_its_root() -> None:
 
 async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() -> None:
     untrusted = replace(
-        protocols()["v2-rest"], traits=replace(protocols()["v2-rest"].traits, trusted_metadata=False, positional=True)
+        protocols()["v2-rest"],
+        traits=replace(
+            protocols()["v2-rest"].traits,
+            models=replace(protocols()["v2-rest"].traits.models, trusted_metadata=False),
+            wire=replace(protocols()["v2-rest"].traits.wire, unnamed=True),
+        ),
     )
     config = reference_config("v2-rest", "127.0.0.1:0", ["double", "upper"], catalog())
     listener = await serve_reference(config, asyncio.get_running_loop().time)

@@ -78,7 +78,7 @@ class Assembly:
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]
         endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
-        limit = protocol.traits.max_in_flight if config.max_in_flight is None else config.max_in_flight
+        limit = protocol.traits.servers.max_in_flight if config.max_in_flight is None else config.max_in_flight
         batch, _ = by_batch(protocol, config.batch)
         target = Target(
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
@@ -97,9 +97,10 @@ class Assembly:
         protocol = backend.protocol
         _, traits = by_batch(protocol, config.batch)
         traits = at_endpoints(traits, config.endpoints)
-        traits = replace(traits, trusted_metadata=traits.trusted_metadata or config.trust_metadata)
+        if config.trust_metadata:
+            traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
         handler = wrapped(backend, config.policies, self._policies)
-        responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.streams else None
+        responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.wire.streams else None
         signatures = Signatures(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
         window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
@@ -119,7 +120,7 @@ class Assembly:
             self.backends[name].on_recovery(each.forget)
         listed = [self._listed(config, clients, models) for config in configs]
         extended = self._extended(configs, clients)
-        own_extensions = {client.name: client.traits.own_extensions for client in clients}
+        own_extensions = {client.name: client.traits.servers.own_extensions for client in clients}
         server = {
             **own,
             Operation.MODELS: Destination(Listing(listed, one_point(clients))),
@@ -135,7 +136,7 @@ class Assembly:
         """The routes, and what servers behind them may have beyond their protocol's specification."""
         infos: dict[str, Remembered[ServerInfo | None]] = {}
         for name, each in self._upstreams.items():
-            if each.traits.extensions:
+            if each.traits.servers.extensions:
                 infos[name] = Remembered(each.handler, Operation.SERVER_METADATA, None, self._clock)
                 self.backends[name].on_recovery(infos[name].forget)
         return [
@@ -163,7 +164,7 @@ class Assembly:
                 endpoint.passthrough = Beside(endpoint, self._connect(endpoint.address, form, limits))
         stream = wrapped_stream(partial(backend.stream, passthrough=True), policies, self._policies)
         stream = wrapped_stream(stream, config.policies, self._policies)
-        joins = backend.protocol.traits.joined_versions
+        joins = backend.protocol.traits.models.joined_versions
         return Route(
             conditions(config.match), {backend.protocol.name: Destination(stream=stream)}, joins_versions=joins
         )
@@ -179,7 +180,7 @@ class Assembly:
                 stream=wrapped_stream(stream, config.policies, self._policies),
             )
 
-        return route(conditions(config.match), bridges, policed, joins_versions=upstream.traits.joined_versions)
+        return route(conditions(config.match), bridges, policed, joins_versions=upstream.traits.models.joined_versions)
 
     def _listed(self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]) -> Listed:
         upstream = self._upstreams[config.backend]
@@ -192,13 +193,13 @@ class Assembly:
             frozenset(client.name for client in _matched(config, clients)),
             models[config.backend],
             config.rewrite.model,
-            claims if upstream.traits.derivatives else None,
+            claims if upstream.traits.wire.derivatives else None,
         )
 
 
 def one_point(protocols: Iterable[Protocol]) -> frozenset[str]:
     """The protocols whose clients know derivatives as operations, and need no companions in a list."""
-    return frozenset(protocol.name for protocol in protocols if protocol.traits.derivatives)
+    return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 
 def _matched(config: RouteConfig, clients: Iterable[Protocol]) -> list[Protocol]:

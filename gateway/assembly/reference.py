@@ -10,7 +10,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.bridge.upstream import ROWS_AT_ONCE, Upstream
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import Models, Protocol, Traits, Wire
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, ServerInfo
 from gateway.reference.handler import handler as reference_handler
@@ -23,7 +23,7 @@ from gateway.routing.router import Router
 REFERENCE = "reference"
 """What the listener and the backend of a reference server are called."""
 
-IN_PROCESS = Traits(derivatives=True, streams=True, versions=bool)
+IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(versions=bool))
 """The reference models: named, typed and batched tensors, and derivatives as operations. They say which versions they
 have."""
 
@@ -38,8 +38,8 @@ def reference_router(
     """The Router of a reference server: one route for each model, over one protocol, and one for models that it does
     not have, whose refusal names those that it has. `statistics` are what its page of metrics shows, if it has one."""
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
-    handler = reference_handler(models, points=client.traits.points, path=path)
-    stream = reference_stream_handler(models, points=client.traits.points)
+    handler = reference_handler(models, points=client.traits.wire.points, path=path)
+    stream = reference_stream_handler(models, points=client.traits.wire.points)
     signatures = Signatures(handler, IN_PROCESS, clock)
     upstream = Upstream(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
     bridge = Bridge(RouteSettings(), client, upstream)

@@ -52,4 +52,4 @@ def one_response(handler: Handler) -> StreamHandler:
 
 def joined_versions(protocols: Iterable[Protocol]) -> frozenset[str]:
     """The protocols whose clients write a model and its version as one name."""
-    return frozenset(protocol.name for protocol in protocols if protocol.traits.joined_versions)
+    return frozenset(protocol.name for protocol in protocols if protocol.traits.models.joined_versions)

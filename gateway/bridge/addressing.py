@@ -28,7 +28,7 @@ class Addressing:
         if version:
             self._check_version(version, request)
         # Only a one-point model's sizes may depend on its config: elsewhere the question for metadata cannot carry it.
-        config = request.parameters.get("config", "") if self._upstream.traits.points else ""
+        config = request.parameters.get("config", "") if self._upstream.traits.wire.points else ""
         return model, version, str(config)
 
     def companion(self, key: Key, operation: Operation) -> Key:
@@ -42,7 +42,7 @@ class Addressing:
         return replace(request, model=model, version=version, translate=self._settings.translate)
 
     def _check_version(self, version: str, request: Request) -> None:
-        possible = self._upstream.traits.versions
+        possible = self._upstream.traits.models.versions
         if possible is None or not possible(version):
             raise not_found(
                 f"model {request.model!r} has no version {version!r}: backend {self._upstream.name!r}"

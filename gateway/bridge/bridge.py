@@ -40,12 +40,12 @@ class Bridge:
     """
 
     def __init__(self, settings: RouteSettings, client: Protocol, upstream: Upstream) -> None:
-        if Datatype.BYTES not in client.traits.datatypes:
+        if Datatype.BYTES not in client.traits.wire.datatypes:
             # Its clients have numbers alone, so to them images are the pixels that they are for the backend.
             settings = replace(settings, image_inputs={}, image_outputs={})
         self._settings = settings
         self._of_derivatives = settings.of_derivatives
-        self._sizes_derivatives = client.traits.derivatives or upstream.traits.derivatives
+        self._sizes_derivatives = client.traits.wire.derivatives or upstream.traits.wire.derivatives
         self._client = client
         self._upstream = upstream
         self._alike = settings.leaves_tensors and _are_alike(client.traits, upstream.traits)
@@ -211,7 +211,7 @@ class Bridge:
 
     async def _derive(self, request: Request) -> Response:
         key = self._addressing.key(request)
-        if self._upstream.traits.derivatives:
+        if self._upstream.traits.wire.derivatives:
             signature = await self._sized(request, key)
             return await self._fitted(request, key, signature, self._of_derivatives)
         companion = self._addressing.companion(key, request.operation)
@@ -254,7 +254,7 @@ class Bridge:
 
     def _batched(self, declared: Signature) -> tuple[Signature, bool]:
         """The signature that tensors are fitted to, and whether the backend is called for each row of them."""
-        return batched(declared, self._client.traits.rows, self._upstream.traits.rows)
+        return batched(declared, self._client.traits.wire.rows, self._upstream.traits.wire.rows)
 
     async def _ask(self, asked: Request, fitted: Fitted, signature: Signature, row_by_row: bool) -> Response:
         upstream = self._upstream
@@ -267,7 +267,7 @@ class Bridge:
             self._settings,
             upstream.window,
             self._send,
-            flat=upstream.traits.points,
+            flat=upstream.traits.wire.points,
         )
 
     async def _send(self, asked: Request) -> Response:
@@ -276,6 +276,6 @@ class Bridge:
 
 def _are_alike(client: Traits, upstream: Traits) -> bool:
     """Whether the tensors of one are tensors of the other."""
-    return client.datatypes == upstream.datatypes and not any(
-        traits.untyped or traits.positional or traits.points for traits in (client, upstream)
+    return client.wire.datatypes == upstream.wire.datatypes and not any(
+        traits.wire.untyped or traits.wire.unnamed or traits.wire.points for traits in (client, upstream)
     )

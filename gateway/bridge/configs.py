@@ -20,9 +20,9 @@ class Configs:
     def __init__(self, settings: RouteSettings, client: Traits, upstream: Upstream) -> None:
         self._carried = settings.carry_config
         self._upstream = upstream
-        self.takes = self._carried and not client.parameters
+        self.takes = self._carried and not client.wire.parameters
         """Whether the client's last input may be one."""
-        self.places = not upstream.traits.parameters
+        self.places = not upstream.traits.wire.parameters
         """Whether the backend can have it as an input only."""
 
     def taken(self, request: Request) -> Request:
@@ -77,7 +77,7 @@ class Configs:
         self._check_size(raw)
         # MIP's `json` is the text of a JSON value; elsewhere BYTES are bytes.
         one = Tensor(CONFIG, Datatype.BYTES, (1,), bytes_elements.pack([raw]), content_type="json")
-        if self._upstream.traits.rows is not Rows.FIRST or not asked.inputs or not asked.inputs[0].shape:
+        if self._upstream.traits.wire.rows is not Rows.FIRST or not asked.inputs or not asked.inputs[0].shape:
             return one
         rows = asked.inputs[0].shape[0]
         texts = repeat(one, rows, self._upstream.limits.message, "parameter 'config'")

@@ -37,7 +37,7 @@ class Declared:
         Raises:
             GatewayError: the backend's; NOT_FOUND if there is no such model.
         """
-        if self._upstream.traits.trusted_metadata:
+        if self._upstream.traits.models.trusted_metadata:
             fetched = await self._upstream.signatures.get(key)
         else:
             fetched = replace(await self._found(key), inputs=(), outputs=())
@@ -51,7 +51,7 @@ class Declared:
         """What the backend tells of a model whose tensors it may tell wrong: little or nothing, but whether it is
         there."""
         model, version, _ = key
-        if not self._upstream.traits.metadata_parts or not model:
+        if not self._upstream.traits.models.metadata_parts or not model:
             return Signature()
         try:
             told = await self._upstream.metadata(Request(Operation.METADATA, model, version))
@@ -84,9 +84,9 @@ class Declared:
         Raises:
             GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it has no such companion.
         """
-        if self._upstream.traits.derivatives:
+        if self._upstream.traits.wire.derivatives:
             return of_derivative(await self.model(key), operation)
-        if not self._upstream.traits.companions:
+        if not self._upstream.traits.models.companions:
             # The model itself would be called, with the derivative's tensors for its inputs.
             raise unsupported(f"{operation.value} is not supported by model {key[0]!r}: its server has no other model")
         companion = self._addressing.companion(key, operation)
@@ -110,7 +110,7 @@ class Declared:
             GatewayError: NOT_FOUND if there is no such model; whatever else is not the answer "no".
         """
         claimed = (await self.described(key)).operations
-        if self._upstream.traits.derivatives:
+        if self._upstream.traits.wire.derivatives:
             return claimed
         if Operation.INFER in claimed and await self._upstream.signatures.streams_only(key):
             claimed = claimed - {Operation.INFER} | {Operation.STREAM}
@@ -118,9 +118,9 @@ class Declared:
         return claimed & {Operation.INFER, Operation.STREAM} | {*offered}
 
     async def _has(self, key: Key, operation: Operation) -> bool:
-        if not self._upstream.traits.companions:
+        if not self._upstream.traits.models.companions:
             return False
-        if not self._upstream.traits.trusted_metadata:
+        if not self._upstream.traits.models.trusted_metadata:
             return operation in self._companions
         try:
             await self._upstream.signatures.get(self._addressing.companion(key, operation))

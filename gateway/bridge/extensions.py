@@ -25,7 +25,7 @@ class Extensions:
 
     async def config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object] | None:
         """The model's configuration as the backend tells it; None where the backend has none to tell."""
-        if Operation.CONFIG not in self._upstream.traits.extensions:
+        if Operation.CONFIG not in self._upstream.traits.servers.extensions:
             return None
         try:
             answer = await self._ask(request, companion)
@@ -49,7 +49,7 @@ class Extensions:
 
     async def _ask(self, request: Request, companion: Operation | None) -> Answer:
         upstream = self._upstream
-        if request.operation not in upstream.traits.extensions:
+        if request.operation not in upstream.traits.servers.extensions:
             named = f"model {request.model!r} has no" if request.model else "no"
             raise unsupported(
                 f"{named} {request.operation.value}: that is an extension of V2 servers, which backend"

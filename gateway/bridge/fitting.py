@@ -22,7 +22,7 @@ class Fitting:
     def __init__(self, client: Protocol, upstream: Upstream) -> None:
         self._client = client
         self._upstream = upstream
-        self._has_numbers_alone = Datatype.BYTES not in client.traits.datatypes
+        self._has_numbers_alone = Datatype.BYTES not in client.traits.wire.datatypes
 
     async def fit(
         self, request: Request, key: Key, signature: Signature, settings: RouteSettings
@@ -62,7 +62,7 @@ class Fitting:
             request = members.told_apart(request, signature, settings)
         fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
         wanted = names.requested(request.outputs, signature, settings)
-        if not traits.selects:
+        if not traits.wire.selects:
             # It gives all its outputs, whatever is asked for. Where nobody declares their names the route's are taken,
             # never the client's: it would get some output under whatever name it asked for.
             none = none_asked(request.outputs, upstream.protocol)

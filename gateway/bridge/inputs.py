@@ -40,8 +40,8 @@ def fit_inputs(
         GatewayError: RESOURCE_EXHAUSTED, beyond `limit`.
     """
     if is_unknown(signature):
-        given = names.as_given(inputs, settings, unnamed=upstream.positional)
-        return _as_they_are([_decoded(tensor, settings, limit) for tensor in given], client, upstream.rows)
+        given = names.as_given(inputs, settings, unnamed=upstream.wire.unnamed)
+        return _as_they_are([_decoded(tensor, settings, limit) for tensor in given], client, upstream.wire.rows)
     wanted = names.inputs_of(signature, settings)
     by_name = names.by_name(indices.declared(inputs, signature), wanted, settings)
     fitted: dict[str, Tensor] = {}
@@ -53,7 +53,7 @@ def fit_inputs(
         if spec.name in settings.image_inputs:
             tensor = settings.image_inputs[spec.name].decode(tensor, len(spec.shape), what, limit)
         shape = _shape(tensor, spec.shape, what, client)
-        if spec.datatype not in client.datatypes:
+        if spec.datatype not in client.wire.datatypes:
             tensor = datatypes.restored(tensor, spec.datatype, what)
         data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
         content_type = spec.content_type or tensor.content_type
@@ -61,14 +61,16 @@ def fit_inputs(
         if shapes.is_batch(spec.shape):
             batched.append((name, shape[0], shape[1:] == tensor.shape))
     rows = _rows(batched)
-    lone = client.points or (client.rows is Rows.FREE and bool(batched) and all(added for *_, added in batched))
+    lone = client.wire.points or (
+        client.wire.rows is Rows.FREE and bool(batched) and all(added for *_, added in batched)
+    )
     return Fitted(_complete(fitted, by_name, signature, settings, rows, limit), rows, lone)
 
 
 def _shape(tensor: Tensor, wanted: Shape, what: str, client: Traits) -> Shape:
-    if client.points:
+    if client.wire.points:
         return shapes.fit_point(tensor.shape, wanted, what)
-    if client.rows is Rows.FIRST:
+    if client.wire.rows is Rows.FIRST:
         return shapes.fit_rows(shapes.of_scalars(tensor, wanted), wanted, what)
     # a flat list is first of all one row, `[3]` as `[1, 3]` of `[-1, -1]`, and only then a column of scalars
     lone = shapes.is_lone_row(tensor.shape, wanted)
@@ -81,12 +83,12 @@ def _decoded(tensor: Tensor, settings: RouteSettings, limit: int) -> Tensor:
 
 
 def _as_they_are(inputs: Sequence[Tensor], client: Traits, upstream: Rows) -> Fitted:
-    if client.points:
+    if client.wire.points:
         # A point is one row, also where the backend counts them on every tensor.
         doubled = map(_doubled, inputs)
         return Fitted(tuple(map(shapes.one_row, doubled) if upstream is Rows.FIRST else doubled), None, True)
     rows = _rows([_leading(tensor, at) for at, tensor in enumerate(inputs)]) if upstream is Rows.ONE else None
-    return Fitted(tuple(_typed(tensor, client.numbers) for tensor in inputs), rows, False)
+    return Fitted(tuple(_typed(tensor, client.wire.numbers) for tensor in inputs), rows, False)
 
 
 def _leading(tensor: Tensor, at: int) -> tuple[str, int, bool]:

@@ -40,11 +40,11 @@ class Metadata:
     async def signature(self, request: Request) -> Signature:
         """What the model takes, gives and can do."""
         key = self._addressing.key(request)
-        apart = self._client.operations_part
+        apart = self._client.models.operations_part
         if apart and request.part == apart:
             return Signature(operations=await self._operations(key), name=request.model)
         signature = self._with_version(await self._tensors(request, key))
-        if apart or not self._client.derivatives:
+        if apart or not self._client.wire.derivatives:
             return signature
         return replace(signature, operations=await self._operations(key))
 
@@ -54,16 +54,16 @@ class Metadata:
         claimed = await self._declared.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._upstream.responses is not None:
             claimed |= {Operation.INFER}
-        if Datatype.BYTES in self._client.datatypes:
+        if Datatype.BYTES in self._client.wire.datatypes:
             return claimed
         seen = self._described("", await self._declared.described(key), self._settings)
         has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*seen.inputs, *seen.outputs))
         return claimed - {Operation.INFER} if has_bytes else claimed
 
     async def _tensors(self, request: Request, key: Key) -> Signature:
-        if self._client.points:
+        if self._client.wire.points:
             known = await self._declared.model(key)
-            if is_unknown(known) and not self._upstream.traits.points:
+            if is_unknown(known) and not self._upstream.traits.wire.points:
                 await self._declared.check(key)
                 text = f"backend {self._upstream.name!r} does not tell what model {request.model!r} takes"
                 raise refusal(Reason.FAILED_PRECONDITION, f"{text}; the route's `signature` must")
@@ -75,7 +75,11 @@ class Metadata:
     async def _told(self, request: Request, key: Key) -> Signature:
         """What is known. Metadata that cannot be trusted is for those whose own cannot: its clients do without."""
         known = await self._declared.described(key)
-        if not is_unknown(known) or self._client.trusted_metadata or self._upstream.traits.trusted_metadata:
+        if (
+            not is_unknown(known)
+            or self._client.models.trusted_metadata
+            or self._upstream.traits.models.trusted_metadata
+        ):
             return known
         return await self._upstream.metadata(self._addressing.asked(request, key))
 
@@ -95,7 +99,7 @@ class Metadata:
     async def _companion(self, request: Request, operation: Operation) -> Signature:
         key = self._addressing.key(request)
         name = f"{request.model}.{operation.value}"
-        if not self._upstream.traits.derivatives:
+        if not self._upstream.traits.wire.derivatives:
             companion = self._addressing.companion(key, operation)
             signature = await self._upstream.metadata(self._addressing.asked(request, companion))
             if self._alike:
@@ -113,13 +117,13 @@ class Metadata:
     async def companion_ready(self, request: Request, operation: Operation) -> bool:
         """The same of a derivative; of a model that does not claim it, no."""
         key = self._addressing.key(request)
-        if not self._upstream.traits.derivatives:
+        if not self._upstream.traits.wire.derivatives:
             companion = self._addressing.companion(key, operation)
-            return self._upstream.traits.companions and await self._ready(request, companion)
+            return self._upstream.traits.models.companions and await self._ready(request, companion)
         return operation in (await self._declared.described(key)).operations and await self._ready(request, key)
 
     async def _ready(self, request: Request, key: Key) -> bool:
-        if self._upstream.traits.ready_as_a_whole:
+        if self._upstream.traits.models.ready_as_a_whole:
             await self._declared.check(key)
         asked = self._addressing.asked(replace(request, operation=Operation.MODEL_READY), key)
         return bool(await self._upstream.handler(asked))
@@ -130,12 +134,12 @@ class Metadata:
             name=name or signature.name,
             inputs=names.as_client(_files(names.inputs_of(signature, settings), settings.image_inputs)),
             outputs=names.as_client(_files(names.outputs_of(signature, settings), settings.image_outputs)),
-            platform=signature.platform or self._upstream.traits.platform,
+            platform=signature.platform or self._upstream.traits.models.platform,
         )
 
     def _as_seen(self, signature: Signature) -> Signature:
         """By the client: one-point protocols see vectors."""
-        if not self._client.points:
+        if not self._client.wire.points:
             return signature
         return replace(signature, inputs=_points(signature.inputs), outputs=_points(signature.outputs))
 

@@ -34,7 +34,9 @@ def fit_outputs(
         DecodeError: the backend's outputs are not what it declared.
     """
     if not signature.outputs:
-        given = [_unfitted(tensor, client, upstream.numbers) for tensor in _named(outputs, asked, settings, client)]
+        given = [
+            _unfitted(tensor, client, upstream.wire.numbers) for tensor in _named(outputs, asked, settings, client)
+        ]
     else:
         classified = {each.name for each in asked if CLASSIFICATION in each.parameters} if asked else ()
         given = [
@@ -51,7 +53,7 @@ def _named(
 ) -> Iterable[Tensor]:
     """Outputs by position where nobody declares them; one without a name keeps none if neither the client nor the route
     needs it."""
-    if client.positional and not (asked or settings.select or settings.rename.outputs or settings.image_outputs):
+    if client.wire.unnamed and not (asked or settings.select or settings.rename.outputs or settings.image_outputs):
         return outputs
     return names.by_position(outputs, [output.name for output in asked], "output")
 
@@ -100,7 +102,7 @@ def _fit(tensor: Tensor, spec: TensorSpec, fitted: Fitted, settings: RouteSettin
         if fitted.rows is not None and shape[0] != fitted.rows:
             raise DecodeError(f"{what} has {shape[0]} rows for the {fitted.rows} that were sent")
         shape = shapes.without_batch(shape, what) if fitted.lone else shape
-    if client.points and len(shape) != 1:
+    if client.wire.points and len(shape) != 1:
         shape = (prod(shape),)
     data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
     content_type = spec.content_type or tensor.content_type
@@ -117,7 +119,7 @@ def _classes(tensor: Tensor, spec: TensorSpec, fitted: Fitted) -> Tensor:
 def _unfitted(tensor: Tensor, client: Traits, numbers: Datatype | None) -> Tensor:
     if tensor.untyped and numbers is not None:
         tensor = datatypes.typed(tensor, numbers, f"output {tensor.name!r}")
-    shape = (tensor.elements,) if client.points else tensor.shape
+    shape = (tensor.elements,) if client.wire.points else tensor.shape
     return Tensor(tensor.name, tensor.datatype, shape, tensor.data, tensor.content_type, tensor.parameters)
 
 
@@ -127,9 +129,9 @@ def carried(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple[T
     Raises:
         DecodeError: a datatype that has no exact form there.
     """
-    if len(traits.datatypes) == len(Datatype):
+    if len(traits.wire.datatypes) == len(Datatype):
         return tuple(tensors)
     return tuple(
-        datatypes.carry(tensor, traits.datatypes, f"tensor {tensor.name or at!r}", protocol)
+        datatypes.carry(tensor, traits.wire.datatypes, f"tensor {tensor.name or at!r}", protocol)
         for at, tensor in enumerate(tensors)
     )

@@ -51,7 +51,7 @@ class Signatures:
         Raises:
             GatewayError: the backend's.
         """
-        if not self._traits.trusted_metadata:
+        if not self._traits.models.trusted_metadata:
             return Signature()
         known = self.kept(key)
         if known is not None:
@@ -103,10 +103,10 @@ class Signatures:
         parameters = {"config": config} if config else {}
         parts = [
             await self._ask(Request(Operation.METADATA, model, version, parameters=parameters, part=part))
-            for part in self._traits.metadata_parts
+            for part in self._traits.models.metadata_parts
         ]
         signature = merge(tuple(parts))
-        return as_batches(signature) if self._traits.points else signature
+        return as_batches(signature) if self._traits.wire.points else signature
 
     def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
         """Remember what came, unless it was dropped while it was on its way."""

@@ -74,10 +74,10 @@ def _named(route: Conditions, protocol: Protocol) -> tuple[str, str] | None:
     """The model and the version as clients of `protocol` write them; None where they have no way."""
     if not route.version:
         return route.model, ""
-    if protocol.traits.joined_versions:
+    if protocol.traits.models.joined_versions:
         name = f"{route.model}-{route.version}"
         return (name, "") if split_version(name) == (route.model, route.version) else None
-    return (route.model, route.version) if protocol.traits.versions is not None else None
+    return (route.model, route.version) if protocol.traits.models.versions is not None else None
 
 
 def _path(command: str) -> str:

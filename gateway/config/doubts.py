@@ -32,7 +32,7 @@ def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
 def _doubled_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, _, protocol, place in _endpoints(config, catalog):
         # A server of a protocol whose messages have no place for a model's name may be at any path.
-        if not place.prefix or not (protocol.traits.named_models or protocol.traits.may_name_model):
+        if not place.prefix or not (protocol.traits.models.named or protocol.traits.models.may_be_named):
             continue
         for path in (pattern.partition(" ")[2] for pattern in protocol.patterns):
             if _ends_with_beginning(place.prefix, path):

@@ -130,9 +130,9 @@ def _trust(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if not backend.trust_metadata or protocol is None:
             continue
         location = ("backends", key, "trust_metadata")
-        if not protocol.traits.metadata_parts:
+        if not protocol.traits.models.metadata_parts:
             yield Finding(location, f"there is no metadata over {protocol.name}", at_key=True)
-        elif protocol.traits.trusted_metadata:
+        elif protocol.traits.models.trusted_metadata:
             yield Finding(location, f"the metadata of {protocol.name} is trusted anyway", at_key=True)
 
 
@@ -148,7 +148,7 @@ def _flavors(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for key, backend in parts.backends.items():
         if backend.flavor and backend.protocol in catalog.protocols:
             location = ("backends", key, "flavor")
-            flavors = catalog.protocols[backend.protocol].traits.flavors
+            flavors = catalog.protocols[backend.protocol].traits.servers.flavors
             if flavors is None:
                 yield Finding(
                     location, f"{backend.protocol} is spoken alike by all servers; leave flavor out", at_key=True

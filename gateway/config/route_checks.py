@@ -37,13 +37,13 @@ def _served(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> It
 
 def _named(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
     backend = _protocol_of(route, config, catalog)
-    if backend is None or not backend.traits.named_models or route.match.model or route.rewrite.model:
+    if backend is None or not backend.traits.models.named or route.match.model or route.rewrite.model:
         return
     if route.passthrough:
         return
     for listener, protocol in _arrivals(route.match, config, catalog):
         if not _names_models(protocol, route.match) and not listener.model:
-            have = "may come without" if protocol.traits.may_name_model else "have not"
+            have = "may come without" if protocol.traits.models.may_be_named else "have not"
             yield Finding(
                 ("routes", at, "backend"),
                 f"{VALUE} needs a model name, which requests over {protocol.name} at listener {listener.name!r} "
@@ -54,7 +54,7 @@ def _named(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Ite
 
 def _names_models(protocol: Protocol, match: MatchConfig) -> bool:
     """Whether the requests that `match` takes name a model: in the message, or in the protocol's own paths."""
-    if protocol.traits.named_models:
+    if protocol.traits.models.named:
         return True
     own = (pattern.partition(" ")[2].partition("{model}") for pattern in protocol.patterns)
     return any(found and (match.path is None or match.path.startswith(above)) for above, found, _ in own)
@@ -65,9 +65,9 @@ def _version(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
     if backend is None or not route.rewrite.version:
         return
     location = ("routes", at, "rewrite", "version")
-    if backend.traits.versions is None:
+    if backend.traits.models.versions is None:
         yield Finding(location, f'{backend.name} has no versions; expected "", which drops the client\'s, got {VALUE}')
-    elif not backend.traits.versions(route.rewrite.version):
+    elif not backend.traits.models.versions(route.rewrite.version):
         yield Finding(location, f"{VALUE} cannot be a version of a model behind {backend.name}")
 
 
@@ -90,7 +90,7 @@ def _config(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> It
     if not route.translate.carry_config or backend is None:
         return
     sides = [backend, *(protocol for _, protocol in _arrivals(route.match, config, catalog))]
-    if all(protocol.traits.parameters for protocol in sides):
+    if all(protocol.traits.wire.parameters for protocol in sides):
         text = f"requests carry a config as a parameter on both sides ({backend.name} behind); leave carry_config out"
         yield Finding(("routes", at, "translate", "carry_config"), text, at_key=True)
 

@@ -223,7 +223,7 @@ def _is_free(path: str, table: PathTable) -> bool:
 
 
 def _with_root(protocol: Protocol, model: str) -> Protocol:
-    if not model or protocol.traits.may_name_model:
+    if not model or protocol.traits.models.may_be_named:
         return protocol
     return replace(protocol, patterns=(*protocol.patterns, *_patterns(protocol, ("/",))))
 

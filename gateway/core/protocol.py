@@ -76,69 +76,92 @@ class Flavors:
 
 
 @frozen
-class Traits:
-    """What the bridge and the endpoints need to know of a protocol."""
+class Wire:
+    """What a message of a protocol can carry."""
 
     datatypes: frozenset[Datatype] = frozenset(Datatype)
-    """Those its wire carries."""
+    """Those that its tensors can have."""
     untyped: bool = False
     """Numbers travel without a datatype."""
-    positional: bool = False
-    """Tensors travel without names, or may."""
-    selects: bool = True
-    """A request can say which of the outputs it wants."""
-    rows: Rows = Rows.FREE
-    points: bool = False
-    """One call is one point: every tensor a vector. Its `rows` are ONE."""
-    extensions: Mapping[Operation, str] = field(default_factory=dict)
-    """The operations that only those of its servers have whose metadata lists the extension of this name."""
-    further_extensions: frozenset[str] = frozenset()
-    """Extensions of its servers that need no operation of their own: what they are about passes with inferences."""
-    own_extensions: tuple[str, ...] = ()
-    """The extensions that its wire form itself stands for, whatever the servers have."""
-    derivatives: bool = False
-    """Gradient and its like are operations of their own; elsewhere they are companion models."""
-    named_models: bool = True
-    """A backend needs a model's name, and every client gives one."""
-    may_name_model: bool = False
-    """A call may name a model or leave it to the server."""
-    companions: bool = True
-    """A request can name another model of the same server, such as the companion `M.gradient` of `M`."""
-    one_model_at: Callable[[str], bool] | None = None
-    """Whether the server at such an endpoint has one model, whatever a request names: it has no `companions` then."""
-    ready_as_a_whole: bool = False
-    """A server says whether it is ready, not whether one of its models is: that it has the model, its metadata tell."""
-    streams: bool = False
-    """A backend can be asked for a stream of responses to one request."""
-    versions: Callable[[str], bool] | None = None
-    """Whether a version can exist on it; None: the wire has none."""
-    joined_versions: bool = False
-    """Clients write a model and its version as one name, `M-1.0.0`."""
     numbers: Datatype | None = None
     """What numbers without a datatype are where nobody says; None: what their literals are."""
+    unnamed: bool = False
+    """Tensors travel without names, or may: they are told apart by their position."""
+    selects: bool = True
+    """A request can say which of the outputs it wants."""
     parameters: bool = True
     """A request can carry parameters."""
-    flavors: Flavors | None = None
-    """What `flavor` on a backend can be, and how it is found where it is absent."""
-    trusted_metadata: bool = True
-    """A backend's metadata is what it really takes and gives."""
-    metadata_parts: tuple[str, ...] = ("",)
-    """What a backend must be asked, one question each, for a whole Signature; none: it tells nothing."""
-    operations_part: str = ""
-    """The one of them that asks for a model's operations and for nothing else; empty: they come with the tensors."""
-    platform: str = ""
-    """`platform` in the metadata of its models where the server tells none."""
+    rows: Rows = Rows.FREE
+    points: bool = False
+    """One call is one point: every tensor is a vector. Its `rows` are ONE."""
+    derivatives: bool = False
+    """Gradient and its like are operations of their own; elsewhere they are companion models."""
+    streams: bool = False
+    """A backend can be asked for a stream of responses to one request."""
     nan: str = "error"
     """How NaN and infinities are written where the route does not say: error, literal, null or string."""
+
+
+@frozen
+class Models:
+    """How a protocol names models, and what its servers tell of them."""
+
+    named: bool = True
+    """A backend needs a model's name, and every client gives one."""
+    may_be_named: bool = False
+    """A call may name a model or leave it to the server."""
+    versions: Callable[[str], bool] | None = None
+    """Whether a text can be a version; None: models have no versions."""
+    joined_versions: bool = False
+    """Clients write a model and its version as one name, `M-1.0.0`."""
+    companions: bool = True
+    """A request can name another model of the same server, such as the companion `M.gradient` of `M`."""
+    one_at: Callable[[str], bool] | None = None
+    """Whether the server at such an endpoint has one model, whatever a request names: it has no `companions` then."""
+    ready_as_a_whole: bool = False
+    """A server says whether it is ready, not whether one of its models is. That it has the model, its metadata says."""
+    metadata_parts: tuple[str, ...] = ("",)
+    """What a backend must be asked, one question each, for a whole Signature; empty: it has no metadata."""
+    operations_part: str = ""
+    """The one of them that asks for a model's operations and for nothing else; empty: they come with the tensors."""
+    trusted_metadata: bool = True
+    """A backend's metadata is what it really takes and gives."""
+    tells_names: bool = True
+    """Its metadata names the inputs and outputs. It may, whether or not the tensors of a call are `unnamed`."""
+    platform: str = ""
+    """`platform` in the metadata of its models where the server tells none."""
+
+
+@frozen
+class Servers:
+    """What the servers that speak a protocol have beside it, and what they bear."""
+
+    flavors: Flavors | None = None
+    """What `flavor` on a backend can be, and how it is found where it is absent."""
+    extensions: Mapping[Operation, str] = field(default_factory=dict)
+    """The operations that only those servers have whose metadata lists the extension of this name."""
+    further_extensions: frozenset[str] = frozenset()
+    """Extensions that need no operation of their own: what they are about passes with inferences."""
+    own_extensions: tuple[str, ...] = ()
+    """The extensions that the wire form itself stands for, whatever the servers have."""
     max_in_flight: int = 0
     """Calls at once per endpoint; 0: any number."""
     connection_per_call: bool = False
     """A new connection for every call (`Connection: close`)."""
-    runs_to_the_end: bool = False
-    """A call that its client gave up goes on in the server: its slot stays taken until the answer comes."""
     one_connection: bool = False
     """A server accepts the next connection only when it is done with the one before: every exchange takes a slot, not
     only those that make a model work."""
+    runs_to_the_end: bool = False
+    """A call that its client gave up goes on in the server: its slot stays taken until the answer comes."""
+
+
+@frozen
+class Traits:
+    """What the bridge and the endpoints need to know of a protocol."""
+
+    wire: Wire = Wire()
+    models: Models = Models()
+    servers: Servers = field(default_factory=Servers)
 
 
 @frozen
@@ -200,7 +223,7 @@ class HttpForm:
     transport: ClassVar[str] = "http"
     any_path: tuple[str, ...] = ()
     """The methods that it also serves at paths that are not its own: those that routes match, and `/` where the
-    listener has a `model` and clients do not name one in their messages (`may_name_model`)."""
+    listener has a `model` and clients do not name one in their messages (`Models.may_be_named`)."""
     wants_stream: Callable[[Message], bool] | None = None
     """Whether a request is answered with any number of messages, by its path, query and headers: its body may still be
     compressed. None: no request is."""
@@ -291,8 +314,8 @@ class Protocol:
     @property
     def names_models(self) -> bool:
         """Whether a client can say which model it means."""
-        traits = self.traits
-        return traits.named_models or traits.may_name_model or any("{model}" in pattern for pattern in self.patterns)
+        models = self.traits.models
+        return models.named or models.may_be_named or any("{model}" in pattern for pattern in self.patterns)
 
 
 def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
@@ -303,8 +326,9 @@ def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
 
 def at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
     """The Traits of a backend with these endpoints."""
-    alone = traits.one_model_at is not None and any(map(traits.one_model_at, endpoints))
-    return replace(traits, companions=False) if alone else traits
+    models = traits.models
+    alone = models.one_at is not None and any(map(models.one_at, endpoints))
+    return replace(traits, models=replace(models, companions=False)) if alone else traits
 
 
 def merge(parts: tuple[Signature, ...]) -> Signature:

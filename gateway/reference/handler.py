@@ -36,7 +36,7 @@ def check(models: Sequence[Model], protocol: Protocol) -> None:
     for model in models:
         if names.count(model.name) > 1:
             raise ValueError(f"two models are named {model.name!r}; one server serves each name once")
-        if protocol.traits.points and model.points is None:
+        if protocol.traits.wire.points and model.points is None:
             raise ValueError(f"model {model.name!r} cannot be served over {protocol.name}: {_obstacle(model)}")
 
 

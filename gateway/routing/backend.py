@@ -45,6 +45,7 @@ class Backend:
     ) -> None:
         self.name = target.backend
         self.protocol = protocol
+        self._servers = protocol.traits.servers
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
         self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
@@ -141,11 +142,11 @@ class Backend:
                 each.cancel()
 
     async def _is_ready(self, endpoint: Endpoint) -> bool:
-        traits = self.protocol.traits
-        if endpoint.in_flight and (traits.one_connection or traits.runs_to_the_end):
+        servers = self._servers
+        if endpoint.in_flight and (servers.one_connection or servers.runs_to_the_end):
             return endpoint.health.is_up  # busy with a call, which may take hours: it would not answer now
         target = self._targets.of(endpoint)
-        if not traits.one_connection:
+        if not servers.one_connection:
             return await is_ready(self.protocol, endpoint.connector, target)
         endpoint.take()
         try:
@@ -155,7 +156,7 @@ class Backend:
 
     def _given_up(self, visit: Visit | None, request: Request, error: TransportError | None = None) -> None:
         if visit is not None:
-            visit.given_up(request, error, runs_to_the_end=self.protocol.traits.runs_to_the_end)
+            visit.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
 
     async def _control(self, request: Request) -> Answer:
         """The answer that all endpoints give: their servers are to stay replicas of each other.
@@ -181,7 +182,7 @@ class Backend:
         return found[0]
 
     async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
-        if self.protocol.traits.runs_to_the_end:
+        if self._servers.runs_to_the_end:
             # The server computes on although nobody waits for it, so its slot must stay taken: the exchange is a task
             # of its own that outlives its client.
             return await outlived_by(spawn(self._in_slot(request, endpoint)))
@@ -198,7 +199,7 @@ class Backend:
         return await ask(request, self.protocol, endpoint, target)
 
     def _takes_slot(self, request: Request) -> bool:
-        return request.operation in CALLS or self.protocol.traits.one_connection
+        return request.operation in CALLS or self._servers.one_connection
 
     async def _endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
         """The endpoint to ask, for a call with its slot taken."""

@@ -67,9 +67,9 @@ class ServerExtensions:
 
     def _served(self, traits: Traits, request: Request) -> frozenset[str]:
         may_control = request.listener in self._controlling
-        return traits.further_extensions | {
+        return traits.servers.further_extensions | {
             extension
-            for operation, extension in traits.extensions.items()
+            for operation, extension in traits.servers.extensions.items()
             if may_control or operation not in CONTROL_OPERATIONS
         }
 

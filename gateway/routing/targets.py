@@ -28,7 +28,7 @@ class Targets:
     ) -> None:
         self._seconds = seconds
         self._protocol = protocol
-        self._flavors = None if target.flavor else protocol.traits.flavors
+        self._flavors = None if target.flavor else protocol.traits.servers.flavors
         self._unflavored = {endpoint: replace(target, address=endpoint.address) for endpoint in endpoints}
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}

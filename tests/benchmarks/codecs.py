@@ -47,7 +47,7 @@ class Form:
 
     def tensor(self, name: str, array: NDArray[np.float32]) -> Tensor:
         """One example; of protocols that know only points, one point."""
-        shaped = array if self.protocol.traits.points else array.reshape(1, -1)
+        shaped = array if self.protocol.traits.wire.points else array.reshape(1, -1)
         return replace(tensor(name, shaped), content_type=self.content_type)
 
     @property
@@ -96,7 +96,7 @@ class Measured:
 def rows() -> Iterator[Row]:
     """Every protocol that carries FP32: raw, as JSON text, or both where it has both."""
     for protocol in registry.protocols().values():
-        if Datatype.FP32 in protocol.traits.datatypes:
+        if Datatype.FP32 in protocol.traits.wire.datatypes:
             found: dict[bool, Form] = {}
             for form in _forms(protocol):
                 found.setdefault(form.is_text, form)
@@ -123,7 +123,7 @@ def numbers(size: int) -> NDArray[np.float32]:
 
 
 def _forms(protocol: Protocol) -> Iterator[Form]:
-    flavors = protocol.traits.flavors
+    flavors = protocol.traits.servers.flavors
     for flavor in flavors.names if flavors else ("",):
         for content_type in ("", "npy"):
             yield Form(protocol, flavor, content_type)

@@ -11,7 +11,7 @@ from gateway.bridge.signatures import Signatures
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import not_found
 from gateway.core.operations import Operation
-from gateway.core.protocol import GrpcForm, Protocol, Rows, Traits
+from gateway.core.protocol import GrpcForm, Models, Protocol, Rows, Traits, Wire
 from gateway.core.types import Answer, Request, Response, Signature, Tensor, TensorSpec, tensor
 
 FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
@@ -26,19 +26,21 @@ def _protocol(name: str, traits: Traits) -> Protocol:
     return Protocol(name, GrpcForm(), (), codec, codec, codec, codec, codec, traits)
 
 
-TENSORS = _protocol("tensors", Traits(versions=str.isdigit, platform="toy"))
+TENSORS = _protocol("tensors", Traits(models=Models(versions=str.isdigit, platform="toy")))
 """Named and typed tensors with a batch dimension, as V2 has them."""
 
 POINTS = _protocol(
     "points",
-    Traits(
-        datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, positional=True, selects=False, rows=Rows.ONE, points=True,
-        derivatives=True, operations_part="ModelInfo", platform="points",
-    ),
+    Traits(wire=Wire(
+        datatypes=NUMBERS | {Datatype.BOOL}, untyped=True, unnamed=True, selects=False, rows=Rows.ONE, points=True,
+        derivatives=True), models=Models( operations_part="ModelInfo", platform="points"),),
 )  # fmt: skip
 """Vectors of numbers without names and datatypes, one point per call, as UM-Bridge has them."""
 
-COUNTERS = _protocol("counters", Traits(datatypes=frozenset({FP64, INT64}), derivatives=True, platform="counters"))
+COUNTERS = _protocol(
+    "counters",
+    Traits(wire=Wire(datatypes=frozenset({FP64, INT64}), derivatives=True), models=Models(platform="counters")),
+)
 """Named tensors of few datatypes, with derivatives as operations."""
 
 

@@ -19,10 +19,16 @@ from tests.bridge.fakes import POINTS, TENSORS, Backend, call, infer, named, poi
 
 CARRY = RouteSettings(carry_config=True)
 BARE = replace(
-    TENSORS, name="bare", traits=replace(TENSORS.traits, parameters=False, positional=True, trusted_metadata=False)
+    TENSORS,
+    name="bare",
+    traits=replace(
+        TENSORS.traits,
+        wire=replace(TENSORS.traits.wire, parameters=False, unnamed=True),
+        models=replace(TENSORS.traits.models, trusted_metadata=False),
+    ),
 )
 """Tensors that may have names, and no parameters, as grps has them."""
-EXAMPLES = replace(BARE, name="examples", traits=replace(BARE.traits, rows=Rows.FIRST))
+EXAMPLES = replace(BARE, name="examples", traits=replace(BARE.traits, wire=replace(BARE.traits.wire, rows=Rows.FIRST)))
 """The same in batches, as MIP has them."""
 CONFIG = '{"level":2}'
 WITH = {"config": CONFIG}
@@ -67,7 +73,7 @@ async def test_there_is_one_for_each_example() -> None:
 
 
 async def test_it_goes_with_every_row() -> None:
-    rows = replace(BARE, traits=replace(BARE.traits, rows=Rows.ONE))
+    rows = replace(BARE, traits=replace(BARE.traits, wire=replace(BARE.traits.wire, rows=Rows.ONE)))
     backend = Backend({}, lambda request: Response((named("y", [7.0]),)))
     request = infer(named("x", [[1.0], [2.0]]), parameters=WITH)
     await call(bridge(TENSORS, rows, backend), request)
@@ -140,7 +146,9 @@ async def test_only_a_route_that_says_so_takes_an_input_for_it() -> None:
 @pytest.mark.parametrize("last", [named("config", [1.0]), config("text", name="other")])
 async def test_other_inputs_are_inputs(last: Tensor) -> None:
     backend = Backend({}, echo)
-    untold = replace(TENSORS, traits=replace(TENSORS.traits, trusted_metadata=False))
+    untold = replace(
+        TENSORS, traits=replace(TENSORS.traits, models=replace(TENSORS.traits.models, trusted_metadata=False))
+    )
     asked = await sent(backend, bridge(BARE, untold, backend), request=infer(named("x", [1.0]), last))
     assert [each.name for each in asked.inputs] == ["x", last.name]
 
@@ -209,7 +217,7 @@ async def test_one_input_is_taken_where_a_stream_becomes_one_response() -> None:
         asked.append(request)
         yield echo(request)
 
-    untold = replace(TENSORS.traits, trusted_metadata=False)
+    untold = replace(TENSORS.traits, models=replace(TENSORS.traits.models, trusted_metadata=False))
     signatures = Signatures(Backend({}), untold, lambda: 0.0)
     upstream = Upstream("lab", "tensors", untold, Backend({}), signatures, 2, responses)
     here = Bridge(replace(CARRY, stream="last"), BARE, upstream)

@@ -20,7 +20,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Rows, Traits
+from gateway.core.protocol import Models, Rows, Traits, Wire
 from gateway.core.types import Response, Signature, Tensor, TensorSpec
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 
@@ -321,7 +321,10 @@ async def test_clients_without_bytes_see_the_pixels() -> None:
 
 async def test_images_without_names_travel_by_position() -> None:
     examples = replace(
-        TENSORS, traits=Traits(untyped=True, positional=True, selects=False, rows=Rows.FIRST, named_models=False)
+        TENSORS,
+        traits=Traits(
+            wire=Wire(untyped=True, unnamed=True, selects=False, rows=Rows.FIRST), models=Models(named=False)
+        ),
     )
     one = signature(spec("pixels", -1, 2, 3, 3, datatype=FP32), gives=(spec("result", -1, 2, 3, 3, datatype=UINT8),))
     backend = Backend({"m": one}, lambda asked: Response((negative(asked.inputs[0]),)))

@@ -9,7 +9,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
-from gateway.core.protocol import Protocol, Rows, Traits
+from gateway.core.protocol import Models, Protocol, Rows, Traits, Wire
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
 from tests.bridge.fakes import (
     FP32,
@@ -28,16 +28,14 @@ from tests.bridge.fakes import (
     spec,
 )  # fmt: skip
 
-LOOSE: dict[str, Any] = {
-    "untyped": True,
-    "positional": True,
-    "selects": False,
-    "named_models": False,
-    "trusted_metadata": False,
-}
-EXAMPLES = replace(TENSORS, name="examples", traits=Traits(rows=Rows.FIRST, **LOOSE))
-SINGLE = replace(TENSORS, name="single", traits=Traits(rows=Rows.ONE, **LOOSE))
-WHOLE = replace(TENSORS, name="whole", traits=Traits(rows=Rows.FREE, **LOOSE))
+
+def loose(name: str, rows: Rows) -> Protocol:
+    """A wire whose tensors have neither names nor datatypes."""
+    wire = Wire(untyped=True, unnamed=True, selects=False, rows=rows)
+    return replace(TENSORS, name=name, traits=Traits(wire, Models(named=False, trusted_metadata=False)))
+
+
+EXAMPLES, SINGLE, WHOLE = loose("examples", Rows.FIRST), loose("single", Rows.ONE), loose("whole", Rows.FREE)
 
 BYTES = Datatype.BYTES
 

@@ -15,7 +15,7 @@ from gateway.bridge.signatures import (
 )
 from gateway.core.errors import GatewayError, not_found
 from gateway.core.operations import Operation
-from gateway.core.protocol import Traits
+from gateway.core.protocol import Models, Traits, Wire
 from gateway.core.types import Answer, Request, Signature
 from tests.bridge.fakes import INT64, TENSORS, signature, spec
 
@@ -150,7 +150,7 @@ async def test_there_is_an_end_to_what_clients_can_make_it_keep() -> None:
 
 
 async def test_metadata_that_is_not_trusted_is_not_asked_for(backend: Backend, clock: Clock) -> None:
-    assert await Signatures(backend, Traits(trusted_metadata=False), clock).get(KEY) == Signature()
+    assert await Signatures(backend, Traits(models=Models(trusted_metadata=False)), clock).get(KEY) == Signature()
     assert backend.asked == []
 
 
@@ -166,7 +166,7 @@ async def test_the_parts_make_one_signature(clock: Clock) -> None:
         asked.append(request)
         return told[request.part]
 
-    signatures = Signatures(answer, Traits(points=True, metadata_parts=tuple(told)), clock)
+    signatures = Signatures(answer, Traits(wire=Wire(points=True), models=Models(metadata_parts=tuple(told))), clock)
     found = await signatures.get(("m", "1", "{}"))
     assert (found.inputs, found.outputs) == ((spec("input0", -1, 2),), (spec("output0", -1, 1),))
     assert found.operations == {Operation.GRADIENT}

@@ -11,7 +11,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import Models, Protocol, Traits, Wire
 from gateway.core.types import Answer, ModelEntry, Request, RequestedOutput, Response, Signature
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 
@@ -19,11 +19,8 @@ UNNAMED = replace(
     TENSORS,
     name="unnamed",
     traits=Traits(
-        datatypes=frozenset(Datatype) - {Datatype.BOOL, Datatype.BF16},
-        positional=True,
-        named_models=False,
-        trusted_metadata=False,
-        platform="unnamed",
+        wire=Wire(datatypes=frozenset(Datatype) - {Datatype.BOOL, Datatype.BF16}, unnamed=True),
+        models=Models(named=False, trusted_metadata=False, platform="unnamed"),
     ),
 )
 TOLD = signature(spec("x", 1, datatype=FP32), gives=(spec("y", 1, datatype=FP32),))
@@ -106,7 +103,10 @@ async def test_a_server_that_tells_nothing_of_its_models_may_have_them(told: Gat
 
 
 READY = Request(Operation.MODEL_READY, "m")
-AS_A_WHOLE = replace(UNNAMED, traits=replace(UNNAMED.traits, ready_as_a_whole=True, versions=str.isdigit))
+AS_A_WHOLE = replace(
+    UNNAMED,
+    traits=replace(UNNAMED.traits, models=replace(UNNAMED.traits.models, ready_as_a_whole=True, versions=str.isdigit)),
+)
 
 
 async def test_where_servers_are_ready_as_a_whole_a_model_is_ready_if_it_is_there() -> None:
@@ -155,7 +155,7 @@ async def test_no_derivatives_are_claimed_that_only_untrusted_metadata_could_tel
 
 
 async def test_a_server_that_no_request_names_a_model_to_has_no_companions() -> None:
-    alone = replace(UNNAMED, traits=replace(UNNAMED.traits, companions=False))
+    alone = replace(UNNAMED, traits=replace(UNNAMED.traits, models=replace(UNNAMED.traits.models, companions=False)))
     backend = Backend({"m": TOLD})
     settings = RouteSettings(signature=TOLD, operations={Operation.GRADIENT: "m_gradient"})
     gradient = bridge(TENSORS, alone, backend, settings).companion(Operation.GRADIENT)

@@ -55,8 +55,8 @@ def asked(server: tuple[str, str], model: str, document: object, *file: str) -> 
 def named(server: tuple[str, str], name: str, role: str) -> str:
     """Names that no signature tells go by position: UM-Bridge has none, and GraphPipe's and MIP's are not trusted."""
     traits = protocols()[server[0]].traits
-    known = traits.trusted_metadata and not traits.points
-    return name if known or (role == "input" and not traits.points) else f"{role}0"
+    known = traits.models.trusted_metadata and not traits.wire.points
+    return name if known or (role == "input" and not traits.wire.points) else f"{role}0"
 
 
 def vector(name: str, *numbers: float) -> dict[str, object]:
@@ -65,7 +65,7 @@ def vector(name: str, *numbers: float) -> dict[str, object]:
 
 def test_a_callable_is_served_and_called(server: tuple[str, str], tmp_path: Path) -> None:
     path = tmp_path / "request.json"
-    carries = protocols()[server[0]].traits.parameters
+    carries = protocols()[server[0]].traits.wire.parameters
     document = {
         "inputs": [vector(named(server, "theta", "input"), 1, 2)],
         "parameters": {"config": '{"scale": 5}'} if carries else {},

@@ -86,7 +86,7 @@ def test_the_documentation_of_nan_has_every_protocols_default() -> None:
     [told] = [part["description"] for key, _, part in keys(SCHEMA) if key == "routes[].translate.nan"]
     told = " ".join(told.split()).partition("protocol written: ")[2]
     default = {name: word for word, names in re.findall(r"(\w+) for ([\w ]+)", told) for name in names.split(" and ")}
-    real = {name.partition("-")[0]: each.traits.nan for name, each in registry.protocols().items()}
+    real = {name.partition("-")[0]: each.traits.wire.nan for name, each in registry.protocols().items()}
     del real["graphpipe"]
     assert default == real
 

@@ -5,7 +5,18 @@ from urllib.parse import urlsplit
 
 from gateway.config import Catalog, Place
 from gateway.core.frozen import replace
-from gateway.core.protocol import Carrier, Flavors, Framing, HttpForm, Protocol, StreamForm, Traits
+from gateway.core.protocol import (
+    Carrier,
+    Flavors,
+    Framing,
+    HttpForm,
+    Models,
+    Protocol,
+    Servers,
+    StreamForm,
+    Traits,
+    Wire,
+)
 from gateway.policies import timeout
 
 
@@ -24,12 +35,16 @@ def toy(name: str, carrier: Carrier = HTTP, patterns: tuple[str, ...] = (), trai
 FLAVORS = Flavors(("triton", "plain"), lambda info: "plain")
 
 PROTOCOLS = (
-    toy("v2-rest", patterns=("POST /v2/models/{model}/infer",), traits=Traits(versions=str.isdigit, flavors=FLAVORS)),
+    toy(
+        "v2-rest",
+        patterns=("POST /v2/models/{model}/infer",),
+        traits=Traits(models=Models(versions=str.isdigit), servers=Servers(flavors=FLAVORS)),
+    ),
     toy("umbridge", patterns=("POST /Evaluate", "GET /Info")),
     toy("points", patterns=("POST /Evaluate",)),
-    toy("nameless", patterns=("POST /nameless",), traits=Traits(named_models=False)),
+    toy("nameless", patterns=("POST /nameless",), traits=Traits(models=Models(named=False))),
     replace(
-        toy("packets", TCP, traits=Traits(named_models=False, metadata_parts=())),
+        toy("packets", TCP, traits=Traits(models=Models(named=False, metadata_parts=()))),
         batches={"split": Traits(), "whole": Traits()},
     ),
     toy("frames", TCP),
@@ -37,7 +52,9 @@ PROTOCOLS = (
         toy(
             "messages",
             patterns=("POST /messages/predict",),
-            traits=Traits(named_models=False, may_name_model=True, joined_versions=True, parameters=False),
+            traits=Traits(
+                wire=Wire(parameters=False), models=Models(named=False, may_be_named=True, joined_versions=True)
+            ),
         ),
         payloads=("tensors", "text"),
         carrier=HttpForm(
@@ -47,7 +64,7 @@ PROTOCOLS = (
     *(
         toy(name, HttpForm(any_path=("POST", "GET")), (f"POST /{name}/{{model}}",), traits)
         for name in ("anywhere", "else")
-        for traits in [Traits(named_models=False, trusted_metadata=False)]
+        for traits in [Traits(models=Models(named=False, trusted_metadata=False))]
     ),
 )
 

@@ -11,17 +11,17 @@ UNTYPED = frozenset({Datatype.INT64, Datatype.UINT64, Datatype.FP64})
 def check_all(found: tuple[Tensor, ...], sent: tuple[Tensor, ...], traits: Traits) -> None:
     assert len(found) == len(sent)
     for one, other in zip(found, sent, strict=True):
-        check(one, other, traits, named=not traits.positional)
+        check(one, other, traits, named=not traits.wire.unnamed)
 
 
 def check(found: Tensor, sent: Tensor, traits: Traits, *, named: bool = True) -> None:
     """The same name and shape, and the same bits: of numbers in text, and of a datatype that the form lacks
     and is marked so, the same numbers."""
     assert found.name in ((sent.name,) if named else (sent.name, ""))
-    if traits.untyped and not sent.elements:
+    if traits.wire.untyped and not sent.elements:
         assert not found.elements  # text has no place for the sizes that an empty list would have
         return
-    if traits.untyped and sent.datatype is Datatype.BYTES and found.shape == sent.shape[:1]:
+    if traits.wire.untyped and sent.datatype is Datatype.BYTES and found.shape == sent.shape[:1]:
         # a form for one text in each row has no place for the dimensions of 1 behind it
         assert found.elements == sent.elements
     elif not found.name and found.datatype is Datatype.BYTES and found.shape == (1,):
@@ -29,7 +29,7 @@ def check(found: Tensor, sent: Tensor, traits: Traits, *, named: bool = True) ->
     else:
         assert found.shape == sent.shape
     if found.untyped and found.datatype is not sent.datatype:
-        assert traits.untyped
+        assert traits.wire.untyped
         assert found.datatype in UNTYPED
         assert numbers(found) == numbers(sent)
     elif found.datatype is not sent.datatype:

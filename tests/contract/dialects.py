@@ -28,7 +28,11 @@ class Dialect:
     def traits(self) -> Traits:
         """Those of the protocol, as far as this flavor has them: not every V2 server streams over REST."""
         traits = self.protocol.traits
-        return traits if not traits.streams or self._streams() else replace(traits, streams=False)
+        return (
+            traits
+            if not traits.wire.streams or self._streams()
+            else replace(traits, wire=replace(traits.wire, streams=False))
+        )
 
     def _streams(self) -> bool:
         asked = or_error(lambda: self.protocol.encode_request(Request(Operation.STREAM, "m"), self.target))
@@ -37,7 +41,7 @@ class Dialect:
     @property
     def target(self) -> Target:
         """A server of this flavor, with every extension that there is."""
-        extensions = frozenset(self.protocol.traits.extensions.values())
+        extensions = frozenset(self.protocol.traits.servers.extensions.values())
         return Target("contract", "127.0.0.1:1", self.flavor, extensions=extensions)
 
     def asked(self, request: Request) -> Request:
@@ -53,13 +57,13 @@ class Dialect:
 
 def names_models(traits: Traits) -> bool:
     """Whether a call can name a model: a server has several, and a listener leads to all."""
-    return traits.named_models or traits.may_name_model
+    return traits.models.named or traits.models.may_be_named
 
 
 def dialects(protocol: Protocol) -> Iterator[Dialect]:
     """How a server of ours is spoken to, and one that tells nothing of itself."""
     plain = Dialect(protocol.name, protocol)
-    flavors = protocol.traits.flavors
+    flavors = protocol.traits.servers.flavors
     if flavors is None:
         yield plain
         return
@@ -82,6 +86,6 @@ each_datatype = pytest.mark.parametrize(
         pytest.param(dialect, datatype, id=f"{name}-{datatype}")
         for name, dialect in DIALECTS.items()
         for datatype in Datatype
-        if datatype in dialect.traits.datatypes
+        if datatype in dialect.traits.wire.datatypes
     ],
 )

@@ -104,7 +104,7 @@ async def seen(matrix: Matrix) -> Run:
 def document(seen: Run) -> str:
     """The page."""
     forms = {front: {back: seen[front][back] for back in FORMS} for front in FORMS}
-    declared = ", ".join(_code(name) for name, form in FORMS.items() if not form.traits.trusted_metadata)
+    declared = ", ".join(_code(name) for name, form in FORMS.items() if not form.traits.models.trusted_metadata)
     lines = [
         HEAD,
         *_overview(forms),

@@ -58,8 +58,8 @@ CASES = {
 def sendable(front: Dialect, case: Case) -> bool:
     """Whether such a client has words for the inputs."""
     several_rows = any(len(each.shape) > 1 and each.shape[0] > 1 for each in case.inputs)
-    return all(each.datatype in front.traits.datatypes for each in case.inputs) and not (
-        front.traits.points and several_rows
+    return all(each.datatype in front.traits.wire.datatypes for each in case.inputs) and not (
+        front.traits.wire.points and several_rows
     )
 
 
@@ -80,7 +80,7 @@ def is_refused(case: Case, front: Dialect, back: Dialect) -> bool:
 
 def has_no_text(case: Case, front: Dialect, back: Dialect) -> bool:
     """Whether one side carries numbers alone, and all that has no form there is the BYTES that the model gives."""
-    numbers_alone = any(BYTES not in each.traits.datatypes for each in (front, back))
+    numbers_alone = any(BYTES not in each.traits.wire.datatypes for each in (front, back))
     return numbers_alone and _has_text(case.outputs) and not _has_text(case.inputs)
 
 
@@ -91,9 +91,9 @@ def _has_text(tensors: Sequence[Tensor]) -> bool:
 def _is_refused_input(datatype: Datatype, front: Dialect, back: Dialect) -> bool:
     """One-point models take doubles, others what they declare: numbers without a datatype become that, others must fit
     it exactly."""
-    if back.traits.points:
-        return not front.traits.untyped and FP64 not in widenings(datatype)
-    return datatype not in back.traits.datatypes
+    if back.traits.wire.points:
+        return not front.traits.wire.untyped and FP64 not in widenings(datatype)
+    return datatype not in back.traits.wire.datatypes
 
 
 def check_outputs(found: Sequence[Tensor], case: Case, front: Dialect, back: Dialect) -> None:
@@ -105,33 +105,33 @@ def check_outputs(found: Sequence[Tensor], case: Case, front: Dialect, back: Dia
             assert one.name == told_name(other.name, f"output{at}", back)
         assert one.shape == expected.shape or _is_one_per_row(one, expected, front)
         assert numbers(one) == numbers(expected)
-        told = FP64 if back.traits.points else other.datatype
-        if not front.traits.untyped:
+        told = FP64 if back.traits.wire.points else other.datatype
+        if not front.traits.wire.untyped:
             assert one.datatype is carried(told, front.traits)
 
 
 def _is_one_per_row(found: Tensor, expected: Tensor, front: Dialect) -> bool:
     """Whether the one element of each row came by itself: a text that is in no list."""
-    return front.traits.rows is Rows.FIRST and found.shape == expected.shape[:1] and found.datatype is BYTES
+    return front.traits.wire.rows is Rows.FIRST and found.shape == expected.shape[:1] and found.datatype is BYTES
 
 
 def shaped(each: Tensor, front: Dialect) -> Tensor:
     """A tensor of a model as such a client sees it: as a vector, or with a first dimension that counts rows."""
-    if front.traits.points:
+    if front.traits.wire.points:
         return replace(each, shape=(prod(each.shape),))
-    if front.traits.rows is Rows.FIRST and len(each.shape) < 2:
+    if front.traits.wire.rows is Rows.FIRST and len(each.shape) < 2:
         return replace(each, shape=(1, *each.shape))
     return each
 
 
 def told_name(own: str, by_position: str, back: Dialect) -> str:
-    """A wire without names tells none. Where its metadata is not trusted either the route's signature does."""
-    return by_position if back.traits.positional and back.traits.trusted_metadata else own
+    """The name that a client is told for a tensor: metadata without names leaves its position."""
+    return own if back.traits.models.tells_names else by_position
 
 
 def names_outputs(dialect: Dialect) -> bool:
     """Whether tensors come back with their names."""
-    sent = replace(array("x", FP64, [1, 2]), shape=(2,)) if dialect.traits.points else array("x", FP64, [1, 2])
+    sent = replace(array("x", FP64, [1, 2]), shape=(2,)) if dialect.traits.wire.points else array("x", FP64, [1, 2])
     request = Request(Operation.INFER, "m", inputs=(sent,))
     answer = dialect.answered(Response((sent,)), dialect.asked(request), request)
     assert isinstance(answer, Response)
@@ -140,10 +140,10 @@ def names_outputs(dialect: Dialect) -> bool:
 
 def carried(datatype: Datatype, traits: Traits) -> Datatype | None:
     """The narrowest datatype of a wire that holds every value; an integer of two that are as wide."""
-    if datatype in traits.datatypes:
+    if datatype in traits.wire.datatypes:
         return datatype
     return min(
-        widenings(datatype) & traits.datatypes, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None
+        widenings(datatype) & traits.wire.datatypes, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None
     )
 
 
@@ -171,11 +171,11 @@ def pair(datatype: Datatype) -> Tensor:
 
 def identical(sent: Tensor, front: Dialect, back: Dialect) -> Tensor | None:
     """What `identity` answers, of the datatype that it has behind the gateway; None where it is refused."""
-    if back.traits.points:
-        exact = front.traits.untyped or FP64 in WIDENINGS[sent.datatype]
-        is_number = sent.datatype in NUMBERS or (front.traits.points and sent.datatype is Datatype.BOOL)
+    if back.traits.wire.points:
+        exact = front.traits.wire.untyped or FP64 in WIDENINGS[sent.datatype]
+        is_number = sent.datatype in NUMBERS or (front.traits.wire.points and sent.datatype is Datatype.BOOL)
         return _as_doubles(sent) if exact and is_number else None
-    known = _as_doubles(sent) if front.traits.points and front.traits.untyped else sent
+    known = _as_doubles(sent) if front.traits.wire.points and front.traits.wire.untyped else sent
     return None if carried(known.datatype, back.traits) is None else known
 
 
@@ -199,24 +199,24 @@ def check_identical(found: Tensor, expected: Tensor, front: Dialect, back: Diale
 
 def _unnamed(front: Dialect, back: Dialect) -> str:
     """What an output is called that came without a name: points have a signature, and not every client needs one."""
-    return "" if front.traits.positional and not back.traits.points else "output0"
+    return "" if front.traits.wire.unnamed and not back.traits.wire.points else "output0"
 
 
 def _told(datatype: Datatype, front: Dialect, back: Dialect) -> Datatype | None:
     """In which datatype a model's tensor arrives; None where a wire on the way does not tell it."""
-    behind = datatype if back.traits.points else carried(datatype, back.traits)
+    behind = datatype if back.traits.wire.points else carried(datatype, back.traits)
     told = carried(behind, front.traits) if behind else None
-    if behind is None or told is None or not (back.traits.points or keeps(back, behind)):
+    if behind is None or told is None or not (back.traits.wire.points or keeps(back, behind)):
         return None
     return told if keeps(front, told) else None
 
 
 def keeps(dialect: Dialect, datatype: Datatype) -> bool:
     """Whether a tensor arrives over the wire in its datatype."""
-    if datatype not in dialect.traits.datatypes:
+    if datatype not in dialect.traits.wire.datatypes:
         return False
     sent = pair(datatype)
-    if dialect.traits.points:
+    if dialect.traits.wire.points:
         sent = replace(sent, shape=(2,))
     [found] = dialect.asked(Request(Operation.INFER, "identity", inputs=(sent,), translate=LITERAL)).inputs
     return found.datatype is datatype and not found.untyped
@@ -228,7 +228,7 @@ def keeps(dialect: Dialect, datatype: Datatype) -> bool:
 def infinite(dialect: Dialect) -> Tensor:
     """NaN and an infinity."""
     found = array("x", FP64, [np.nan, -np.inf])
-    return replace(found, shape=(2,)) if dialect.traits.points else found
+    return replace(found, shape=(2,)) if dialect.traits.wire.points else found
 
 
 def asks_what_is_not_finite(back: Dialect) -> bool:

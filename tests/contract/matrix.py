@@ -197,7 +197,7 @@ def _routes() -> Iterator[dict[str, Any]]:
         match = {"match": {"model": routed(back, name)}, "backend": _backend(back, own), "rewrite": {"model": own}}
         if name in REDUCTIONS:
             match["translate"] = {"stream": name}
-        if model is None or not model.signature.inputs or back.traits.trusted_metadata:
+        if model is None or not model.signature.inputs or back.traits.models.trusted_metadata:
             yield match
         else:
             signature = {"inputs": model.signature.inputs, "outputs": model.signature.outputs}
@@ -212,7 +212,7 @@ def _pairs() -> Iterator[tuple[Dialect, str]]:
     """Each model of each backend, and one that it does not have."""
     for back in DIALECTS.values():
         yield from ((back, name) for name, model in MODELS.items() if serves(back.protocol, model))
-        if back.traits.streams:
+        if back.traits.wire.streams:
             yield from ((back, name) for name in REDUCTIONS)
         if names_models(back.traits):
             yield back, NOBODY

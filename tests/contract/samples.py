@@ -96,7 +96,7 @@ def sample(dialect: Dialect, request: Request, outputs: tuple[Tensor, ...] = ())
 def _requests(dialect: Dialect) -> Iterator[Request]:
     inputs = small_tensors(dialect)
     for operation in Operation:
-        for part in dialect.traits.metadata_parts if operation is Operation.METADATA else ("",):
+        for part in dialect.traits.models.metadata_parts if operation is Operation.METADATA else ("",):
             carried = inputs if operation in (Operation.INFER, Operation.STREAM) else ()
             request = Request(operation, "m", inputs=(*carried, *extras(operation)), part=part, translate=LITERAL)
             yield extended(ControlRequest, request, SETTINGS[operation]) if operation in SETTINGS else request
@@ -104,8 +104,8 @@ def _requests(dialect: Dialect) -> Iterator[Request]:
 
 def small_tensors(dialect: Dialect) -> tuple[Tensor, ...]:
     """A number of each kind that the wire carries, and texts."""
-    shape: Shape = (2,) if dialect.traits.points else (1, 2)
-    kinds = {datatype.kind: datatype for datatype in sorted(dialect.traits.datatypes)}
+    shape: Shape = (2,) if dialect.traits.wire.points else (1, 2)
+    kinds = {datatype.kind: datatype for datatype in sorted(dialect.traits.wire.datatypes)}
     return tuple(_tensor(f"t{at}", datatype, shape) for at, datatype in enumerate(kinds.values()))
 
 
@@ -124,6 +124,6 @@ def extras(operation: Operation) -> tuple[Tensor, ...]:
 
 def _signature(dialect: Dialect) -> Signature:
     traits = dialect.traits
-    specs = (TensorSpec("x", Datatype.FP64, (2,) if traits.points else (-1, 2)),)
-    claimed = frozenset({Operation.INFER, *(DERIVATIVES if traits.derivatives else ())})
-    return Signature(specs, specs, claimed, "m", ("1",), traits.platform)
+    specs = (TensorSpec("x", Datatype.FP64, (2,) if traits.wire.points else (-1, 2)),)
+    claimed = frozenset({Operation.INFER, *(DERIVATIVES if traits.wire.derivatives else ())})
+    return Signature(specs, specs, claimed, "m", ("1",), traits.models.platform)

@@ -34,14 +34,14 @@ def elements(datatype: Datatype) -> "st.SearchStrategy[object]":
 
 def shapes(traits: Traits) -> st.SearchStrategy[tuple[int, ...]]:
     """A vector for one-point protocols, anything else where there are dimensions."""
-    if traits.points:
+    if traits.wire.points:
         return st.tuples(st.integers(0, 9))
     return st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
 
 @st.composite
 def tensors(draw: st.DrawFn, traits: Traits, name: str) -> Tensor:
-    datatype = draw(st.sampled_from(sorted(traits.datatypes)))
+    datatype = draw(st.sampled_from(sorted(traits.wire.datatypes)))
     shape = draw(shapes(traits))
     count = int(np.prod(shape, dtype=int))
     found = draw(st.lists(elements(datatype), min_size=count, max_size=count))
@@ -63,7 +63,7 @@ def inferences(draw: st.DrawFn, traits: Traits, *, operation: Operation = Operat
     return Request(
         operation,
         draw(MODELS),
-        draw(st.sampled_from(["", "1", "20"])) if traits.versions else "",
+        draw(st.sampled_from(["", "1", "20"])) if traits.models.versions else "",
         draw(st.none() | TEXTS),
         (*draw(several(traits)), *draw(extras(operation))),
         translate=LITERAL,

@@ -142,7 +142,7 @@ MANY = 20_000
 def large(dialect: Dialect, datatype: Datatype) -> tuple[Tensor, ...]:
     """The least bytes for the most elements."""
     array = np.zeros(MANY, datatype.dtype) if datatype is not Datatype.BYTES else np.array(["x"] * MANY, object)
-    shape = (MANY,) if dialect.traits.points else (MANY // 2, 2)
+    shape = (MANY,) if dialect.traits.wire.points else (MANY // 2, 2)
     return (tensor("x", array.reshape(shape), datatype),)
 
 

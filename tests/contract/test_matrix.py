@@ -81,7 +81,7 @@ async def test_a_model_answers_or_the_tensor_is_refused(
 @each_pair
 @pytest.mark.parametrize("datatype", Datatype)
 async def test_a_tensor_comes_back_as_it_was(matrix: Matrix, front: Dialect, back: Dialect, datatype: Datatype) -> None:
-    if datatype not in front.traits.datatypes:
+    if datatype not in front.traits.wire.datatypes:
         pytest.skip("the client has no such datatype")
     sent = expect.pair(datatype)
     [named] = expect.as_sent((sent,), front, back)
@@ -112,7 +112,7 @@ async def test_what_is_not_finite_comes_back_unless_a_wire_refuses_it(
 @each_pair
 async def test_outputs_are_those_that_were_asked_for(matrix: Matrix, front: Dialect, back: Dialect) -> None:
     case = expect.CASES["add_sub"]
-    if not front.traits.selects or not serves(back.protocol, MODELS[case.model]):
+    if not front.traits.wire.selects or not serves(back.protocol, MODELS[case.model]):
         pytest.skip("no request says which outputs it wants, or no such server")
     inputs = expect.as_sent(case.inputs, front, back)
     request = infer(case.model, *inputs, outputs=(RequestedOutput("OUTPUT1"),))
@@ -126,7 +126,7 @@ each_streaming_pair = pytest.mark.parametrize(
         pytest.param(front, back, id=f"{front.name}-to-{back.name}")
         for front in DIALECTS.values()
         for back in DIALECTS.values()
-        if front.traits.streams
+        if front.traits.wire.streams
     ],
 )
 
@@ -159,7 +159,7 @@ async def test_a_stream_has_one_response_of_a_model_that_gives_one(
 async def test_a_stream_has_every_response_where_the_backend_streams(
     matrix: Matrix, front: Dialect, back: Dialect
 ) -> None:
-    if not back.traits.streams:
+    if not back.traits.wire.streams:
         pytest.skip("no such server")
     responses, error = await streamed(matrix, front, back, count(3, front, back))
     assert error is None
@@ -177,7 +177,7 @@ async def test_an_error_in_a_stream_is_told_as_what_it_is(matrix: Matrix, front:
 
 @each_streaming_pair
 async def test_an_error_comes_after_the_responses_before_it(matrix: Matrix, front: Dialect, back: Dialect) -> None:
-    if not back.traits.streams:
+    if not back.traits.wire.streams:
         pytest.skip("no such server")
     responses, error = await streamed(matrix, front, back, count(-2, front, back))
     assert [numbers(each.outputs[0]) for each in responses] == [[0], [1]]
@@ -189,12 +189,12 @@ async def test_an_error_comes_after_the_responses_before_it(matrix: Matrix, fron
 async def test_a_client_of_one_response_gets_what_the_route_makes_of_many(
     matrix: Matrix, front: Dialect, back: Dialect
 ) -> None:
-    if not back.traits.streams:
+    if not back.traits.wire.streams:
         pytest.skip("no such server")
     last = await answered(matrix, front, back, count(3, front, back, "last"))
     assert numbers(last.outputs[0]) == [2]
     collect = count(3, front, back, "collect")
-    if front.traits.rows is Rows.FIRST:  # three rows are not the answer to one
+    if front.traits.wire.rows is Rows.FIRST:  # three rows are not the answer to one
         assert (await refused(matrix, front, back, collect)).reason is Reason.INVALID_OUTPUT
     else:
         assert numbers((await answered(matrix, front, back, collect)).outputs[0]) == [0, 1, 2]
@@ -211,11 +211,11 @@ def count(n: int, front: Dialect, back: Dialect, model: str = "count") -> Reques
 
 @each_pair
 async def test_a_version_is_that_of_the_model(matrix: Matrix, front: Dialect, back: Dialect) -> None:
-    if front.traits.versions is None:
+    if front.traits.models.versions is None:
         pytest.skip("the client has no word for it")
     case = expect.CASES["double"]
     request = infer(case.model, *expect.as_sent(case.inputs, front, back))
-    if back.traits.versions is None:
+    if back.traits.models.versions is None:
         error = await refused(matrix, front, back, replace(request, version="1"))
         assert error.reason is Reason.MODEL_NOT_FOUND
         return
@@ -250,17 +250,17 @@ async def test_derivatives_are_operations_or_companions(
     theta = expect.as_sent(expect.CASES["posterior"].inputs, front, back)
     vectors = (tensor(name, np.array([given.get(name, [0])])) for name in DERIVATIVES[operation])
     indices = (each if each.name in given else tensor(each.name, np.array([0])) for each in vectors)
-    extras = [tensor(each.name, each.array.reshape(-1)) if front.traits.points else each for each in indices]
+    extras = [tensor(each.name, each.array.reshape(-1)) if front.traits.wire.points else each for each in indices]
     companion = infer(f"posterior.{operation.value}", *theta, *extras)
     own = Request(operation, "posterior", inputs=(*theta, *extras))
-    request = own if front.traits.derivatives else companion
-    if not (back.traits.derivatives or back.traits.companions):
+    request = own if front.traits.wire.derivatives else companion
+    if not (back.traits.wire.derivatives or back.traits.models.companions):
         assert (await refused(matrix, front, back, request)).reason is Reason.UNSUPPORTED
         return
     response = await answered(matrix, front, back, request)
     [output] = response.outputs
     assert output.array.reshape(-1).tolist() == pytest.approx(expected)
-    assert output.shape == (len(expected),) if front.traits.points else (1, len(expected))
+    assert output.shape == (len(expected),) if front.traits.wire.points else (1, len(expected))
 
 
 # --- Errors ---
@@ -270,7 +270,9 @@ async def test_derivatives_are_operations_or_companions(
 @pytest.mark.parametrize("number", KINDS)
 async def test_an_error_is_told_as_what_it_is(matrix: Matrix, front: Dialect, back: Dialect, number: int) -> None:
     kind = expect.array("kind", Datatype.INT32, [number])
-    if kind.datatype not in front.traits.datatypes or expect.is_refused(expect.CASES["fail, at nothing"], front, back):
+    if kind.datatype not in front.traits.wire.datatypes or expect.is_refused(
+        expect.CASES["fail, at nothing"], front, back
+    ):
         pytest.skip("cannot be asked for")
     error = await refused(matrix, front, back, infer("fail", *expect.as_sent((kind,), front, back)))
     reason = expect.told(front, expect.told(back, KINDS[number]))
@@ -311,7 +313,7 @@ def told(front: Dialect, operation: Operation, model: str = "", part: str = "") 
 
 @each_pair
 async def test_metadata_is_that_of_the_model(matrix: Matrix, front: Dialect, back: Dialect) -> None:
-    questions = [told(front, Operation.METADATA, "posterior", part) for part in front.traits.metadata_parts]
+    questions = [told(front, Operation.METADATA, "posterior", part) for part in front.traits.models.metadata_parts]
     parts = [await matrix.ask(front, back, each) for each in questions if each is not None]
     if not parts:
         pytest.skip("the client does not ask")
@@ -324,10 +326,10 @@ async def test_metadata_is_that_of_the_model(matrix: Matrix, front: Dialect, bac
         [each] = tensors
         size = each.shape[-1]
         name = expect.told_name(each.name, f"{prefix}0", back)
-        shape = (size,) if front.traits.points else (-1, size)
-        assert specs == (TensorSpec("" if front.traits.points else name, Datatype.FP64, shape),)
-    if front.traits.derivatives and (back.traits.trusted_metadata or not back.traits.companions):
-        assert found.operations == {Operation.INFER, *(DERIVATIVES if back.traits.companions else ())}
+        shape = (size,) if front.traits.wire.points else (-1, size)
+        assert specs == (TensorSpec("" if front.traits.wire.points else name, Datatype.FP64, shape),)
+    if front.traits.wire.derivatives and (back.traits.models.trusted_metadata or not back.traits.models.companions):
+        assert found.operations == {Operation.INFER, *(DERIVATIVES if back.traits.models.companions else ())}
 
 
 @each_pair

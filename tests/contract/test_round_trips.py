@@ -48,7 +48,7 @@ def of(datatype: Datatype, *shape: int) -> Tensor:
 
 
 def plain_shape(traits: Traits) -> tuple[int, ...]:
-    return (6,) if traits.points else (2, 3)
+    return (6,) if traits.wire.points else (2, 3)
 
 
 # --- Tensors ---
@@ -95,7 +95,7 @@ def test_any_outputs_arrive_or_are_refused(dialect: Dialect, data: st.DataObject
 @each_dialect
 @pytest.mark.parametrize("datatype", [Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64])
 def test_what_is_not_finite_arrives(dialect: Dialect, datatype: Datatype) -> None:
-    if datatype not in dialect.traits.datatypes:
+    if datatype not in dialect.traits.wire.datatypes:
         pytest.skip("not on this wire")
     sent = tensor("x", np.array([math.nan, math.inf, -math.inf, -0.0]).astype(datatype.dtype), datatype)
     request = Request(Operation.INFER, "m", inputs=(sent,), translate=LITERAL)
@@ -111,8 +111,10 @@ def test_what_is_not_finite_arrives(dialect: Dialect, datatype: Datatype) -> Non
 def check_addressing(dialect: Dialect, found: Request, sent: Request) -> None:
     traits = dialect.traits
     assert found.operation is sent.operation
-    model, version = sent.model, sent.version if traits.versions else ""
-    if traits.joined_versions and version:  # the router takes them apart: only routes tell a version from a name's end
+    model, version = sent.model, sent.version if traits.models.versions else ""
+    if (
+        traits.models.joined_versions and version
+    ):  # the router takes them apart: only routes tell a version from a name's end
         model, version = f"{model}-{version}", ""
     assert found.model in ((model,) if names_models(traits) else (model, LISTENER.model))
     assert found.version == version
@@ -145,7 +147,7 @@ def test_parameters_of_tensors_arrive_or_are_refused(dialect: Dialect, parameter
 @each_dialect
 @given(outputs=make.requested())
 def test_requested_outputs_arrive(dialect: Dialect, outputs: tuple[RequestedOutput, ...]) -> None:
-    if not dialect.traits.selects:
+    if not dialect.traits.wire.selects:
         pytest.skip("no request says which outputs it wants")
     plain = (of(Datatype.FP64, *plain_shape(dialect.traits)),)
     assert dialect.asked(Request(Operation.INFER, "m", inputs=plain, outputs=outputs)).outputs == outputs
@@ -161,7 +163,7 @@ def test_derivatives_arrive_where_the_wire_has_them(
     dialect: Dialect, operation: Operation, data: st.DataObject
 ) -> None:
     request = data.draw(make.inferences(dialect.traits, operation=operation))
-    if not dialect.traits.derivatives:
+    if not dialect.traits.wire.derivatives:
         with pytest.raises(GatewayError) as caught:
             dialect.asked(request)
         assert caught.value.reason is Reason.UNSUPPORTED
@@ -170,7 +172,11 @@ def test_derivatives_arrive_where_the_wire_has_them(
     assert question.operation is operation
     extras = len(DERIVATIVES[operation])
     check_all(question.inputs[:-extras], request.inputs[:-extras], dialect.traits)
-    check_all(question.inputs[-extras:], request.inputs[-extras:], replace(dialect.traits, positional=False))
+    check_all(
+        question.inputs[-extras:],
+        request.inputs[-extras:],
+        replace(dialect.traits, wire=replace(dialect.traits.wire, unnamed=False)),
+    )
 
     response = Response((tensor("output", np.array([0.5, -1.0])),))
     answer = dialect.answered(response, question, request)
@@ -223,20 +229,22 @@ def test_what_is_asked_is_answered(dialect: Dialect, operation: Operation) -> No
 @each_dialect
 def test_metadata_arrives(dialect: Dialect) -> None:
     traits = dialect.traits
-    if not traits.metadata_parts:
+    if not traits.models.metadata_parts:
         pytest.skip("nobody asks")
-    datatypes = [Datatype.FP64] if traits.points else sorted(traits.datatypes)
-    specs = tuple(TensorSpec(f"n{at}", each, (3,) if traits.points else (-1, 3)) for at, each in enumerate(datatypes))
-    claimed = frozenset({Operation.INFER, *(DERIVATIVES if traits.derivatives else ())})
-    told = Signature(specs, specs[::-1], claimed, "m", ("1",), traits.platform)
+    datatypes = [Datatype.FP64] if traits.wire.points else sorted(traits.wire.datatypes)
+    specs = tuple(
+        TensorSpec(f"n{at}", each, (3,) if traits.wire.points else (-1, 3)) for at, each in enumerate(datatypes)
+    )
+    claimed = frozenset({Operation.INFER, *(DERIVATIVES if traits.wire.derivatives else ())})
+    told = Signature(specs, specs[::-1], claimed, "m", ("1",), traits.models.platform)
     parts = []
-    for part in traits.metadata_parts:
+    for part in traits.models.metadata_parts:
         request = Request(Operation.METADATA, "m", part=part)
         answer = dialect.answered(told, dialect.asked(request), request)
         assert isinstance(answer, Signature)
         parts.append(answer)
     found = merge(tuple(parts))
-    if traits.positional and not found.inputs[0].name:
+    if not traits.models.tells_names:
         specs = tuple(replace(spec, name="") for spec in specs)
     assert (found.inputs, found.outputs, found.operations) == (specs, specs[::-1], claimed)
 
@@ -244,7 +252,7 @@ def test_metadata_arrives(dialect: Dialect) -> None:
 @each_dialect
 def test_a_stream_is_asked_for_where_the_traits_say_so(dialect: Dialect) -> None:
     request = Request(Operation.STREAM, "m", inputs=(of(Datatype.FP64, *plain_shape(dialect.traits)),))
-    if dialect.traits.streams:
+    if dialect.traits.wire.streams:
         assert dialect.asked(request).operation is Operation.STREAM
         return
     with pytest.raises(GatewayError) as caught:

@@ -60,7 +60,7 @@ async def through(protocol: Protocol, address: str, requests: Passage, replies: 
 async def doubled(protocol: Protocol, connector: Connector, *values: float) -> list[object]:
     """What the model makes of one row."""
     row = np.array(values)
-    inputs = (tensor("x", row if protocol.traits.points else row[None]),)
+    inputs = (tensor("x", row if protocol.traits.wire.points else row[None]),)
     async with asyncio.timeout(BOUND):
         answer = await ask(Request(Operation.INFER, "double", inputs=inputs), protocol, connector, Target("relay"))
     assert isinstance(answer, Response)

@@ -16,7 +16,9 @@ from tests.contract.installed import PROTOCOLS
 from tests.contract.wire import LISTENER, LITERAL, arrived, returned
 
 LIMIT = 2**16
-FRAMED = {name: each for name, each in DIALECTS.items() if each.protocol.http.stream_framing and each.traits.streams}
+FRAMED = {
+    name: each for name, each in DIALECTS.items() if each.protocol.http.stream_framing and each.traits.wire.streams
+}
 
 each_framed = pytest.mark.parametrize("dialect", FRAMED.values(), ids=FRAMED)
 
@@ -113,5 +115,5 @@ def test_a_listener_knows_who_wants_a_stream(dialect: Dialect, operation: Operat
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_who_streams_over_http_says_where_messages_end(protocol: Protocol) -> None:
-    streams = protocol.transport == "http" and protocol.traits.streams
+    streams = protocol.transport == "http" and protocol.traits.wire.streams
     assert (protocol.http.stream_framing is not None, protocol.http.wants_stream is not None) == (streams, streams)

@@ -203,7 +203,7 @@ def test_a_client_that_is_not_ours_in_front_of_every_form(site: Site, front: str
 async def test_a_server_that_is_not_ours_behind_every_form(site: Site, front: str, back: str) -> None:
     protocol = PROTOCOLS[front]
     place = site.place(protocol, theirs(back))
-    sent = tensor("x", NUMBERS if protocol.traits.points else NUMBERS[None])
+    sent = tensor("x", NUMBERS if protocol.traits.wire.points else NUMBERS[None])
     connector = connect(place.address, protocol, DEFAULT_LIMITS)
     try:
         request = Request(Operation.INFER, place.model, inputs=(sent,))

@@ -10,7 +10,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import HttpForm, Protocol, Traits
+from gateway.core.protocol import HttpForm, Models, Protocol, Traits, Wire
 from gateway.core.types import ModelEntry, Request, RequestedOutput, Response, Signature, TensorSpec
 from gateway.reference import BUNDLED, check, from_callable, handler
 from tests.reference.calls import doubles, request
@@ -191,7 +191,9 @@ def _unused(*_: Any) -> Any:
     raise AssertionError("check asks a protocol for its traits only")
 
 
-ONE_POINT = Protocol("umbridge", HttpForm(), (), _unused, _unused, _unused, _unused, _unused, Traits(points=True))
+ONE_POINT = Protocol(
+    "umbridge", HttpForm(), (), _unused, _unused, _unused, _unused, _unused, Traits(wire=Wire(points=True))
+)
 TENSORS = Protocol("v2-rest", HttpForm(), (), _unused, _unused, _unused, _unused, _unused)
 
 
@@ -215,7 +217,7 @@ def test_a_callable_without_signature_is_refused_to_one_point_protocols() -> Non
 
 
 def test_several_models_are_refused_where_clients_name_none() -> None:
-    nameless = replace(TENSORS, name="mip", traits=Traits(named_models=False))
+    nameless = replace(TENSORS, name="mip", traits=Traits(models=Models(named=False)))
     check([BUNDLED["upper"]], nameless)
     with pytest.raises(ValueError, match="clients of mip name no model, so one server has one; got upper, double"):
         check([BUNDLED["upper"], BUNDLED["double"]], nameless)

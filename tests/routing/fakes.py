@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gateway.core.errors import DecodeError, Reason, Status, TransportError, invalid_input
 from gateway.core.operations import Operation
-from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, Target, Traits
+from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Translate
 
 
@@ -42,7 +42,7 @@ def _decode_response(message: Message, request: Request, target: Target) -> Answ
 TOY = Protocol(
     "toy", GrpcForm(), (), _decode_request, _encode_response, _encode_error, _encode_request, _decode_response
 )  # fmt: skip
-TO_THE_END = replace(TOY, traits=Traits(runs_to_the_end=True))
+TO_THE_END = replace(TOY, traits=Traits(servers=Servers(runs_to_the_end=True)))
 
 
 class Wire:

@@ -10,7 +10,7 @@ import pytest
 from gateway.core.errors import DEFAULT_REASONS, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, Target, Traits
+from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Message, Request
 from gateway.routing.backend import MAX_WAITING, Backend
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
@@ -321,7 +321,7 @@ async def test_metadata_takes_no_slot_and_waits_for_none() -> None:
 
 
 async def test_a_server_of_one_connection_is_asked_nothing_while_it_is_busy() -> None:
-    lab = Lab(protocol=replace(TOY, traits=Traits(max_in_flight=1, one_connection=True)))
+    lab = Lab(protocol=replace(TOY, traits=Traits(servers=Servers(max_in_flight=1, one_connection=True))))
     call = await lab.asked("a")
     tell = lab.ask("a", operation=Operation.METADATA)
     await settle()

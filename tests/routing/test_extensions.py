@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, unsupported
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
-from gateway.core.protocol import Traits
+from gateway.core.protocol import Servers, Traits
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, ModelStatistics, Request, ServerInfo, Statistics
 from gateway.routing.conditions import Conditions
@@ -16,8 +16,10 @@ from gateway.routing.router import Route, Router
 
 DOWN = GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "down")
 TRAITS = Traits(
-    extensions={Operation.ALL_STATISTICS: "statistics", Operation.LOAD: "model_repository"},
-    further_extensions=frozenset({"classification"}),
+    servers=Servers(
+        extensions={Operation.ALL_STATISTICS: "statistics", Operation.LOAD: "model_repository"},
+        further_extensions=frozenset({"classification"}),
+    ),
 )
 CLIENTS = frozenset({"toy"})
 

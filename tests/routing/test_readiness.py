@@ -8,7 +8,7 @@ import pytest
 from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Protocol, Target, Traits
+from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, NotReady, Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -153,7 +153,7 @@ def says(answer: Answer | GatewayError) -> Protocol:
 
 def backend(protocol: Protocol, *wires: Wire) -> Backend:
     endpoints = [Endpoint(f"host:{at}", wire) for at, wire in enumerate(wires)]
-    return Backend(Target("lab"), protocol, endpoints, protocol.traits.max_in_flight)
+    return Backend(Target("lab"), protocol, endpoints, protocol.traits.servers.max_in_flight)
 
 
 def wire(*, refuses: bool = False) -> Wire:
@@ -185,7 +185,10 @@ async def test_one_endpoint_that_is_ready_is_enough_also_while_another_hangs() -
     assert not await backend(says(True), wire(refuses=True), wire(refuses=True)).is_ready()
 
 
-@pytest.mark.parametrize("traits", [Traits(max_in_flight=1, one_connection=True), Traits(runs_to_the_end=True)])
+@pytest.mark.parametrize(
+    "traits",
+    [Traits(servers=Servers(max_in_flight=1, one_connection=True)), Traits(servers=Servers(runs_to_the_end=True))],
+)
 async def test_a_server_that_is_busy_with_a_call_is_not_asked(traits: Traits) -> None:
     here = backend(replace(says(False), traits=traits), wire())
     here.endpoints[0].take()

@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 from gateway.core.examples import curl
-from gateway.core.protocol import HttpForm, Protocol, Traits
+from gateway.core.protocol import HttpForm, Models, Protocol, Traits, Wire
 from gateway.protocols.graphpipe.decode_request import decode_request
 from gateway.protocols.graphpipe.decode_response import decode_response
 from gateway.protocols.graphpipe.encode_request import encode_request, has_one_model
@@ -22,14 +22,18 @@ PROTOCOLS = (
         encode_request=encode_request,
         decode_response=decode_response,
         traits=Traits(
-            datatypes=frozenset(TYPE_NUMBERS),
-            # clients may leave all names out, and replies have none for their tensors
-            positional=True,
-            named_models=False,
-            one_model_at=has_one_model,
-            # Go's `Serve` tells a type and a shape that are always wrong, the Python package the tensors in reverse
-            trusted_metadata=False,
-            platform=NAME,
+            wire=Wire(
+                datatypes=frozenset(TYPE_NUMBERS),
+                # clients may leave all names out, and replies have none for their tensors
+                unnamed=True,
+            ),
+            models=Models(
+                named=False,
+                one_at=has_one_model,
+                # Go's `Serve` tells a type and a shape that are always wrong, the Python package the tensors in reverse
+                trusted_metadata=False,
+                platform=NAME,
+            ),
         ),
         example=lambda address, model, version: curl(f"http://{address}/graphpipe/{quote(model, safe='')}"),
     ),

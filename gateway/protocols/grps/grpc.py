@@ -96,7 +96,7 @@ GRPS_GRPC = Protocol(
     encode_error=encode_error,
     encode_request=encode_request,
     decode_response=decode_response,
-    traits=replace(TRAITS, streams=True),
+    traits=replace(TRAITS, wire=replace(TRAITS.wire, streams=True)),
     payloads=BINARY_PAYLOADS,
     example=lambda address, model, version: grpcurl(address, f"{SERVICE}/ModelMetadata", {"str_data": model}),
 )

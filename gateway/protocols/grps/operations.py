@@ -20,7 +20,7 @@ _ASKING: dict[Operation, str] = {
     Operation.STREAM: "PredictStreaming",
     Operation.LIVE: "CheckLiveness",
     Operation.READY: "CheckReadiness",
-    # a server is ready, or is not, with all of its models (`Traits.ready_as_a_whole`)
+    # a server is ready, or is not, with all of its models (`Models.ready_as_a_whole`)
     Operation.MODEL_READY: "CheckReadiness",
     Operation.MODELS: "ServerMetadata",
     Operation.METADATA: "ModelMetadata",

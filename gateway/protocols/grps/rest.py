@@ -159,7 +159,7 @@ GRPS_REST = Protocol(
     encode_error=encode_error,
     encode_request=encode_request,
     decode_response=decode_response,
-    traits=replace(TRAITS, streams=True),
+    traits=replace(TRAITS, wire=replace(TRAITS.wire, streams=True)),
     encode_end=encode_end,
     example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
 )

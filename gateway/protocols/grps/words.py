@@ -3,7 +3,7 @@
 from enum import Enum
 
 from gateway.core.datatypes import Datatype
-from gateway.core.protocol import Traits
+from gateway.core.protocol import Models, Traits, Wire
 
 REST, GRPC, BRPC = "grps-rest", "grps-grpc", "grps-brpc"
 
@@ -54,19 +54,23 @@ UNKNOWN, SUCCESS, FAILURE = range(3)
 """`Status.StatusFlag`. The comment in the original file has other numbers; servers send these."""
 
 TRAITS = Traits(
-    datatypes=frozenset(DATATYPES),
-    positional=True,
-    selects=False,
-    named_models=False,
-    may_name_model=True,
-    versions=bool,
-    joined_versions=True,
-    ready_as_a_whole=True,
-    parameters=False,
-    # "ndarray [..] to represent gtensors, only used when http json request and one DT_FLOAT32 tensor"
-    numbers=Datatype.FP32,
-    # Real servers tell a model's YAML, in which nothing says what it takes.
-    trusted_metadata=False,
-    platform="grps",
-    nan="string",
+    wire=Wire(
+        datatypes=frozenset(DATATYPES),
+        unnamed=True,
+        selects=False,
+        parameters=False,
+        # "ndarray [..] to represent gtensors, only used when http json request and one DT_FLOAT32 tensor"
+        numbers=Datatype.FP32,
+        nan="string",
+    ),
+    models=Models(
+        named=False,
+        may_be_named=True,
+        versions=bool,
+        joined_versions=True,
+        ready_as_a_whole=True,
+        # Real servers tell a model's YAML, in which nothing says what it takes.
+        trusted_metadata=False,
+        platform="grps",
+    ),
 )

@@ -1,7 +1,7 @@
 """MIP, the Model Invocation Protocol of KubeMo: batches of examples in packets, over TCP and unix sockets."""
 
 from gateway.core.frozen import replace
-from gateway.core.protocol import Protocol, Rows, StreamForm, Traits
+from gateway.core.protocol import Models, Protocol, Rows, Servers, StreamForm, Traits, Wire
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING
@@ -9,23 +9,29 @@ from gateway.protocols.mip.server import decode_request, encode_response
 from gateway.protocols.mip.words import NAME, NAN, Batch
 
 SPLIT = Traits(
-    untyped=True,
-    positional=True,
-    selects=False,
-    rows=Rows.FIRST,
-    named_models=False,
-    companions=False,
-    parameters=False,
-    trusted_metadata=False,
-    metadata_parts=(),
-    platform=NAME,
-    nan=NAN,
-    # The real server accepts one connection, reads one request from it, computes and closes; a call that was given up
-    # is computed to its end before the next connection is looked at.
-    max_in_flight=1,
-    connection_per_call=True,
-    one_connection=True,
-    runs_to_the_end=True,
+    wire=Wire(
+        untyped=True,
+        unnamed=True,
+        selects=False,
+        rows=Rows.FIRST,
+        parameters=False,
+        nan=NAN,
+    ),
+    models=Models(
+        named=False,
+        companions=False,
+        trusted_metadata=False,
+        metadata_parts=(),
+        platform=NAME,
+    ),
+    servers=Servers(
+        # The real server accepts one connection, reads one request from it, computes and closes; a call that was given
+        # up is computed to its end before the next connection is looked at.
+        max_in_flight=1,
+        connection_per_call=True,
+        one_connection=True,
+        runs_to_the_end=True,
+    ),
 )
 
 PROTOCOLS = (
@@ -41,8 +47,8 @@ PROTOCOLS = (
         traits=SPLIT,
         batches={
             Batch.SPLIT: SPLIT,
-            Batch.WHOLE: replace(SPLIT, rows=Rows.FREE),
-            Batch.EACH: replace(SPLIT, rows=Rows.ONE),
+            Batch.WHOLE: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.FREE)),
+            Batch.EACH: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.ONE)),
         },
     ),
 )

@@ -2,7 +2,7 @@
 
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.examples import curl
-from gateway.core.protocol import HttpForm, Protocol, Rows, Traits
+from gateway.core.protocol import HttpForm, Models, Protocol, Rows, Servers, Traits, Wire
 from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
 from gateway.protocols.umbridge.decode_response import decode_response
 from gateway.protocols.umbridge.encode_request import encode_request
@@ -21,23 +21,31 @@ PROTOCOLS = (
         encode_request=encode_request,
         decode_response=decode_response,
         traits=Traits(
-            # integers of 64 bits are written whole; BOOL as 1 and 0
-            datatypes=NUMBERS | {Datatype.BOOL},
-            untyped=True,
-            positional=True,
-            selects=False,
-            rows=Rows.ONE,
-            points=True,
-            derivatives=True,
-            metadata_parts=PARTS,
-            operations_part=MODEL_INFO,
-            platform=NAME,
-            nan=NAN,
-            # Both servers compute one call at a time by default, and go on with one that its client gave up.
-            max_in_flight=1,
-            # The C++ server has 8 threads, each kept 5 s by an idle connection, and answers on a kept one 40 ms late.
-            connection_per_call=True,
-            runs_to_the_end=True,
+            wire=Wire(
+                # integers of 64 bits are written whole; BOOL as 1 and 0
+                datatypes=NUMBERS | {Datatype.BOOL},
+                untyped=True,
+                unnamed=True,
+                selects=False,
+                rows=Rows.ONE,
+                points=True,
+                derivatives=True,
+                nan=NAN,
+            ),
+            models=Models(
+                metadata_parts=PARTS,
+                tells_names=False,
+                operations_part=MODEL_INFO,
+                platform=NAME,
+            ),
+            servers=Servers(
+                # Both servers compute one call at a time by default, and go on with one that its client gave up.
+                max_in_flight=1,
+                # An idle connection keeps one of the C++ server's 8 threads for 5 s, and replies on a connection that
+                # was kept come 40 ms late.
+                connection_per_call=True,
+                runs_to_the_end=True,
+            ),
         ),
         example=lambda address, model, version: curl(f"http://{address}/InputSizes", {"name": model}),
     ),

@@ -12,7 +12,18 @@ from gateway.core.examples import grpcurl
 from gateway.core.frozen import replace
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
-from gateway.core.protocol import DecodeRequest, EncodeResponse, GrpcForm, ListenerSettings, Protocol, Target, Traits
+from gateway.core.protocol import (
+    DecodeRequest,
+    EncodeResponse,
+    GrpcForm,
+    ListenerSettings,
+    Models,
+    Protocol,
+    Servers,
+    Target,
+    Traits,
+    Wire,
+)
 from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.protocols.v2 import grpc_extensions, grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
@@ -196,13 +207,19 @@ V2_GRPC = Protocol(
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
     traits=Traits(
-        versions=bool,
-        platform="v2",
-        flavors=FLAVORS,
-        streams=True,
-        extensions=EXTENSIONS,
-        further_extensions=FURTHER_EXTENSIONS,
-        own_extensions=grpc_metadata.EXTENSIONS,
+        wire=Wire(
+            streams=True,
+        ),
+        models=Models(
+            versions=bool,
+            platform="v2",
+        ),
+        servers=Servers(
+            flavors=FLAVORS,
+            extensions=EXTENSIONS,
+            further_extensions=FURTHER_EXTENSIONS,
+            own_extensions=grpc_metadata.EXTENSIONS,
+        ),
     ),
     example=_example,
     encode_end=grpc_streams.encode_end,

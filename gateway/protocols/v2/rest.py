@@ -14,9 +14,12 @@ from gateway.core.protocol import (
     HttpForm,
     Limits,
     ListenerSettings,
+    Models,
     Protocol,
+    Servers,
     Target,
     Traits,
+    Wire,
 )
 from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
 from gateway.protocols.v2 import (
@@ -248,13 +251,19 @@ V2_REST = Protocol(
     decode_response=decode_response,
     # any text is a version; that Triton takes only integers is its flavor's affair
     traits=Traits(
-        versions=bool,
-        platform="v2",
-        flavors=FLAVORS,
-        streams=True,
-        extensions=EXTENSIONS,
-        further_extensions=FURTHER_EXTENSIONS,
-        own_extensions=rest_metadata.EXTENSIONS,
+        wire=Wire(
+            streams=True,
+        ),
+        models=Models(
+            versions=bool,
+            platform="v2",
+        ),
+        servers=Servers(
+            flavors=FLAVORS,
+            extensions=EXTENSIONS,
+            further_extensions=FURTHER_EXTENSIONS,
+            own_extensions=rest_metadata.EXTENSIONS,
+        ),
     ),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_streams.encode_end,

@@ -39,7 +39,7 @@ async def identifier(asked: Asked) -> str:
 
 async def version(asked: Asked) -> str:
     """Whether a client can ask for the version that a model has."""
-    if asked.front.traits.versions is None:
+    if asked.front.traits.models.versions is None:
         return NONE
     found = await asked.infer("double", POINT, version="1")
     return word(found, lambda response: "carried")
@@ -50,8 +50,8 @@ async def derivatives(asked: Asked) -> str:
     if not names_models(asked.front.traits):
         return NONE
     theta = expect.as_sent(expect.CASES["posterior"].inputs, asked.front, asked.back)
-    own = asked.front.traits.derivatives
-    vector = np.array([1.0]) if asked.front.traits.points else np.array([[1.0]])
+    own = asked.front.traits.wire.derivatives
+    vector = np.array([1.0]) if asked.front.traits.wire.points else np.array([[1.0]])
     extras = tensor("out_wrt", np.array([0])), tensor("in_wrt", np.array([0])), tensor("sens", vector)
     operation, model = (Operation.GRADIENT, "posterior") if own else (Operation.INFER, "posterior.gradient")
     found = await asked.tell(Request(operation, model, inputs=(*theta, *extras)))

@@ -10,14 +10,14 @@ async def metadata(asked: Asked) -> str:
     """What a client learns of a model."""
     parts = [
         await asked.tell(Request(Operation.METADATA, "posterior", part=part))
-        for part in asked.front.traits.metadata_parts
+        for part in asked.front.traits.models.metadata_parts
     ]
     told = tuple(each for each in parts if isinstance(each, Signature))
     if not told:
         return NONE
     [spec] = merge(told).inputs
     names = "names, " if spec.name else ""
-    return "sizes" if asked.front.traits.points else f"{names}datatypes, shapes"
+    return "sizes" if asked.front.traits.wire.points else f"{names}datatypes, shapes"
 
 
 READINESS = {

@@ -14,7 +14,7 @@ from tests.contract.wire import LITERAL
 
 async def datatype(asked: Asked, datatype: Datatype) -> str:
     """How a tensor comes back from `identity`."""
-    if datatype not in asked.front.traits.datatypes:
+    if datatype not in asked.front.traits.wire.datatypes:
         return NONE
     sent = expect.pair(datatype)
     return word(await asked.infer("identity", sent), lambda response: _compared(response.outputs[0], sent))
@@ -32,7 +32,7 @@ def _compared(found: Tensor, sent: Tensor) -> str:
 async def not_text(asked: Asked) -> str:
     """BYTES that are no UTF-8."""
     sent = expect.array("x", Datatype.BYTES, [b"\xff\x00", b""])
-    found = await asked.infer("identity", sent) if sent.datatype in asked.front.traits.datatypes else None
+    found = await asked.infer("identity", sent) if sent.datatype in asked.front.traits.wire.datatypes else None
     return word(found, lambda response: SAME if numbers(response.outputs[0]) == numbers(sent) else "changed")
 
 
@@ -46,14 +46,14 @@ async def not_finite(asked: Asked) -> str:
 async def shape(asked: Asked) -> str:
     """Three dimensions, in the tensors of a model that takes any."""
     sent = tensor("x", np.arange(6.0).reshape(3, 1, 2))
-    found = None if asked.front.traits.points else await asked.infer("identity", sent)
+    found = None if asked.front.traits.wire.points else await asked.infer("identity", sent)
     return word(found, lambda response: "kept" if response.outputs[0].shape == sent.shape else "another")
 
 
 async def batch(asked: Asked) -> str:
     """In how many calls two rows reach the backend."""
     sent = expect.array("x", FP64, [1, 2], [3, 4])
-    found = None if asked.front.traits.points else await asked.infer("rows", sent)
+    found = None if asked.front.traits.wire.points else await asked.infer("rows", sent)
     return word(found, lambda response: "one call" if numbers(response.outputs[0]) == [2.0, 2.0] else "a call each")
 
 
@@ -76,7 +76,7 @@ async def output_names(asked: Asked) -> str:
 
 async def selection(asked: Asked) -> str:
     """Whether a client gets one of two outputs, if it wants one."""
-    if not asked.front.traits.selects:
+    if not asked.front.traits.wire.selects:
         return NONE
     found = await asked.infer("sums", A, B, names=(expect.told_name("difference", "output1", asked.back),))
     return word(found, lambda response: "those" if len(response.outputs) == 1 else "all")
@@ -87,9 +87,9 @@ THREE = expect.array("n", Datatype.INT32, [3])
 
 async def stream(asked: Asked) -> str:
     """How many responses a client that takes any number gets; of a backend that has no streams its one."""
-    if not asked.front.traits.streams:
+    if not asked.front.traits.wire.streams:
         return NONE
-    model, sent = ("count", THREE) if asked.back.traits.streams else ("double", POINT)
+    model, sent = ("count", THREE) if asked.back.traits.wire.streams else ("double", POINT)
     request = Request(Operation.STREAM, model, inputs=expect.as_sent((sent,), asked.front, asked.back))
     found = [each async for each in asked.matrix.stream(asked.front, asked.back, request)]
     return {1: "the one response", 3: "each response"}[len(found)]
@@ -97,7 +97,7 @@ async def stream(asked: Asked) -> str:
 
 async def reduction(asked: Asked) -> str:
     """What a client of one response gets of several."""
-    if not asked.back.traits.streams:
+    if not asked.back.traits.wire.streams:
         return NONE
     found = {each: await asked.infer(each, THREE) for each in REDUCTIONS}
     return " or ".join(f"`{each}`" for each in REDUCTIONS if isinstance(found[each], Response)) or REFUSED

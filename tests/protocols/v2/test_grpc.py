@@ -85,10 +85,10 @@ def test_identity_at_every_server(server: str, name: str) -> None:
 
 def test_traits_and_methods() -> None:
     traits = V2_GRPC.traits
-    assert traits.datatypes == frozenset(Datatype)
-    assert traits.versions is not None
-    assert traits.versions("v10")
-    assert not traits.versions("")
+    assert traits.wire.datatypes == frozenset(Datatype)
+    assert traits.models.versions is not None
+    assert traits.models.versions("v10")
+    assert not traits.models.versions("")
     assert set(V2_GRPC.patterns) == {SERVICE + name for name in METHODS}
     assert isinstance(V2_GRPC.carrier, GrpcForm)
     assert V2_GRPC.carrier.streams == {STREAM}

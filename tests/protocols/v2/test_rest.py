@@ -90,8 +90,8 @@ def test_only_200_is_success(status: int) -> None:
 
 def test_traits() -> None:
     traits = V2_REST.traits
-    assert traits.datatypes == frozenset(Datatype)
-    assert traits.nan == "error"
-    assert traits.versions is not None
-    assert traits.versions("v10")
-    assert not traits.versions("")
+    assert traits.wire.datatypes == frozenset(Datatype)
+    assert traits.wire.nan == "error"
+    assert traits.models.versions is not None
+    assert traits.models.versions("v10")
+    assert not traits.models.versions("")

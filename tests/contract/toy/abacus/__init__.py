@@ -21,7 +21,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, invalid_input, refusal, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol, Target, Traits
+from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Models, Protocol, Target, Traits, Wire
 from gateway.core.types import (
     MAX_RANK,
     Answer,
@@ -152,7 +152,7 @@ def _tensors(body: Document) -> tuple[Tensor, ...]:
 def _tensor(entry: object) -> Tensor:
     spec = _spec(entry)
     data = entry.get("data") if isinstance(entry, dict) else None
-    if spec.datatype not in TRAITS.datatypes or data is None or isinstance(data.values, bytes):
+    if spec.datatype not in TRAITS.wire.datatypes or data is None or isinstance(data.values, bytes):
         raise DecodeError(f"beads {spec.name!r} are no numbers")
     if min(spec.shape, default=0) < 0 or prod(spec.shape) != len(data.values):
         raise DecodeError(f"beads {spec.name!r} are {len(data.values)}, which is not {list(spec.shape)}")
@@ -190,10 +190,10 @@ def _text(found: object, key: str) -> str:
 
 def _beads(tensor: Tensor, translate: Translate) -> Document:
     _refuse({key: each for key, each in tensor.parameters.items() if key != GATEWAY_DATATYPE})
-    if tensor.datatype not in TRAITS.datatypes:
+    if tensor.datatype not in TRAITS.wire.datatypes:
         raise invalid_input(f"tensor {tensor.name!r} is {tensor.datatype}, which abacus cannot carry")
     what = f"tensor {tensor.name!r}"
-    data = json.write_numbers(tensor.array.reshape(-1), translate.nan or TRAITS.nan, what)
+    data = json.write_numbers(tensor.array.reshape(-1), translate.nan or TRAITS.wire.nan, what)
     return {**_describe(tensor), "data": Fragment(data)}
 
 
@@ -213,11 +213,13 @@ def _segment(model: str) -> str:
 
 
 TRAITS = Traits(
-    datatypes=frozenset({Datatype.INT32, Datatype.INT64, Datatype.FP64}),
-    derivatives=True,
-    parameters=False,
-    platform=NAME,
-    nan="literal",
+    wire=Wire(
+        datatypes=frozenset({Datatype.INT32, Datatype.INT64, Datatype.FP64}),
+        derivatives=True,
+        parameters=False,
+        nan="literal",
+    ),
+    models=Models(platform=NAME),
 )
 
 PROTOCOLS = (
