@@ -72,7 +72,7 @@ class Signatures:
         Raises:
             GatewayError: the backend's about the signature.
         """
-        if Operation.CONFIG not in self._traits.extensions:
+        if Operation.CONFIG not in self._traits.servers.extensions:
             return False
         signature = await self.get(key)
         if Operation.STREAM not in signature.operations:

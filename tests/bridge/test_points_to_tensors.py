@@ -317,7 +317,8 @@ class Configured(Backend):
         return [request.model for request in self.asked if request.operation is Operation.CONFIG]
 
 
-TELLS_CONFIGS = replace(TENSORS, traits=replace(TENSORS.traits, extensions={Operation.CONFIG: "model_configuration"}))
+CONFIGS = replace(TENSORS.traits.servers, extensions={Operation.CONFIG: "model_configuration"})
+TELLS_CONFIGS = replace(TENSORS, traits=replace(TENSORS.traits, servers=CONFIGS))
 DECOUPLED = {"model_transaction_policy": {"decoupled": True}}
 
 
