@@ -8,10 +8,10 @@ from gateway.assembly.own_answers import own_answers
 from gateway.assembly.policies import wrapped, wrapped_stream
 from gateway.assembly.routes import joined_versions, route
 from gateway.assembly.settings import conditions, route_settings
+from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
-from gateway.bridge.signatures import Signatures
-from gateway.bridge.upstream import ROWS_AT_ONCE, Upstream
-from gateway.config.models import BackendConfig, Config
+from gateway.bridge.signature_cache import SignatureCache
+from gateway.config.keys import BackendConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -92,7 +92,7 @@ class Assembly:
             self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits), self._clock)
         return self.endpoints[key]
 
-    def _upstream(self, name: str, config: BackendConfig) -> Upstream:
+    def _upstream(self, name: str, config: BackendConfig) -> BackendSide:
         backend = self.backends[name]
         protocol = backend.protocol
         _, traits = by_batch(protocol, config.batch)
@@ -101,10 +101,10 @@ class Assembly:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
         handler = wrapped(backend, config.policies, self._policies)
         responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.wire.streams else None
-        signatures = Signatures(handler, traits, self._clock)
+        signatures = SignatureCache(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
         window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
-        return Upstream(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
+        return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
     def _router(
         self,
@@ -176,7 +176,7 @@ class Assembly:
         def policed(handler: Handler, stream: StreamHandler) -> Destination:
             return Destination(
                 wrapped(handler, config.policies, self._policies),
-                settings.translate,
+                settings,
                 stream=wrapped_stream(stream, config.policies, self._policies),
             )
 

@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Callable
 
-from gateway.config.models import Config
+from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Reason, TransportError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit

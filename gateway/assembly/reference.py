@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from gateway.admin.statistics import Statistics
 from gateway.assembly.own_answers import own_answers
 from gateway.assembly.routes import any_model, joined_versions, route, unpoliced
+from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Signatures
-from gateway.bridge.upstream import ROWS_AT_ONCE, Upstream
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Protocol, Traits, Wire
 from gateway.core.transport import Destination
@@ -40,8 +40,8 @@ def reference_router(
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
     handler = reference_handler(models, points=client.traits.wire.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.wire.points)
-    signatures = Signatures(handler, IN_PROCESS, clock)
-    upstream = Upstream(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
+    signatures = SignatureCache(handler, IN_PROCESS, clock)
+    upstream = BackendSide(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
     bridge = Bridge(RouteSettings(), client, upstream)
     routes = [route(Conditions(model=model.name), {client.name: bridge}, unpoliced) for model in models]
     routes.append(any_model(bridge, client))

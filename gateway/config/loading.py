@@ -9,17 +9,17 @@ from pydantic import ValidationError
 
 from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Fault, Location, Mark, Node, compose
-from gateway.config.doubts import doubts
 from gateway.config.fields import VALUE
-from gateway.config.models import Config
+from gateway.config.keys import Config
+from gateway.config.messages import flattened, shown, worded
 from gateway.config.name_checks import name_findings
-from gateway.config.parts import all_parts, sound_parts
+from gateway.config.partial import all_parts, sound_parts
 from gateway.config.problems import ConfigError, Finding, Problem, ordered
 from gateway.config.references import Referenced
 from gateway.config.route_checks import route_findings
 from gateway.config.scalars import resolve
 from gateway.config.schema import json_schema
-from gateway.config.wording import flattened, shown, worded
+from gateway.config.warnings import doubts
 from gateway.core.frozen import replace
 
 

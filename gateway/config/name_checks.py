@@ -8,7 +8,7 @@ from typing import Any
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.parts import Parts
+from gateway.config.partial import Parts
 from gateway.config.path_checks import open_paths, path_ties
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.core.address import Address

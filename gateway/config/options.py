@@ -8,11 +8,11 @@ from pydantic import ValidationError
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.models import ReferenceConfig
+from gateway.config.keys import ReferenceConfig
+from gateway.config.messages import flattened, worded
 from gateway.config.name_checks import name_findings
-from gateway.config.parts import sound_parts
+from gateway.config.partial import sound_parts
 from gateway.config.problems import Finding
-from gateway.config.wording import flattened, worded
 
 _OPTIONS = {"protocol": "--protocol", "bind": "--bind", "models": "--model"}
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from gateway.config.catalog import Catalog
 from gateway.config.fields import VALUE
-from gateway.config.models import ListenerConfig
-from gateway.config.parts import Parts
+from gateway.config.keys import ListenerConfig
+from gateway.config.partial import Parts
 from gateway.config.paths import rows
 from gateway.config.problems import Finding, listed
 from gateway.config.routes import MatchConfig

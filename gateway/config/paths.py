@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gateway.config.models import BackendConfig, ListenerConfig
+from gateway.config.keys import BackendConfig, ListenerConfig
 from gateway.config.routes import RouteConfig
 from gateway.core import patterns
 from gateway.core.protocol import Protocol

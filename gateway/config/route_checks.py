@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.models import Config, ListenerConfig
+from gateway.config.keys import Config, ListenerConfig
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core.protocol import Protocol

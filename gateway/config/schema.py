@@ -7,7 +7,7 @@ from pydantic.json_schema import models_json_schema
 
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
-from gateway.config.models import Config
+from gateway.config.keys import Config
 
 Schema = dict[str, Any]
 

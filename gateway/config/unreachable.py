@@ -5,7 +5,7 @@ from itertools import product
 
 from gateway.config.catalog import Catalog
 from gateway.config.globs import covers
-from gateway.config.models import Config
+from gateway.config.keys import Config
 from gateway.config.problems import Finding, listed
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core.operations import SERVER_OPERATIONS, Operation

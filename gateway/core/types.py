@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -268,16 +268,23 @@ class RequestedOutput:
     parameters: Parameters = field(default_factory=dict)
 
 
+Nan: TypeAlias = Literal["error", "literal", "null", "string"]
+
+
 @frozen
 class Translate:
-    """A route's `translate` settings that codecs need: how values without a form on the wire are written."""
+    """The keys of a route's `translate` that codecs read. Names, types, defaults and docstrings are those of the YAML
+    keys."""
 
-    nan: str = ""
-    """`error`, `literal`, `null` or `string`; empty is the protocol's own default."""
-    bytes: str = "text"
-    """`text` or `base64`."""
+    nan: Nan | None = None
+    """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
+    a `string`. The default is that of the protocol written: literal for umbridge and mip, string for grps, error for
+    v2."""
+    bytes: Literal["text", "base64"] = "text"
+    """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
-    """How tensors travel, on wires that have several forms of a whole message (grps); empty is the usual one."""
+    """The form of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,
+    `bin_data`, `gmap` or `ndarray`. Without it the form that a client of grps sent, else `gtensors`."""
 
 
 DEFAULT_TRANSLATE = Translate()

@@ -1,14 +1,15 @@
 """UM-Bridge's `config` on wires without parameters."""
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
-from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Signatures
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import replace
@@ -37,9 +38,11 @@ WITH = {"config": CONFIG}
 def bridge(
     client: Protocol, server: Protocol, backend: Backend, settings: RouteSettings = CARRY, limits: Limits | None = None
 ) -> Bridge:
-    signatures = Signatures(backend, server.traits, lambda: 0.0)
+    signatures = SignatureCache(backend, server.traits, lambda: 0.0)
     limits = limits or Limits()
-    return Bridge(settings, client, Upstream("lab", server.name, server.traits, backend, signatures, 2, limits=limits))
+    return Bridge(
+        settings, client, BackendSide("lab", server.name, server.traits, backend, signatures, 2, limits=limits)
+    )
 
 
 def config(*texts: str, name: str = "config") -> Tensor:
@@ -95,8 +98,8 @@ async def test_without_the_key_it_is_refused_naming_that() -> None:
         await call(bridge(POINTS, BARE, backend, RouteSettings()), infer(point(1.0), parameters=WITH))
     assert refused.value.status is Status.INVALID_ARGUMENT
     assert refused.value.message == (
-        "parameter 'config' has no place in bare, which backend 'lab' speaks; `translate: {carry_config: true}` on the "
-        "route would send it as one more input"
+        "parameter 'config' is not supported by bare, the protocol of backend 'lab'; "
+        "`translate: {carry_config: true}` on the route sends it as one more input"
     )
     assert backend.calls == []
 
@@ -199,7 +202,7 @@ async def test_examples_without_a_byte_do_not_make_gigabytes_of_it() -> None:
 
 
 @pytest.mark.parametrize("word", ["error", "last"])
-async def test_streams_carry_it_too(word: str) -> None:
+async def test_streams_carry_it_too(word: Literal["error", "last"]) -> None:
     backend = Backend({}, echo)
     near = bridge(POINTS, BARE, backend, replace(CARRY, stream=word))
     responses = [each async for each in near.stream(infer(point(1.0), operation=Operation.STREAM, parameters=WITH))]
@@ -218,8 +221,8 @@ async def test_one_input_is_taken_where_a_stream_becomes_one_response() -> None:
         yield echo(request)
 
     untold = replace(TENSORS.traits, models=replace(TENSORS.traits.models, trusted_metadata=False))
-    signatures = Signatures(Backend({}), untold, lambda: 0.0)
-    upstream = Upstream("lab", "tensors", untold, Backend({}), signatures, 2, responses)
+    signatures = SignatureCache(Backend({}), untold, lambda: 0.0)
+    upstream = BackendSide("lab", "tensors", untold, Backend({}), signatures, 2, responses)
     here = Bridge(replace(CARRY, stream="last"), BARE, upstream)
     await call(here, infer(named("x", [1.0]), config("a text", name=""), config(CONFIG, name="")))
     assert [(each.parameters, len(each.inputs)) for each in asked] == [(WITH, 2)]

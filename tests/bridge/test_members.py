@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.bridge.bridge import Bridge, Upstream
-from gateway.bridge.settings import Renames, RouteSettings
-from gateway.bridge.signatures import Signatures
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import replace
@@ -109,7 +110,7 @@ async def test_a_list_that_has_no_such_shape_is_refused() -> None:
 
 
 async def test_without_a_signature_nobody_can_tell() -> None:
-    with pytest.raises(GatewayError, match=r"which members .* `signature` on the route would") as refused:
+    with pytest.raises(GatewayError, match=r"cannot be assigned; `signature` on the route declares them") as refused:
         await given(generate(x=1), Signature())
     assert refused.value.status is Status.UNIMPLEMENTED
 
@@ -123,8 +124,8 @@ async def test_the_routes_names_are_the_clients() -> None:
     asked = await given(
         generate(prompt="a", old=1),
         takes(spec("text", -1, datatype=BYTES)),
-        rename=Renames(inputs=(("prompt", "text"),)),
-        drop=frozenset({"old"}),
+        rename=Renames(inputs=(Renaming("prompt", "text"),)),
+        drop=("old",),
     )
     assert ([each.name for each in asked.inputs], asked.parameters) == (["text"], {})
 
@@ -149,8 +150,8 @@ async def answered(
         yield response
 
     backend = Backend({"m": model})
-    upstream = Upstream(
-        "lab", "tensors", TENSORS.traits, backend, Signatures(backend, TENSORS.traits, lambda: 0.0), 2, stream
+    upstream = BackendSide(
+        "lab", "tensors", TENSORS.traits, backend, SignatureCache(backend, TENSORS.traits, lambda: 0.0), 2, stream
     )
     through = Bridge(RouteSettings(**settings), TENSORS, upstream)
     asked = infer(named("x", [1.0]), operation=Operation.STREAM, outputs=outputs)

@@ -5,13 +5,13 @@ from sys import getrefcount
 
 import pytest
 
-from gateway.bridge.signatures import (
+from gateway.bridge.derivatives import companion_signature
+from gateway.bridge.shapes import as_batches
+from gateway.bridge.signature_cache import (
     LONGEST_CONFIG,
     MOST_KEPT,
     SECONDS_KEPT,
-    Signatures,
-    as_batches,
-    of_derivative,
+    SignatureCache,
 )
 from gateway.core.errors import GatewayError, not_found
 from gateway.core.operations import Operation
@@ -59,18 +59,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def signatures(backend: Backend, clock: Clock) -> Signatures:
-    return Signatures(backend, TENSORS.traits, clock)
+def signatures(backend: Backend, clock: Clock) -> SignatureCache:
+    return SignatureCache(backend, TENSORS.traits, clock)
 
 
-async def fetch(signatures: Signatures, backend: Backend, answer: Signature = MODEL) -> None:
+async def fetch(signatures: SignatureCache, backend: Backend, answer: Signature = MODEL) -> None:
     task = asyncio.ensure_future(signatures.get(KEY))
     await settle()
     backend.answers[-1].set_result(answer)
     assert await task is answer
 
 
-async def test_many_that_ask_at_once_ask_the_backend_once(signatures: Signatures, backend: Backend) -> None:
+async def test_many_that_ask_at_once_ask_the_backend_once(signatures: SignatureCache, backend: Backend) -> None:
     tasks = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(3)]
     await settle()
     (answer,) = backend.answers
@@ -80,7 +80,7 @@ async def test_many_that_ask_at_once_ask_the_backend_once(signatures: Signatures
 
 
 async def test_the_first_that_leaves_does_not_take_the_answer_from_the_others(
-    signatures: Signatures, backend: Backend
+    signatures: SignatureCache, backend: Backend
 ) -> None:
     first, second = (asyncio.ensure_future(signatures.get(KEY)) for _ in range(2))
     await settle()
@@ -91,7 +91,7 @@ async def test_the_first_that_leaves_does_not_take_the_answer_from_the_others(
     assert first.cancelled()
 
 
-async def test_a_signature_is_kept_for_a_minute(signatures: Signatures, backend: Backend, clock: Clock) -> None:
+async def test_a_signature_is_kept_for_a_minute(signatures: SignatureCache, backend: Backend, clock: Clock) -> None:
     await fetch(signatures, backend)
     clock.now = SECONDS_KEPT - 0.1
     assert await signatures.get(KEY) is MODEL
@@ -101,7 +101,7 @@ async def test_a_signature_is_kept_for_a_minute(signatures: Signatures, backend:
     assert len(backend.asked) == 2
 
 
-async def test_an_error_is_told_to_all_and_not_kept(signatures: Signatures, backend: Backend) -> None:
+async def test_an_error_is_told_to_all_and_not_kept(signatures: SignatureCache, backend: Backend) -> None:
     tasks = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(2)]
     await settle()
     backend.answers[0].set_exception(not_found("no m"))
@@ -111,7 +111,7 @@ async def test_an_error_is_told_to_all_and_not_kept(signatures: Signatures, back
     await fetch(signatures, backend)
 
 
-async def test_a_dropped_model_is_asked_again_and_others_are_not(signatures: Signatures, backend: Backend) -> None:
+async def test_a_dropped_model_is_asked_again_and_others_are_not(signatures: SignatureCache, backend: Backend) -> None:
     await fetch(signatures, backend)
     signatures.drop("other")
     assert signatures.kept(KEY) is MODEL
@@ -122,7 +122,7 @@ async def test_a_dropped_model_is_asked_again_and_others_are_not(signatures: Sig
     assert signatures.kept(KEY) is None
 
 
-async def test_what_was_dropped_on_its_way_is_not_remembered(signatures: Signatures, backend: Backend) -> None:
+async def test_what_was_dropped_on_its_way_is_not_remembered(signatures: SignatureCache, backend: Backend) -> None:
     old = asyncio.ensure_future(signatures.get(KEY))
     await settle()
     signatures.drop("m")
@@ -141,7 +141,7 @@ async def test_there_is_an_end_to_what_clients_can_make_it_keep() -> None:
     async def answer(request: Request) -> Answer:
         return MODEL
 
-    signatures = Signatures(answer, TENSORS.traits, Clock())
+    signatures = SignatureCache(answer, TENSORS.traits, Clock())
     for number in range(MOST_KEPT + 1):
         await signatures.get(("m", "", str(number)))
     assert signatures.kept(("m", "", "0")) is None
@@ -150,7 +150,7 @@ async def test_there_is_an_end_to_what_clients_can_make_it_keep() -> None:
 
 
 async def test_metadata_that_is_not_trusted_is_not_asked_for(backend: Backend, clock: Clock) -> None:
-    assert await Signatures(backend, Traits(models=Models(trusted_metadata=False)), clock).get(KEY) == Signature()
+    assert await SignatureCache(backend, Traits(models=Models(trusted_metadata=False)), clock).get(KEY) == Signature()
     assert backend.asked == []
 
 
@@ -166,7 +166,9 @@ async def test_the_parts_make_one_signature(clock: Clock) -> None:
         asked.append(request)
         return told[request.part]
 
-    signatures = Signatures(answer, Traits(wire=Wire(points=True), models=Models(metadata_parts=tuple(told))), clock)
+    signatures = SignatureCache(
+        answer, Traits(wire=Wire(points=True), models=Models(metadata_parts=tuple(told))), clock
+    )
     found = await signatures.get(("m", "1", "{}"))
     assert (found.inputs, found.outputs) == ((spec("input0", -1, 2),), (spec("output0", -1, 1),))
     assert found.operations == {Operation.GRADIENT}
@@ -177,7 +179,7 @@ async def test_the_parts_make_one_signature(clock: Clock) -> None:
 
 def test_the_derivative_of_a_batched_model() -> None:
     base = as_batches(signature(spec("", 2), spec("", 2), gives=(spec("", 1), spec("", 3))))
-    found = of_derivative(base, Operation.APPLY_HESSIAN)
+    found = companion_signature(base, Operation.APPLY_HESSIAN)
     assert found.inputs == (
         *base.inputs, spec("out_wrt", -1, 1, datatype=INT64), spec("in_wrt1", -1, 1, datatype=INT64),
         spec("in_wrt2", -1, 1, datatype=INT64), spec("sens", -1, -1), spec("vec", -1, 2),
@@ -186,7 +188,7 @@ def test_the_derivative_of_a_batched_model() -> None:
 
 
 def test_the_derivative_of_a_model_without_a_batch() -> None:
-    found = of_derivative(signature(spec("x", 2), gives=(spec("y", 3),)), Operation.APPLY_JACOBIAN)
+    found = companion_signature(signature(spec("x", 2), gives=(spec("y", 3),)), Operation.APPLY_JACOBIAN)
     assert found.inputs[1:] == (
         spec("out_wrt", 1, datatype=INT64), spec("in_wrt", 1, datatype=INT64), spec("vec", 2),
     )  # fmt: skip
@@ -194,11 +196,11 @@ def test_the_derivative_of_a_model_without_a_batch() -> None:
 
 
 def test_the_derivative_of_an_unknown_model_is_unknown() -> None:
-    assert of_derivative(Signature(), Operation.GRADIENT) == Signature()
+    assert companion_signature(Signature(), Operation.GRADIENT) == Signature()
 
 
 async def test_a_long_config_is_told_to_the_backend_and_not_held_on_to(
-    signatures: Signatures, backend: Backend
+    signatures: SignatureCache, backend: Backend
 ) -> None:
     config = f'{{"mesh": "{"fine" * LONGEST_CONFIG}\ud800"}}'
     uses = getrefcount(config)

@@ -627,7 +627,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "transparent JPEG",
         TRANSLATE + "images: {outputs: [{name: y, format: jpeg, lossy: true, channels: rgba}]}}}]\n",
-        ["3:118: jpeg has no place for 'rgba'; png and webp have"],
+        ["3:118: jpeg cannot hold 'rgba'; png and webp can"],
     ),
     (
         "an image twice",
@@ -800,7 +800,7 @@ def test_a_route_may_say_how_tensors_travel_and_that_configs_do() -> None:
     text = MESSAGES + "match: {}, translate: {payload: text, carry_config: true}}]\n"
     assert problems(text) == []
     [route] = loads(text, "g.yaml", CATALOG, ENVIRON).routes
-    assert route.translate.for_codecs.payload == "text"
+    assert route.translate.payload == "text"
 
 
 def test_a_page_and_a_flag_of_a_listener() -> None:

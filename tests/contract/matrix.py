@@ -9,7 +9,7 @@ from typing import Any
 from gateway.app import Gateway, connect, serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loading
-from gateway.config.models import Config, ReferenceConfig
+from gateway.config.keys import Config, ReferenceConfig
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target

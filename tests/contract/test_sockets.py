@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gateway.app import connect, serve_reference
-from gateway.config.models import ReferenceConfig
+from gateway.config.keys import ReferenceConfig
 from gateway.core.errors import GatewayError, Status
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation

@@ -1,4 +1,10 @@
-"""Members of one JSON object as tensors: the signature tells which of them are, of what datatype and shape. Pure."""
+"""Requests and responses whose tensors are members of one JSON object (V2's generate extension). Pure.
+
+Such an object does not say which of its members are tensors and which are parameters, nor what datatypes and shapes
+they have: the codec reads lists as tensors and everything else as parameters, and marks the message `schemaless`. Here
+the model's signature decides: a parameter with the name of an input becomes that input, a flat list gets the shape of
+the specification, a nested list keeps its shape.
+"""
 
 from collections.abc import Sequence
 
@@ -22,17 +28,17 @@ from gateway.core.types import (
 )
 
 
-def told_apart(request: Request, signature: Signature, settings: RouteSettings) -> Request:
-    """A schemaless request with its scalars that are inputs among the inputs, and a flat list in the shape that the
-    signature has for it. Lists that it does not know stay among the inputs, which refuses them.
+def resolve_inputs(request: Request, signature: Signature, settings: RouteSettings) -> Request:
+    """A schemaless request with its inputs as the signature has them. Unknown lists stay among the inputs, and are
+    refused with these.
 
     Raises:
-        DecodeError: a list whose length does not fit.
-        GatewayError: UNIMPLEMENTED, nobody tells the model's inputs.
+        DecodeError: the length of a list does not fit.
+        GatewayError: UNIMPLEMENTED, nobody knows the model's inputs.
     """
     if not signature.inputs:
-        text = f"model {request.model!r}: nothing tells which members of the request are its inputs"
-        raise unsupported(f"{text}; `signature` on the route would")
+        text = f"model {request.model!r}: its inputs are not known, so the request's JSON members cannot be assigned"
+        raise unsupported(f"{text}; `signature` on the route declares them")
     specs = dict(names.inputs_of(signature, settings))
     scalars = _scalars(request.parameters, specs)
     inputs = [_fitted(each, specs, settings) for each in (*request.inputs, *scalars)]
@@ -54,14 +60,14 @@ def _fitted(given: Tensor, specs: dict[str, TensorSpec], settings: RouteSettings
     if spec is None:
         return given
     if not given.elements:
-        given = replace(given, datatype=spec.datatype)  # an empty list has no datatype
-    if spec.name in settings.image_inputs:
-        return replace(given, shape=(given.elements,))  # files, whatever shape their pixels will have
+        given = replace(given, datatype=spec.datatype)  # JSON's empty list does not show a datatype
+    if settings.images and any(image.name == spec.name for image in settings.images.inputs):
+        return replace(given, shape=(given.elements,))  # one file for each element, whatever the shape of the pixels
     return replace(given, shape=_shape(given, spec.shape, f"input {given.name!r}"))
 
 
 def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
-    """Of a nested list its own, perhaps as the one row of a batch; of a flat one what the signature makes of it."""
+    """A nested list keeps its shape, or becomes the one row of a batch; a flat list takes the shape `wanted`."""
     shape = given.shape
     if shapes.is_lone_row(shape, wanted):
         return (1, *shape)
@@ -71,25 +77,25 @@ def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
 
 
 def _filled(wanted: Shape, elements: int, what: str) -> Shape:
-    # of several free dimensions the batch is the one that a server leaves at 1, as Triton does
+    # If the batch and another dimension are free, the batch is 1, as Triton does it.
     if wanted.count(-1) > 1 and shapes.is_batch(wanted):
         return (1, *shapes.fill(wanted[1:], elements, what))
     return shapes.fill(wanted, elements, what)
 
 
-def outputs_told_apart(response: Response, signature: Signature, asked: Sequence[RequestedOutput]) -> Response:
-    """A schemaless response with its outputs typed and shaped by the signature; those that were asked for, in that
-    order, else those that are there, in the signature's.
+def resolve_outputs(response: Response, signature: Signature, requested: Sequence[RequestedOutput]) -> Response:
+    """A schemaless response with outputs in the datatypes and shapes of the signature: the requested ones in that
+    order, else all that are there, in the signature's order.
 
     Raises:
-        DecodeError: a list that is no output or does not fit, or an output that is missing.
+        DecodeError: a list is no output of the model or does not fit, or a requested output is missing.
     """
     specs = {spec.name: spec for spec in signature.outputs}
     given = {each.name: each for each in (*response.outputs, *_scalars(response.parameters, specs))}
     for name in given:
         if name not in specs:
             raise names.unknown_output(name, list(specs))
-    wanted = [output.name for output in asked] or [name for name in specs if name in given]
+    wanted = [output.name for output in requested] or [name for name in specs if name in given]
     for name in wanted:
         if name not in given:
             raise DecodeError(f"output {name!r} is missing; the reply has {', '.join(map(repr, given)) or 'none'}")

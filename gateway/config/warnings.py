@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from gateway.config.catalog import Catalog, Place
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.models import BackendConfig, Config
+from gateway.config.keys import BackendConfig, Config
 from gateway.config.problems import Finding
 from gateway.config.unreachable import unreachable_routes
 from gateway.core.address import Address

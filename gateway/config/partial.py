@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from gateway.config.document import Location
 from gateway.config.fields import Keys
-from gateway.config.models import AdminConfig, BackendConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig
+from gateway.config.keys import AdminConfig, BackendConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 
