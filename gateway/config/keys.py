@@ -1,4 +1,7 @@
-"""The configuration's keys. The attributes are the keys, their docstrings what `docs/configuration.md` says of them."""
+"""The configuration's keys: listeners, backends and everything at the top. Routes are in `routes`.
+
+An attribute is a key, and its docstring is the key's description in `docs/configuration.md`.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -14,27 +17,27 @@ from gateway.core.protocol import DEFAULT_LIMITS, Limits
 
 
 class LimitsConfig(Keys):
-    """What is refused before memory is taken for it."""
+    """Bounds on what is received, checked before memory is allocated."""
 
     message: Size = DEFAULT_LIMITS.message
-    """Bytes of one message's body, before and after decompression."""
+    """Bytes of a message's body, before and after decompression."""
     headers: Size = DEFAULT_LIMITS.headers
-    """Bytes of one message's headers."""
+    """Bytes of a message's headers."""
     json_values: Size = DEFAULT_LIMITS.json_values
-    """JSON values of one message outside tensor data; of MIP, TLVs beyond one for each of 65535 rows."""
+    """JSON values in a message outside tensor data; for MIP, TLVs beyond one for each of 65535 rows."""
     config: Size = DEFAULT_LIMITS.config
     """Bytes of UM-Bridge's `config`."""
     inflation: Size = DEFAULT_LIMITS.inflation
-    """How many times its compressed size a message may inflate to; up to 1 MiB it may in any case. Tensors of equal
-    numbers compress to a thousandth."""
+    """The largest ratio of a message's size to its compressed size; up to 1 MiB any ratio is accepted. (A tensor of
+    equal numbers has a ratio of about 1000.)"""
 
 
 class ListenerLimitsConfig(LimitsConfig):
-    """The same, and how many clients there may be."""
+    """Bounds on what clients send, and on their connections."""
 
     connections: Size | None = None
-    """Connections at once; further ones are refused in the words of the listener's first protocol. Absent: as many as
-    the process may have."""
+    """Connections at once; further ones are refused with an error of the listener's first protocol. Without it only
+    the process' limit holds."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:
@@ -51,86 +54,88 @@ ListenerLimitsKey = Annotated[Limits, Written(ListenerLimitsConfig, _listener_li
 
 def _prefix(path: str) -> str:
     if not path.startswith("/") or path.endswith("/") or not set(path).isdisjoint("{}?# %"):
-        raise refusal("expected a path such as /science: no slash at its end, none of { } ? # %, got {value}")
+        raise refusal("expected a path such as /science, without a slash at its end and without { } ? # %, got {value}")
     return path
 
 
 class ErrorsConfig(Keys):
-    """What clients are told of errors."""
+    """What errors tell clients."""
 
     detail: Literal["full", "brief"] = "full"
-    """`brief` leaves out the names and addresses of backends, and why one cannot be reached; the log has them."""
+    """`brief` hides the names and addresses of backends and the reason why one cannot be reached; the log has them."""
 
 
 class ListenerConfig(Keys):
-    """An address where clients arrive."""
+    """An address that accepts clients."""
 
     name: Name
-    """What routes, logs and metrics call it."""
+    """The listener's name in routes, logs and metrics."""
     bind: Bind
-    """`HOST:PORT`; port 0 is one that the system chooses. Protocols over TCP: also `tcp://HOST:PORT`, `unix:///PATH`."""
+    """`HOST:PORT`; with port 0 the system chooses one. For protocols over TCP also `tcp://HOST:PORT` and
+    `unix:///PATH`."""
     protocols: SomeNames
-    """The protocols spoken here, all of one transport. Unknown paths are answered in the form of the first."""
+    """The protocols that are served, all of one transport. Requests to unknown paths get an error of the first one."""
     model: Name = ""
-    """The model of requests that name none."""
+    """The model for requests that do not name one."""
     prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
-    """`{PROTOCOL: PATH}`: the protocol is served below that path."""
+    """`{PROTOCOL: PATH}`: serve the protocol below this path."""
     allow_offline: Flag = False
-    """Clients may take the listener offline and online again (grps): offline it says that it is not ready, and answers
-    all the same. Without it that is refused."""
+    """Let clients take the listener offline and online (grps). Offline it reports that it is not ready, but still
+    answers requests."""
     allow_control: Flag = False
-    """Clients may load and unload models, and see and change the settings of traces and logs, on the model servers
-    behind it (V2). Without it that is refused."""
+    """Let clients load and unload models, and read and change trace and log settings, on the model servers behind the
+    listener (V2)."""
     metrics_page: Flag = False
-    """Serve the page of metrics that one of its protocols has (grps-rest: `/`), about this listener."""
+    """Serve this listener's metrics page, if one of its protocols has one (grps-rest: `/`)."""
     limits: ListenerLimitsKey = Field(default_factory=Limits)
-    """What clients may send."""
+    """Bounds on what clients send."""
     errors: ErrorsConfig = ErrorsConfig()
-    """How errors are told."""
+    """How much errors tell clients."""
 
 
 class AdminConfig(Keys):
-    """The status API."""
+    """The status API, for operators."""
 
     bind: Bind
-    """`HOST:PORT`, on loopback."""
+    """`HOST:PORT` on loopback."""
 
 
 Ready = Literal["any", "all", "none"]
 
 
 class HealthConfig(Keys):
-    """`/healthz` and `/readyz`, and nothing else."""
+    """The health port: `/healthz` and `/readyz`."""
 
     bind: Bind
-    """`HOST:PORT`, on any address."""
+    """`HOST:PORT` on any address."""
     ready: Ready = "none"
-    """The same as the key `ready` beside `health`, for `/readyz`. Kubernetes takes a replica that is not ready out of
-    its Service: with `any` or `all` a backend that all replicas share takes away all of them at once."""
+    """Which backends must be ready for `/readyz` to report ready: at least one (`any`), `all` of those that routes
+    name, or `none`. Kubernetes removes a replica that is not ready from its Service: with `any` or `all` one backend
+    that all replicas share removes all of them at once."""
 
 
 class DrainConfig(Keys):
     """How the gateway stops on SIGTERM or SIGINT; a second signal ends it at once."""
 
     delay: Seconds = 0
-    """Seconds in which `/readyz` fails and everything is still accepted and answered, so that load balancers notice.
-    Replies over HTTP say `Connection: close` meanwhile."""
+    """Seconds in which `/readyz` already fails while requests are still accepted and answered, so that load balancers
+    notice. HTTP replies have `Connection: close` in this time."""
     timeout: Seconds = 30
-    """Seconds that the requests in flight then have, after the listeners closed; the rest is given up."""
+    """Seconds that requests in flight have to finish after the listeners are closed; then they are cancelled."""
 
 
 class ReferenceConfig(Keys):
-    """Bundled models, served by the gateway's own process as if they were a model server; for demos and tests."""
+    """A model server in the gateway's own process, with bundled models; for demos and tests."""
 
     protocol: Name
-    """The protocol spoken there."""
+    """The protocol that it serves."""
     bind: Bind
-    """As a listener's."""
+    """The address, as a listener's `bind`."""
     models: SomeNames
-    """Bundled models by name, or Python callables as `module:attribute`."""
+    """Names of bundled models, or Python callables as `module:attribute`."""
 
 
-# RFC 9110, section 7.6.1, and what this gateway's own message to the backend decides
+# RFC 9110, section 7.6.1, and the headers that the gateway sets in its own requests to backends.
 _NEVER_FORWARDED = frozenset(
     {
         "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect",
@@ -142,69 +147,72 @@ _NEVER_FORWARDED = frozenset(
 
 def _forwardable(name: str) -> str:
     if name in _NEVER_FORWARDED:
-        raise refusal("{value} belongs to each connection by itself and is never forwarded")
+        raise refusal("{value} is set by the gateway for each connection and cannot be forwarded")
     return name
 
 
 class BackendConfig(Keys):
-    """A destination for requests."""
+    """A group of model servers that have the same models."""
 
     protocol: Name
-    """The protocol its servers speak."""
+    """The protocol of the servers."""
     endpoints: SomeNames
-    """Its addresses: `HOST:PORT`, or a URL where the protocol has one. The one with the least in flight is taken."""
+    """The addresses of the servers: `HOST:PORT`, or a URL if the protocol is over HTTP. A request goes to the one with
+    the fewest requests in flight."""
     policies: Policies = ()
-    """What wraps its calls, outermost first: a list of `{POLICY: SETTINGS}`."""
+    """Policies around calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     trust_metadata: Flag = False
-    """Its metadata is right, over protocols whose real servers tell wrong types (graphpipe) or nothing of tensors
-    (grps): requests are fitted to it, and clients of every protocol are told what it says."""
+    """Use the backend's metadata although servers of its protocol usually report wrong types (graphpipe) or no tensors
+    (grps): requests are fitted to it, and all clients get it."""
     max_in_flight: Size | None = None
-    """Calls at once per endpoint. The default is the protocol's: 1 for umbridge and mip, any number for the others."""
+    """The most calls in flight per endpoint; further ones wait. The default is the protocol's: 1 for umbridge and mip,
+    no limit for the others."""
     batch: Name = ""
-    """How a batch travels, where the protocol has several ways. For mip `split`: the first dimension of every tensor
-    counts the examples of one packet; `whole`: a packet has one example, which holds the tensors as they are; `each`:
-    a packet for each row."""
+    """How a batch is sent, if the protocol has several ways. For mip: `split`: the first dimension of every tensor
+    counts the examples of one packet; `whole`: a packet has one example, which holds the tensors unchanged; `each`: one
+    packet for each row."""
     flavor: Name = ""
-    """What its servers are, where they do not speak the protocol alike: for v2-rest `triton`, `mlserver`, `kserve`,
-    `binary` (another one, with binary tensors) or `plain`. Absent: each is asked before its first call."""
+    """The kind of server, if servers differ in how they implement the protocol: for v2-rest `triton`, `mlserver`,
+    `kserve`, `binary` (any other with binary tensors) or `plain`. Without it each server is asked before its first
+    call."""
     limits: LimitsKey = Field(default_factory=Limits)
-    """What it may answer."""
+    """Bounds on what the backend answers."""
     forward_headers: Annotated[
         tuple[Annotated[HeaderName, AfterValidator(_forwardable)], ...], AfterValidator(distinct)
     ] = ()
-    """The client's headers that it gets; it gets no other."""
+    """The only headers of clients that are sent on to the backend."""
 
 
 class ProcessLimitsConfig(Keys):
-    """What the whole process holds at most."""
+    """Bounds on the whole process."""
 
     connections: Size = 10_000
-    """Connections of clients at once, of all listeners together; fewer where the system does not give as many
-    descriptors, of which a tenth and at least 64 are kept for backends and the ports for operators."""
+    """Connections of clients at once, on all listeners together. Fewer if the system allows fewer file descriptors, of
+    which a tenth, and at least 64, are reserved for backends, the health port and the status API."""
     memory: Size | None = None
-    """Bytes that the bodies of messages may hold together, of 16 KiB and more each. Absent: half of the memory of the
-    machine, or of the process' cgroup."""
+    """Bytes of all message bodies together (those of 16 KiB and more). Without it half of the memory of the machine or
+    of the process' cgroup."""
 
 
 class Config(Keys):
     """The gateway's configuration."""
 
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
-    """Where clients arrive. Several protocols of one transport may share an address."""
+    """Addresses that accept clients. Several protocols of one transport can share one."""
     limits: ProcessLimitsConfig = ProcessLimitsConfig()
-    """What all clients together may take."""
+    """Bounds on all clients together."""
     admin: AdminConfig | None = None
-    """The status API; absent is off."""
+    """The status API; off if absent."""
     health: HealthConfig | None = None
-    """The health port, for probes; absent is off."""
+    """The health port, for probes; off if absent."""
     drain: DrainConfig = DrainConfig()
     """How the gateway stops."""
     ready: Ready = "any"
-    """Which backends have to be ready so that the gateway says in the clients' protocols that it is: at least one of
-    those that routes name, all of them, or none. They are asked when a client asks, at most once a second."""
+    """Which backends must be ready for the gateway to report ready in the clients' protocols: at least one (`any`) or
+    `all` of those that routes name, or `none`. They are asked when a client asks, at most once a second."""
     reference: tuple[ReferenceConfig, ...] = ()
-    """Bundled backends, started with the gateway."""
+    """Model servers with bundled models, started with the gateway."""
     backends: Mapping[Name, BackendConfig] = {}
-    """Where requests go, by name."""
+    """Groups of model servers, by name."""
     routes: tuple[RouteConfig, ...] = ()
-    """Which request goes where. They are tried in order; the first match wins."""
+    """Which requests go to which backend. The first route that matches is used."""

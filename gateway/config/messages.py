@@ -1,4 +1,4 @@
-"""pydantic's errors in plain words."""
+"""Messages for pydantic's errors, in the terms of the configuration."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -15,17 +15,17 @@ _LONGEST = 60
 
 
 def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
-    """pydantic's errors with those that they carry, each with its whole location."""
+    """pydantic's errors and those that they hold, each with its whole location."""
     for error in errors:
         location = (*above, *error["loc"])
         if error["type"] == NESTED:
             yield from flattened(error["ctx"]["errors"], location)
-        elif error["type"] != "too_short" or not error["input"]:  # pydantic counts only the items that are sound
+        elif error["type"] != "too_short" or not error["input"]:  # pydantic counts only valid items
             yield {**error, "loc": location}
 
 
-def worded(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
-    """An error of `flattened` as a Finding."""
+def finding_of(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
+    """The Finding for an error from `flattened`."""
     kind, location = error["type"], error["loc"]
     if kind == "extra_forbidden":
         known = keys_at(schema, location[:-1])
@@ -38,14 +38,14 @@ def worded(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
         )
     if kind == "missing":
         return Finding(location[:-1], f"the key {location[-1]!r} is missing")
-    message = _WORDS.get(kind, _as_given)(error)
-    if location[-1:] == ("[key]",):  # pydantic's word for a key itself at fault
+    message = _MESSAGES.get(kind, _own_message)(error)
+    if location[-1:] == ("[key]",):  # pydantic's step for an error in the key itself
         return Finding(location[:-1], message.replace(VALUE, repr(location[-2])), at_key=True)
     return Finding(location, message, at_key=kind == UNKNOWN_POLICY)
 
 
 def shown(node: Node) -> str:
-    """A value for a message; a reference in place of what it holds, which may be a secret."""
+    """A value as messages show it. A reference is shown instead of its value, which may be a secret."""
     match node.value:
         case Referenced() as referenced:
             return repr(referenced.source)
@@ -63,7 +63,7 @@ def shown(node: Node) -> str:
             return str(number)
 
 
-def _as_given(error: dict[str, Any]) -> str:
+def _own_message(error: dict[str, Any]) -> str:
     return str(error["msg"])
 
 
@@ -78,16 +78,16 @@ def _text(error: dict[str, Any]) -> str:
     return f"expected text, got {VALUE}{quote}"
 
 
-def _bound(words: str, key: str) -> Callable[[dict[str, Any]], str]:
-    # pydantic tells the bounds of floats as floats: `above 0.0`
-    return lambda error: f"must be {words} {str(error['ctx'][key]).removesuffix('.0')}, got {VALUE}"
+def _bound(relation: str, key: str) -> Callable[[dict[str, Any]], str]:
+    # pydantic writes the bounds of floats as floats: `above 0.0`.
+    return lambda error: f"must be {relation} {str(error['ctx'][key]).removesuffix('.0')}, got {VALUE}"
 
 
 def _expected(what: str) -> Callable[[dict[str, Any]], str]:
     return lambda error: f"expected {what}, got {VALUE}"
 
 
-_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+_MESSAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), _expected("a map")),
     **dict.fromkeys(("tuple_type", "list_type"), _expected("a list")),
     **dict.fromkeys(("int_type", "int_from_float"), _expected("a whole number")),

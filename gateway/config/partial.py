@@ -1,4 +1,5 @@
-"""The parts of a configuration, one by one, so that a fault in one does not hide what is wrong with the others."""
+"""The valid parts of a configuration that is not valid as a whole, so that an error in one part does not hide those in
+others: the listener in line 3 has a typo, and the backend in line 9 is still checked."""
 
 from typing import Any, TypeVar
 
@@ -15,7 +16,8 @@ Part = TypeVar("Part", bound=Keys)
 
 @frozen
 class Parts:
-    """The sound parts of a configuration by index or name, and the names of all listeners and backends."""
+    """The valid parts of a configuration by index or name, and the names of all listeners and backends, valid or
+    not."""
 
     listeners: dict[int, ListenerConfig]
     admin: AdminConfig | None
@@ -27,26 +29,26 @@ class Parts:
     backend_names: frozenset[str]
 
 
-def sound_parts(data: Any) -> Parts:
-    """The sound parts of what is not sound as a whole."""
+def valid_parts(data: Any) -> Parts:
+    """The valid parts of a configuration that is not valid."""
     data = data if isinstance(data, dict) else {}
-    listeners, backends = _listed(data.get("listeners")), data.get("backends")
+    listeners, backends = _indexed(data.get("listeners")), data.get("backends")
     backends = backends if isinstance(backends, dict) else {}
     names = (item["name"] for item in listeners.values() if isinstance(item, dict) and "name" in item)
     return Parts(
-        _sound(ListenerConfig, listeners),
+        _valid(ListenerConfig, listeners),
         _read(AdminConfig, data.get("admin")),
         _read(HealthConfig, data.get("health")),
-        _sound(ReferenceConfig, _listed(data.get("reference"))),
-        _sound(BackendConfig, backends),
-        _sound(RouteConfig, _listed(data.get("routes"))),
+        _valid(ReferenceConfig, _indexed(data.get("reference"))),
+        _valid(BackendConfig, backends),
+        _valid(RouteConfig, _indexed(data.get("routes"))),
         frozenset(map(str, names)),
         frozenset(backends),
     )
 
 
 def all_parts(config: Config) -> Parts:
-    """All parts of a sound configuration."""
+    """All parts of a valid configuration."""
     return Parts(
         dict(enumerate(config.listeners)),
         config.admin,
@@ -59,17 +61,17 @@ def all_parts(config: Config) -> Parts:
     )
 
 
-def _listed(data: Any) -> dict[int, Any]:
+def _indexed(data: Any) -> dict[int, Any]:
     return dict(enumerate(data)) if isinstance(data, list) else {}
 
 
-def _sound(model: type[Part], items: dict[Any, Any]) -> dict[Any, Part]:
+def _valid(model: type[Part], items: dict[Any, Any]) -> dict[Any, Part]:
     read = {key: _read(model, item) for key, item in items.items()}
     return {key: part for key, part in read.items() if part is not None}
 
 
 def _read(model: type[Part], item: Any) -> Part | None:
-    """`item`, without the keys that are at fault if it can do without them."""
+    """`item`, if necessary without its invalid keys; None if these are required."""
     if not isinstance(item, dict):
         return None
     try:
@@ -79,10 +81,10 @@ def _read(model: type[Part], item: Any) -> Part | None:
     return None if rest == item else _read(model, rest)
 
 
-def _without(item: dict[Any, Any], faulty: list[Location]) -> dict[Any, Any]:
+def _without(item: dict[Any, Any], invalid: list[Location]) -> dict[Any, Any]:
     kept = {}
     for key, each in item.items():
-        below = [location[1:] for location in faulty if location[0] == key]
+        below = [location[1:] for location in invalid if location[0] == key]
         if not below:
             kept[key] = each
         elif all(below) and isinstance(each, dict):

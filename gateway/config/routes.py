@@ -1,4 +1,4 @@
-"""`routes:`: which request goes to which backend, and what becomes of it on the way."""
+"""`routes:`: which requests go to which backend, and how they are changed on the way."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
@@ -25,32 +25,32 @@ def _path(path: str) -> str:
 
 
 class MatchConfig(Keys):
-    """What a request must be for the route to take it: all of the keys given; {} is every request."""
+    """Conditions that a request must all meet; {} is met by every request."""
 
     listener: Name | None = None
-    """The listener where it arrived."""
+    """The listener that received the request."""
     protocol: Name | None = None
-    """The protocol it came in."""
+    """The client's protocol."""
     path: Annotated[Name, AfterValidator(_path)] | None = None
-    """Its path: exact, or everything that begins so with one `*` at the end."""
+    """The request's path; with `*` at the end every path that begins so."""
     model: Name | None = None
-    """The model it names: exact, or a glob with `*`, `?` and `[...]`. Requests without a name match only routes
+    """The model's name, or a glob with `*`, `?` and `[...]`. Requests that do not name a model match only routes
     without this key."""
     version: Name | None = None
-    """The version it names; quote it."""
+    """The model's version as text: `"1"`."""
     operation: ModelOperation | None = None
-    """What it asks of the model."""
+    """The operation on the model."""
     header: Mapping[HeaderName, str] = {}
-    """`{NAME: VALUE}`: headers that it must carry with exactly these values."""
+    """`{NAME: VALUE}`: headers that the request must have, with exactly these values."""
 
 
 class RewriteConfig(Keys):
-    """What the backend calls it."""
+    """The names of the model and the version in the backend."""
 
     model: Name | None = None
-    """The backend's name of the model; absent keeps the client's."""
+    """The backend's name of the model. Without it the client's is kept."""
     version: str | None = None
-    """The backend's version; `""` drops the client's, absent keeps it."""
+    """The backend's version; `""` drops the client's. Without it the client's is kept."""
 
 
 def _distinct_renamings(renamings: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
@@ -115,23 +115,22 @@ _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 class RouteConfig(Keys):
-    """One way through the gateway."""
+    """One route from clients to a backend."""
 
     match: MatchConfig
-    """What it takes."""
+    """Which requests take this route."""
     backend: Name
-    """The backend that answers."""
+    """The name of the backend that answers."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
-    """Names that the backend knows in place of the client's."""
+    """The backend's names in place of the client's."""
     passthrough: Flag = False
-    """Messages pass untouched, in both directions, between clients and a backend of one protocol, at the path that
-    `match` has: HTTP that a server's operator has made up (grps: `customized_predict_http`). Only their size is looked
-    at."""
+    """Pass messages unchanged in both directions between clients and a backend of the same protocol, at the path in
+    `match`: for HTTP interfaces that an operator defines (grps: `customized_predict_http`). Only sizes are checked."""
     signature: RouteSignature | None = None
-    """The model's tensors: supplies or overrides what the backend's metadata says."""
+    """The model's tensors, in place of the backend's metadata."""
     translate: Annotated[TranslateSettings, Declared(TranslateSettings, _FORMS, _CHECKS)] = Field(
         default_factory=TranslateSettings
     )
-    """How tensors are made to fit."""
+    """How tensors are converted."""
     policies: Policies = ()
-    """What wraps the route's calls, outermost first, around the backend's own."""
+    """Policies around the route's calls, outermost first, outside of the backend's policies."""

@@ -106,7 +106,7 @@ def test_warnings_are_told_at_the_start(tmp_path: Path) -> None:
         path.write_text(listener + "routes: []\n")
         result = gateway("serve", "--config", str(path))
     warning, _, error = result.stderr.splitlines()
-    assert warning == f"{path}:2:1: warning: there are no routes, so every model is unknown"
+    assert warning == f"{path}:2:1: warning: there are no routes, so no request can be answered"
     assert "cannot bind" in error
 
 

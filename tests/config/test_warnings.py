@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from gateway.config import loads_with_warnings
-from gateway.config.globs import covers
+from gateway.config.unreachable import covers
 from tests.config.toys import CATALOG, ENVIRON, SOUND
 
 LISTENERS = """\
@@ -43,7 +43,7 @@ def test_the_sound_configuration_has_no_warnings() -> None:
 def test_no_routes(end: str) -> None:
     place = "9:1" if end else "1:1"
     text = LISTENERS + "backends:\n" + ONE + "  # nobody's\n" + end
-    assert warnings(text) == [f"{place}: warning: there are no routes, so every model is unknown"]
+    assert warnings(text) == [f"{place}: warning: there are no routes, so no request can be answered"]
 
 
 def test_a_backend_that_no_route_names() -> None:
@@ -62,9 +62,8 @@ def test_a_backend_that_no_route_names() -> None:
     ],
 )
 def test_the_protocols_own_path_on_an_endpoint(protocol: str, endpoint: str, path: str) -> None:
-    text = (
-        f"{protocol} puts its own paths, such as {path}, behind the path of '{endpoint}'; leave out what is there twice"
-    )
+    text = f"{protocol} appends its own paths, such as {path}, to the path of '{endpoint}'"
+    text += "; remove the part that it appends"
     column = len(f"  a: {{protocol: {protocol}, endpoints: [") + 1
     assert of_backends(f"a: {{protocol: {protocol}, endpoints: ['{endpoint}']}}") == [f"7:{column}: warning: {text}"]
 
@@ -85,7 +84,7 @@ def test_other_paths_on_endpoints_are_meant(protocol: str, endpoint: str) -> Non
 
 
 def test_two_spellings_of_one_endpoint() -> None:
-    text = "is the same as endpoints[0], only written in another way"
+    text = "is the same as endpoints[0], written in another way"
     assert of_backends("a: {protocol: umbridge, endpoints: ['h:80', 'http://H', 'i:80', 'h:81', 'http://h/']}") == [
         f"7:47: warning: 'http://H' {text}",
         f"7:75: warning: 'http://h/' {text}",
@@ -117,7 +116,7 @@ def test_two_spellings_of_one_endpoint() -> None:
     ],
 )
 def test_an_endpoint_that_is_a_listener(endpoint: str, listener: str | None) -> None:
-    text = f"'{endpoint}' is the gateway's own listener '{listener}': requests may go round in a circle"
+    text = f"'{endpoint}' is the gateway's own listener '{listener}': requests may go in a circle"
     expected = [f"7:39: warning: {text}"] if listener else []
     assert of_backends(f"a: {{protocol: umbridge, endpoints: ['{endpoint}']}}") == expected
 
