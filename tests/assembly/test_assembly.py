@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from gateway.assembly.assembly import Assembly
-from gateway.assembly.settings import route_settings
+from gateway.assembly.routes import route_settings
 from gateway.bridge.settings import ImageInput, ImageOutput, Images
 from gateway.config import Catalog, loads
 from gateway.core.errors import GatewayError, Status

@@ -1,4 +1,4 @@
-"""What is asked of the gateway itself."""
+"""Operations on the gateway itself: liveness, readiness, metadata, statistics."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,16 +10,19 @@ from gateway.core.types import Answer, Request, ServerInfo
 from gateway.routing.readiness import Readiness
 
 
-def own_answers(
+def server_operations(
     info: ServerInfo, readiness: Readiness, statistics: Mapping[str, Statistics], *, asks_backends: bool = False
 ) -> dict[Operation, Destination]:
-    """What is asked of the gateway itself, and answered without waiting, but for whether it is ready where this depends
-    on backends (`asks_backends`). `statistics` are by listener."""
+    """The Destination of each operation on the gateway itself.
 
-    def told(request: Request) -> Answer:
+    All are answered without waiting, except readiness if it depends on backends (`asks_backends`). `statistics` are
+    those of each listener that has a metrics page.
+    """
+
+    def series(request: Request) -> Answer:
         if request.listener not in statistics:
             text = f"listener {request.listener!r} keeps no statistics"
-            raise unsupported(f"{text}; `metrics_page: true` on the listener would")
+            raise unsupported(f"{text}; `metrics_page: true` on the listener enables them")
         return statistics[request.listener].measurements()
 
     answers: dict[Operation, Callable[[Request], Answer]] = {
@@ -28,7 +31,7 @@ def own_answers(
         Operation.ONLINE: readiness.online,
         Operation.OFFLINE: readiness.offline,
         Operation.SERVER_METADATA: lambda request: info,
-        Operation.STATISTICS: told,
+        Operation.STATISTICS: series,
     }
     own = {operation: Destination(local=answer) for operation, answer in answers.items()}
     if asks_backends:
