@@ -269,6 +269,7 @@ class RequestedOutput:
 
 
 Nan: TypeAlias = Literal["error", "literal", "null", "string"]
+BytesForm: TypeAlias = Literal["text", "base64"]
 
 
 @frozen
@@ -280,7 +281,7 @@ class Translate:
     """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
     a `string`. The default is that of the protocol written: literal for umbridge and mip, string for grps, error for
     v2."""
-    bytes: Literal["text", "base64"] = "text"
+    bytes: BytesForm = "text"
     """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
     """The form of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,

@@ -184,7 +184,7 @@ def _given(tensor: Tensor) -> Any:
     try:
         if tensor.datatype is Datatype.BYTES:
             return strings(tensor, _FOR_TRITON, what)
-        return json.numbers(tensor.array.reshape(-1), _FOR_TRITON.nan, what)
+        return json.numbers(tensor.array.reshape(-1), "literal", what)
     except GatewayError as error:
         raise unsupported(error.message) from error
 
