@@ -37,7 +37,7 @@ class _Forms:
         types, descriptions = get_type_hints(declaration), _docstrings(declaration)
         keys: dict[str, Any] = {}
         for field in fields(declaration):
-            about: dict[str, Any] = {"description": descriptions[field.name]}
+            about: dict[str, Any] = {"description": descriptions.get(field.name)}
             if field.default is not MISSING:
                 about["default"] = field.default
             elif field.default_factory is not MISSING:
@@ -71,10 +71,14 @@ def _builder(declaration: type) -> Callable[[Any], Any]:
 
 
 def _docstrings(declaration: type) -> dict[str, str]:
-    """The string below each attribute, of the class and of those that it extends."""
+    """The string below each attribute, of the class and of those that it extends; none without the source code."""
     found: dict[str, str] = {}
     for each in reversed(declaration.__mro__[:-1]):
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        try:
+            source = textwrap.dedent(inspect.getsource(each))
+        except OSError:
+            continue
+        (definition,) = ast.parse(source).body
         assert isinstance(definition, ast.ClassDef)
         for attribute, text in pairwise(definition.body):
             if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name):
