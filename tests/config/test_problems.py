@@ -92,6 +92,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ("alias of itself", "a: &b [*b]\n", ["1:8: the alias *b has no anchor before it; if it is text, quote it: '*b'"]),
     ("too long", "#" * MAX_BYTES + "\n", [f"1:1: the configuration is larger than {MAX_BYTES} bytes"]),
     ("too deep", "[" * 5000, [f"1:{MAX_DEPTH + 1}: nested deeper than {MAX_DEPTH} levels"]),
+    # PyYAML's own composer crashes the process
+    ("far too deep", "[" * 500_000, [f"1:{MAX_DEPTH + 1}: nested deeper than {MAX_DEPTH} levels"]),
     (
         "billion laughs",
         "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
