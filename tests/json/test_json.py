@@ -3,6 +3,7 @@ import math
 import random
 import re
 import tracemalloc
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -626,33 +627,8 @@ elements = [
 documents = st.dictionaries(st.sampled_from(["data", "input", "a", "b:c", "[", ""]), nested, max_size=4)
 
 
-LITERALS = (
-    "0",
-    "-0",
-    "-0.0",
-    "1",
-    "1.0",
-    "1e0",
-    "0.1",
-    "-7",
-    str(2**53 + 1),
-    str(2**63 - 1),
-    str(2**63),
-    str(2**64 - 1),
-)
-BEYOND = (
-    str(2**64),
-    str(-(2**63)),
-    str(-(2**63) - 1),
-    "1e18",
-    "9.3e18",
-    "-1e19",
-    "1e400",
-    "true",
-    "null",
-    '"a"',
-    "NaN",
-)
+LITERALS = ("0", "-0", "-0.0", "1", "1.0", "1e0", "0.1", "-7", *map(str, (2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)))
+BEYOND = ("1e18", "9.3e18", "-1e19", "1e400", "true", "null", '"a"', "NaN", *map(str, (2**64, -(2**63), -(2**63) - 1)))
 NUMBERS = st.tuples(
     st.lists(st.sampled_from(LITERALS), min_size=1, max_size=3),
     st.integers(1, 60),
@@ -664,15 +640,9 @@ NUMBERS = st.tuples(
 @given(NUMBERS, st.integers(0, 70), st.sampled_from(["", ',"data":[1]', ',"a":1,"a":2', ","]), st.booleans())
 @settings(max_examples=500, deadline=None)
 def test_many_numbers_read_the_same_small_and_large(numbers: str, depth: int, tail: str, literals: bool) -> None:
-    text = f'{{"data":{"[" * depth}[{numbers}]{"]" * depth}{tail}}}'.encode()
-    outcomes = []
-    for padding in (b"", b" " * 2**14):
-        try:
-            found = read(padding + text, DATA, values=1000, literals=literals)["data"]
-            outcomes.append((found.values.dtype, found.values.tobytes(), found.shape))
-        except (DecodeError, AttributeError) as error:
-            outcomes.append((type(error), str(error)))
-    assert outcomes[0] == outcomes[1]
+    text = f'{{"data":{"[" * depth}[{numbers}]{"]" * depth}{tail}}}'
+    with suppress(DecodeError):  # which is the same for both
+        both(text.encode(), DATA, literals=literals)
 
 
 @given(documents)
