@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.bytes_elements import pack, unpack
@@ -637,6 +637,9 @@ NUMBERS = st.tuples(
 """Few literals many times, and perhaps one that changes what all of them are."""
 
 
+@example(",".join(["1"] * 40 + [str(2**64)]), 0, "", False)
+@example(",".join(["1.5"] * 40 + ["-1e19"]), 2, "", False)
+@example(",".join(["-1"] * 40 + [str(2**63)]), 0, "", False)
 @given(NUMBERS, st.integers(0, 70), st.sampled_from(["", ',"data":[1]', ',"a":1,"a":2', ","]), st.booleans())
 @settings(max_examples=500, deadline=None)
 def test_many_numbers_read_the_same_small_and_large(numbers: str, depth: int, tail: str, literals: bool) -> None:
