@@ -91,7 +91,11 @@ def _read_block(octets: Octets, datatype: Datatype, what: str) -> "np.ndarray[An
         lists = parse(_Lists, b"".join((key(number), varint(len(octets)), octets.data)))
     except DecodeError as error:
         raise DecodeError(f"{what}: {_BROKEN}") from error
-    return cast(np.asarray(getattr(lists, name), name), datatype, what)
+    numbers = getattr(lists, name)
+    # without it, as before protobuf 7.34, numpy takes twice as long to find out what it is given
+    is_array = hasattr(numbers, "__array__")
+    array = np.asarray(numbers, name) if is_array else np.fromiter(numbers, name, len(numbers))
+    return cast(array, datatype, what)
 
 
 def write_integers(raw: Buffer, datatype: Datatype) -> Buffer:
