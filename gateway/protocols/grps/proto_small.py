@@ -39,6 +39,7 @@ from gateway.protocols.grps.words import Kind
 _WIDE = {
     FieldDescriptorProto.TYPE_INT32: FieldDescriptorProto.TYPE_INT64,
     FieldDescriptorProto.TYPE_UINT32: FieldDescriptorProto.TYPE_UINT64,
+    FieldDescriptorProto.TYPE_ENUM: FieldDescriptorProto.TYPE_UINT64,
 }
 
 
@@ -49,7 +50,9 @@ def _make_class() -> ProtobufClass:
     [file] = files.file
     [tensor] = [message for message in file.message_type if message.name == "GenericTensor"]
     for field in tensor.field:
-        field.type = _WIDE.get(field.type, field.type)
+        if field.type in _WIDE:
+            field.type = _WIDE[field.type]
+            field.ClearField("type_name")
     return Schema(files.SerializeToString()).message(f"{file.package}.GrpsMessage")
 
 

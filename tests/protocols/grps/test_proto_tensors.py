@@ -120,6 +120,8 @@ def test_several_tensors_without_names() -> None:
     [
         (entry(0, [1], b""), r"tensor 'x': dtype 0 is none of 1 DT_UINT8, .* 9 DT_STRING"),
         (entry(10, [1], b"", ""), "tensor 0: dtype 10"),
+        (b"\x10" + varint(2**32 + 7), "dtype 4294967303 is none of"),
+        (b"\x10" + varint(2**64 - 1), "dtype 18446744073709551615 is none of"),
         (entry(7, [1], field(7, b"\x01")), "flat_int32 is filled, but DT_FLOAT32 takes flat_float32"),
         (entry(7, [1], field(12, b"a")), "flat_string is filled, but DT_FLOAT32 takes flat_float32"),
         (entry(9, [1], field(10, bytes(4))), "flat_float32 is filled, but DT_STRING takes flat_string"),
