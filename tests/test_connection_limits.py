@@ -34,6 +34,7 @@ listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m, l
     [
         ("umbridge", b"HTTP/1.1 503 Service Unavailable\r\n"),
         ("v2-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
+        ("v1-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
         ("graphpipe", b"HTTP/1.1 503 Service Unavailable\r\n"),
         ("grps-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
         ("v2-grpc", b"\0\0"),

@@ -139,17 +139,29 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         reply = await connector.exchange(message)
     except TransportError as error:
         raise named(error, target) from error
+    if (
+        reply.status in protocol.traits.servers.unannounced_ends
+        and isinstance(reply, ReplyMessage)
+        and reply.close is not None
+    ):
+        reply.close()
     try:
         if is_large(reply):
             return await in_thread(protocol.decode_response, reply, request, target)
         return protocol.decode_response(reply, request, target)
     except DecodeError as error:
-        if isinstance(error, WrongReplyError) and isinstance(reply, ReplyMessage) and reply.close is not None:
-            reply.close()
+        if isinstance(error, WrongReplyError):
+            _close(reply)
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
         sanitize(error, target)
         raise
+
+
+def _close(reply: Message) -> None:
+    """Use the connection of this reply no further."""
+    if isinstance(reply, ReplyMessage) and reply.close is not None:
+        reply.close()
 
 
 async def prepared(request: Request, protocol: Protocol, target: Target) -> Message:

@@ -280,12 +280,13 @@ class Translate:
     nan: Nan | None = None
     """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
     a `string`. The default is that of the protocol written: literal for umbridge and mip, string for grps, error for
-    v2."""
+    v2, null for v1 (literal in its flavor tensorflow; requests to a kserve are refused)."""
     bytes: BytesForm = "text"
     """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
     """The form of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,
-    `bin_data`, `gmap` or `ndarray`. Without it the form that a client of grps sent, else `gtensors`."""
+    `bin_data`, `gmap` or `ndarray`; for v1 `rows`, `named_rows`, `columns` or `named_columns`. Without it the form that
+    a client of the same protocol sent, else the first of these."""
 
 
 DEFAULT_TRANSLATE = Translate()

@@ -20,7 +20,7 @@ from gateway.routing.readiness import is_ready
 from gateway.routing.sequences import Key, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
-CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
+CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
 """The operations that make a model work. Only they take a slot: a busy server still tells its sizes, unless it has time
 for one connection only."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.interop.kserve_v1 import asked
 from tests.interop.processes import run_client
 from tests.interop.steps import Step, doubles, infer, raw_of, tritonclient, tritonclient_grpc, umbridge
 from tests.peers.brpc_client import Client
@@ -56,6 +57,13 @@ def _mip(places: Sequence[Place]) -> Iterator[Vector]:
     for place in places:
         [[[output]]] = _run("kubemo", "kubemo_client", f"tcp://{place.address}", {"op": "infer", "batch": batch})
         yield output["json"]
+
+
+def _v1_rest(places: Sequence[Place]) -> Iterator[Vector]:
+    steps = [{"op": "infer", "model": each.model, "body": {"instances": [SENT]}} for each in places]
+    for found in asked(places[0].address, *steps):
+        [row] = found["predictions"]
+        yield row
 
 
 def _v2_rest(places: Sequence[Place]) -> Iterator[Vector]:
@@ -110,6 +118,7 @@ FRONTS: Mapping[str, Front] = {
     "umbridge": Front("`umbridge`, the Python client", _umbridge),
     "graphpipe": Front("`graphpipe`, Oracle's Python client", _graphpipe),
     "mip": Front("`kubemo`, the Python client", _mip),
+    "v1-rest": Front("`InferenceRESTClient` of `kserve`", _v1_rest),
     "v2-rest": Front("`tritonclient.http`", _v2_rest),
     "v2-grpc": Front("`tritonclient.grpc`", _v2_grpc),
     "grps-rest": Front("plain HTTP, as upstream's samples", _grps_rest),
@@ -143,6 +152,8 @@ BACKS: Mapping[str, Back] = {
     "umbridge_cpp": Back("umbridge", "one with the habits of the C++ server", names=POSITIONS),
     "graphpipe_go": Back("graphpipe", "one with the habits of graphpipe-go's server", names=POSITIONS),
     "kubemo": Back("mip", "`kubemo`, the Python server"),
+    "kserve_v1": Back("v1-rest", "KServe", names=POSITIONS),
+    "tensorflow_serving": Back("v1-rest", "one with the habits of TensorFlow Serving", datatype="FP32"),
     "triton_http": Back("v2-rest", "Triton", "single", datatype="FP32"),
     "mlserver_http": Back("v2-rest", "MLServer"),
     "triton_grpc": Back("v2-grpc", "Triton", "single", datatype="FP32"),

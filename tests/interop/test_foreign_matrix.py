@@ -18,10 +18,12 @@ from gateway.core.types import Request, Response, tensor
 from tests.contract.dialects import names_models
 from tests.interop.exchanges import gateway
 from tests.interop.foreign import BACKS, DOUBLED, FRONTS, SENT, Back, Place
+from tests.interop.kserve_v1 import start_kserve_v1
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton, free_port
 from tests.interop.v2_servers import V2Server
 from tests.peers import grps_cpp, grps_python
+from tests.peers import tensorflow_serving as tensorflow
 from tests.peers import umbridge_cpp as cpp
 from tests.peers.graphpipe_go import serve
 
@@ -52,6 +54,19 @@ def kubemo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server = start_kubemo(tmp_path_factory.mktemp("kubemo"))
     yield server.url
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def kserve_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    server = start_kserve_v1(tmp_path_factory.mktemp("kserve-v1"))
+    yield server.address
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def tensorflow_serving() -> Iterator[str]:
+    with tensorflow.serve() as server:
+        yield server.address
 
 
 @pytest.fixture(scope="module")
