@@ -67,7 +67,7 @@ GOOD = [
     (b"HTTP/1.1 500 Oh\r\nContent-Length: 4\r\n\r\na\nb\n", [b"a\nb\n"]),
     (b"HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks(b"a\n", b"b|") + END, [b"a\nb|"]),
     (
-        b"HTTP/1.1 400 No\r\nContent-Encoding: gzip\r\nContent-Length: 24\r\n\r\n" + gzip.compress(b"oh\n\n"),
+        b"HTTP/1.1 400 No\r\nContent-Encoding: gzip\r\nContent-Length: 24\r\n\r\n" + gzip.compress(b"oh\n\n", mtime=0),
         [b"oh\n\n"],
     ),
     (b"HTTP/1.1 204 No Content\r\n\r\n", [b""]),
