@@ -47,7 +47,7 @@ generate: setup  ## what is derived from the schemas in protos/
 bench: setup peers  ## ratios, side by side in one run
 	$(BIN)/python -m tests.benchmarks
 
-matrix: setup  ## docs/matrix.md: what each pair of protocols carries
+matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document
 
 chart: setup  ## the table of values in the README of deploy/helm/gateway

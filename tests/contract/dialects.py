@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-import pytest
-
 from gateway.app import INFO
-from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
@@ -72,15 +69,3 @@ def dialects(protocol: Protocol) -> Iterator[Dialect]:
 
 
 DIALECTS = {dialect.name: dialect for protocol in PROTOCOLS.values() for dialect in dialects(protocol)}
-
-each_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-
-each_datatype = pytest.mark.parametrize(
-    ("dialect", "datatype"),
-    [
-        pytest.param(dialect, datatype, id=f"{name}-{datatype}")
-        for name, dialect in DIALECTS.items()
-        for datatype in Datatype
-        if datatype in dialect.traits.datatypes
-    ],
-)

@@ -1,4 +1,7 @@
-"""`python -m tests.contract.document` writes docs/matrix.md: what a run of the matrix saw, as tables for people."""
+"""`python -m tests.contract.document` writes docs/matrix.md: what a run of the matrix saw, as tables for people.
+
+It writes tests/contract/left_out.txt as well: the cases that the tests of the contract leave out.
+"""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,6 +10,7 @@ from pathlib import Path
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import Reason
 from gateway.reference.bundled.testing import KINDS
+from tests.contract import cases
 from tests.contract.dialects import DIALECTS
 from tests.contract.installed import INSTALLED, toys
 from tests.contract.matrix import Matrix, running
@@ -231,3 +235,4 @@ def _linked(front: str) -> str:
 
 if __name__ == "__main__":
     FILE.write_text(document(asyncio.run(run())), "utf-8")
+    cases.FILE.write_text(cases.left_out(), "utf-8")

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.operations import Operation
 from gateway.core.types import Request
-from tests.contract.dialects import Dialect, each_dialect
+from tests.contract.cases import each_dialect
+from tests.contract.dialects import Dialect
 from tests.contract.wire import LISTENER, arrived, returned
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300).filter(lambda text: text == text.strip())

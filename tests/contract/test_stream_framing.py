@@ -10,15 +10,21 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Cutter, Protocol, StreamFraming
 from gateway.core.types import Message, Request, Response, Tensor, tensor
 from gateway.core.values import replace
+from tests.contract.cases import each
 from tests.contract.comparing import numbers
 from tests.contract.dialects import DIALECTS, Dialect
 from tests.contract.installed import PROTOCOLS
 from tests.contract.wire import LISTENER, LITERAL, arrived, returned
 
 LIMIT = 2**16
-FRAMED = {name: each for name, each in DIALECTS.items() if each.protocol.stream_framing and each.traits.streams}
 
-each_framed = pytest.mark.parametrize("dialect", FRAMED.values(), ids=FRAMED)
+each_framed = each(
+    {
+        "the client takes no streams": lambda dialect: not dialect.traits.streams,
+        "the transport says where messages end": lambda dialect: dialect.protocol.stream_framing is None,
+    },
+    dialect=DIALECTS,
+)
 
 
 def framing(dialect: Dialect) -> StreamFraming:
