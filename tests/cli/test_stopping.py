@@ -22,7 +22,7 @@ from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.registry import protocols
 from tests.cli.commands import started
-from tests.held import INFER, ask, get, held, port_of
+from tests.paused_server import INFER, ask, get, held, port_of
 from tests.peers.brpc_client import Call, Client
 
 CONFIG = """

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.core.datatypes import DATATYPES
 from gateway.core.values import value
-from tests.contract.dialects import DIALECTS
+from tests.contract.flavors import DIALECTS
 
 FILE = Path(__file__).with_name("left_out.txt")
 
@@ -57,13 +57,13 @@ def each(leave_out: Rules | None = None, label: str = "", **axes: Mapping[str, o
         )
         for names in found.kept
     ]
-    marked = pytest.mark.parametrize(tuple(axes), parameters)
 
-    def parametrised(test: Test) -> Test:
+    def decorate(test: Test) -> Test:
         CASES[f"{test.__module__.rpartition('.')[2]}.{test.__name__}"] = found
-        return marked(test)
+        parametrized: Test = pytest.mark.parametrize(tuple(axes), parameters)(test)
+        return parametrized
 
-    return parametrised
+    return decorate
 
 
 each_dialect = each(dialect=DIALECTS)

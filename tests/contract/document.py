@@ -11,13 +11,13 @@ from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import Reason
 from gateway.reference.bundled.testing import KINDS
 from tests.contract import cases
-from tests.contract.dialects import DIALECTS
+from tests.contract.flavors import DIALECTS
 from tests.contract.installed import INSTALLED, toys
 from tests.contract.matrix import Matrix, running
-from tests.contract.observing import ROWS, Observed, observed
-from tests.contract.observing.asked import NONE, REFUSED, SAME, Asked
-from tests.contract.observing.losses import LEFT_OUT, left_of
-from tests.interop.foreign import BACKS, FRONTS
+from tests.contract.matrix_rows import ROWS, Observed, observed
+from tests.contract.matrix_rows.asked import NONE, REFUSED, SAME, Asked
+from tests.contract.matrix_rows.losses import LEFT_OUT, left_of
+from tests.interop.independent_peers import BACKS, FRONTS
 
 FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
 
@@ -86,7 +86,7 @@ FLAVORS = """\
 Servers of `{form}` that do not tell that they have more, and clients that use no more, differ from it in this:"""
 
 PEERS = """\
-`tests/interop/test_foreign_matrix.py` runs each row and each column once more:
+`tests/interop/test_independent_peers.py` runs each row and each column once more:
 """
 
 

@@ -26,7 +26,7 @@ from gateway.core.types import (
     tensor,
 )
 from gateway.core.values import extended, value
-from tests.contract.dialects import Dialect
+from tests.contract.flavors import Dialect
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 
 ANSWERS: Mapping[Operation, Answer] = {

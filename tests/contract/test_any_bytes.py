@@ -17,7 +17,7 @@ from gateway.core.types import MAX_RANK, Headers, Message, Request, Response, Te
 from gateway.core.values import replace
 from tests.contract.cases import each_datatype, each_dialect
 from tests.contract.corruption import corrupted
-from tests.contract.dialects import Dialect
+from tests.contract.flavors import Dialect
 from tests.contract.samples import sample, samples
 from tests.contract.wire import LISTENER, LITERAL
 

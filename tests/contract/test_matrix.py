@@ -19,7 +19,7 @@ from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
 from tests.contract.cases import Rules, each_pair
 from tests.contract.comparing import numbers
-from tests.contract.dialects import Dialect, names_models
+from tests.contract.flavors import Dialect, names_models
 from tests.contract.installed import toys
 from tests.contract.matrix import MODELS, NOBODY, Matrix, running, serves
 from tests.contract.wire import LITERAL, or_error

@@ -29,7 +29,7 @@ from gateway.core.values import replace
 from tests.contract import strategies as make
 from tests.contract.cases import each, each_datatype, each_dialect
 from tests.contract.comparing import check_all
-from tests.contract.dialects import DIALECTS, Dialect, names_models
+from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.contract.wire import DEADLINE, LISTENER, LITERAL, PEER, or_error
 
 REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED})

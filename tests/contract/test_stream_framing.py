@@ -12,7 +12,7 @@ from gateway.core.types import Message, Request, Response, Tensor, tensor
 from gateway.core.values import replace
 from tests.contract.cases import each
 from tests.contract.comparing import numbers
-from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.flavors import DIALECTS, Dialect
 from tests.contract.installed import PROTOCOLS
 from tests.contract.wire import LISTENER, LITERAL, arrived, returned
 

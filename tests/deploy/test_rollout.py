@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.deploy.clients import Load, balanced, client, until
 from tests.deploy.pods import Cluster, Pod, running, start
 from tests.deploy.rendered import render
-from tests.held import held
 from tests.interop.processes import free_port
+from tests.paused_server import held
 
 LISTENERS = """
   listeners:

@@ -16,7 +16,7 @@ import pytest
 from tests.interop import processes
 from tests.interop.processes import free_port
 from tests.interop.rawhttp import Answer, post
-from tests.interop.steps import infer, packed, raw_of, tensor, tritonclient
+from tests.interop.real_clients import infer, packed, raw_of, tensor, tritonclient
 
 CONFIG = """
 listeners:

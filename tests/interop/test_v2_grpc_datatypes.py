@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from tests.interop.exchanges import gateway
-from tests.interop.forms import (
+from tests.interop.processes import Triton, free_port
+from tests.interop.real_clients import Step, infer, tensor, tritonclient, tritonclient_grpc
+from tests.interop.servers.triton_models.repository import DATATYPES
+from tests.interop.v2_datatypes import (
     DOUBLED,
     EXACT,
     FORMS,
@@ -27,9 +30,6 @@ from tests.interop.forms import (
     widened,
     without_payloads,
 )
-from tests.interop.processes import Triton, free_port
-from tests.interop.servers.triton_models.repository import DATATYPES
-from tests.interop.steps import Step, infer, tensor, tritonclient, tritonclient_grpc
 from tests.interop.v2_servers import V2Server
 
 CONFIG = """

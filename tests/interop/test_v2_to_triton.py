@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 
 from tests.interop import exchanges
-from tests.interop.forms import (
+from tests.interop.processes import Triton, free_port
+from tests.interop.rawhttp import post
+from tests.interop.real_clients import Step, doubles, elements, infer, packed, raw_of, tensor, tritonclient
+from tests.interop.servers.triton_models.repository import DATATYPES, TABLE
+from tests.interop.v2_datatypes import (
     EXACT,
     FORMS,
     HALVES,
@@ -27,10 +31,6 @@ from tests.interop.forms import (
     outcomes,
     table,
 )
-from tests.interop.processes import Triton, free_port
-from tests.interop.rawhttp import post
-from tests.interop.servers.triton_models.repository import DATATYPES, TABLE
-from tests.interop.steps import Step, doubles, elements, infer, packed, raw_of, tensor, tritonclient
 
 CONFIG = """
 listeners:

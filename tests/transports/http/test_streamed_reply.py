@@ -14,7 +14,7 @@ from gateway.core.values import replace
 from gateway.transports.http.connector import HttpConnector
 from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.endpoint import LOOPS as LOOPS
-from tests.transports.http.lines import LINES
+from tests.transports.http.line_framing import LINES
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nX-A: b\r\nTransfer-Encoding: chunked\r\n\r\n"
 KIB = 2**10

@@ -15,7 +15,7 @@ from gateway.core.types import Headers, Message, Request
 from gateway.core.values import replace
 from gateway.transports.http.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
-from tests.transports.http.lines import LINES
+from tests.transports.http.line_framing import LINES
 
 NUMBERS = {
     Reason.INVALID_INPUT: 400,
