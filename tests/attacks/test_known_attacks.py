@@ -1,4 +1,4 @@
-"""Idle connections, oversized and inflating bodies, a server that is killed: the gateway serves on within its memory."""
+"""Idle connections, oversized and inflating bodies, a killed server: the gateway serves on within its memory."""
 
 from __future__ import annotations
 
