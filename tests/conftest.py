@@ -1,7 +1,46 @@
-"""Settings of the whole suite."""
+"""Settings of the whole suite, and the tables that stand at the end of a run."""
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+Tables = dict[str, list[str]]
+"""Lines by title."""
+_TABLES = pytest.StashKey[Tables]()
+
+
+@pytest.fixture(scope="session")
+def show_at_the_end(pytestconfig: pytest.Config) -> Callable[[str, str], None]:
+    """Takes a title and a text, printed when the run is over, whether its tests passed or not."""
+    tables = pytestconfig.stash.setdefault(_TABLES, {})
+    return lambda title, text: tables.setdefault(title, []).append(text)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """A worker of pytest-xdist hands its tables to the process that prints."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tables"] = session.config.stash.get(_TABLES, {})
+    return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended; one that crashed has handed over nothing."""
+    tables = node.config.stash.setdefault(_TABLES, {})
+    for title, lines in getattr(node, "workeroutput", {}).get("tables", {}).items():
+        tables.setdefault(title, []).extend(lines)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for title, lines in config.stash.get(_TABLES, {}).items():
+        terminalreporter.section(title)
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -76,7 +76,7 @@ def infer_json(gateway: str, model: str, **document: object) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def cells(gateway: str, show_at_the_end: Callable[[tuple[str, str]], None]) -> dict[tuple[str, str, str], str]:
+def cells(gateway: str, show_at_the_end: Callable[[str, str], None]) -> dict[tuple[str, str, str], str]:
     """What became of each (client, datatype, form)."""
     found = {}
     for kind in KINDS:
@@ -88,7 +88,7 @@ def cells(gateway: str, show_at_the_end: Callable[[tuple[str, str]], None]) -> d
     for _, datatype, form in found:
         both = dict.fromkeys(found[kind, datatype, form] for kind in KINDS)
         shown[datatype, form] = " / ".join(both)
-    show_at_the_end(("V2 REST to Triton: datatype by form, tritonclient sync and aio", table(shown)))
+    show_at_the_end("V2 REST to Triton: datatype by form, tritonclient sync and aio", table(shown))
     return found
 
 

@@ -11,16 +11,12 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.transports.http.connector import HttpConnector
+from tests.interop.processes import free_port
 from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, serving
 from tests.transports.http.endpoint import LOOPS as LOOPS
 
 CERTIFICATE = Path(__file__).parent / "tls" / "localhost.pem"
 """Self-signed, for localhost and 127.0.0.1, with its key."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 async def failure(address: str, connect_timeout: float = 5.0) -> TransportError:
