@@ -1,5 +1,6 @@
 """Settings of the whole suite, and the tables that stand at the end of a run."""
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,14 @@ from hypothesis import HealthCheck, settings
 # What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and thousands of tests out of every garbage collection: those that tests ask for took a second
+    each."""
+    gc.collect()
+    gc.freeze()
+
 
 Tables = dict[str, list[str]]
 """Lines by title."""

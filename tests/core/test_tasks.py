@@ -5,7 +5,9 @@ import logging
 
 import pytest
 
+from gateway.core import tasks
 from gateway.core.errors import invalid_output
+from gateway.core.log_limit import LogLimit
 from gateway.core.tasks import outlived_by, spawn
 
 
@@ -33,8 +35,14 @@ async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
     ],
 )
 async def test_the_error_of_an_abandoned_task_is_told_by_the_log(
-    error: Exception, level: int, text: str, with_traceback: bool, caplog: pytest.LogCaptureFixture
+    error: Exception,
+    level: int,
+    text: str,
+    with_traceback: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(tasks, "_lines", LogLimit(tasks.log))  # other tests may have used up the lines of this minute
     go = asyncio.Event()
 
     async def work() -> None:
