@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MINUTES := 10
+WORKERS := 2
+# A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
+SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast attack soak lint format generate bench matrix chart peers lock clean
+.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix chart peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -21,10 +24,15 @@ run: setup  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
 test: setup peers  ## everything, the real servers and clients included
-	$(BIN)/python -m pytest -m "not attack"
+	$(BIN)/python -m pytest -m "not attack" $(SUITE)
+	$(BIN)/python -m pytest -m "not attack" tests/attacks
 
 test-fast: setup  ## without the real peers
-	$(BIN)/python -m pytest -m "not interop and not attack"
+	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE)
+	$(BIN)/python -m pytest -m "not interop and not attack" tests/attacks
+
+coverage: setup  ## which lines and branches the tests without the real peers execute
+	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --cov --cov-report=term-missing:skip-covered
 
 attack: setup  ## the attacks of tests/attacks that take long; what they measured stands at the end
 	$(BIN)/python -m pytest -m attack

@@ -94,8 +94,8 @@ class TranslateConfig(Keys):
     """A datatype that does not hold every value: refused, rounded half to even within its range, or also clipped to its
     ends."""
     nan: Annotated[Literal["error", "literal", "null", "string"] | None, BeforeValidator(_null_is_a_word)] = None
-    """NaN and infinities in the JSON that is written: refused, as NaN and Infinity, as null, or as strings. The default
-    is that of the protocol written: literal for umbridge and mip, string for grps, error for v2."""
+    """NaN and infinities in the JSON that is written: refused, as NaN and Infinity, as null, or as strings. Where it is
+    left out, each protocol does as its page says."""
     bytes: Literal["text", "base64"] = "text"
     """BYTES elements in JSON: as text, which must be UTF-8, or in base64."""
     operations: Mapping[Derivative, Name] = {}

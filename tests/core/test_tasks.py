@@ -5,9 +5,7 @@ import logging
 
 import pytest
 
-from gateway.core import tasks
 from gateway.core.errors import invalid_output
-from gateway.core.log_limit import LogLimit
 from gateway.core.tasks import outlived_by, spawn
 
 
@@ -27,6 +25,7 @@ async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
     await done.wait()
 
 
+@pytest.mark.usefixtures("own_log_limit")
 @pytest.mark.parametrize(
     ("error", "level", "text", "with_traceback"),
     [
@@ -35,14 +34,8 @@ async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
     ],
 )
 async def test_the_error_of_an_abandoned_task_is_told_by_the_log(
-    error: Exception,
-    level: int,
-    text: str,
-    with_traceback: bool,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    error: Exception, level: int, text: str, with_traceback: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tasks, "_lines", LogLimit(tasks.log))  # other tests may have used up the lines of this minute
     go = asyncio.Event()
 
     async def work() -> None:
