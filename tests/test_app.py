@@ -15,10 +15,10 @@ from gateway.assembly.assembly import Assembly
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.errors import Status, TransportError
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, StreamFraming
 from gateway.core.types import Message, ModelEntry, Request, Response, Tensor, tensor
-from gateway.core.values import replace
 from gateway.registry import protocols
 from tests.paused_server import INFER, REPLY, ask, get, held, port_of
 from tests.transports.http.line_framing import LINES

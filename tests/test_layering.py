@@ -13,6 +13,13 @@ PER_FOLDER = {"protocols", "transports"}
 """Folders whose subfolders are strangers to each other."""
 COMMON = {f"gateway.transports.{path.stem}" for path in (ROOT / "gateway/transports").glob("[a-z]*.py")}
 """What those that open sockets themselves share: core has no sockets."""
+FORMATS = {
+    "gateway.http2": {"gateway.core.errors", "gateway.core.types"},
+    "gateway.json": {"gateway.core", "gateway.core.errors", "gateway.core.frozen", "gateway.core.types"},
+    "gateway.protobuf": {"gateway.core.casting", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.types"},
+}
+"""Formats that others are made of, each a package that knows nothing of the gateway: of core they take the error for
+malformed bytes, the type of buffers, and the raw form of tensors. Everybody but core may use them."""
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -27,7 +34,8 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide who imports whom"
-            yield node.module or ""
+            assert node.module is not None
+            yield from (f"gateway.{alias.name}" for alias in node.names) if node.module == "gateway" else (node.module,)
 
 
 def room(module: str) -> str:
@@ -42,9 +50,13 @@ def test_imports_stay_within_core_and_the_own_folder(module: str, tree: ast.Modu
     parts = module.split(".")
     if len(parts) == 1 or parts[1] in EVERYTHING:
         return
-    # `from gateway.core import json` names the package: the room is what counts
     inside = [name for name in imports(tree) if name == "gateway" or name.startswith("gateway.")]
-    allowed = {"gateway.core", room(module), *(COMMON if parts[1] == "transports" else ())}
+    if room(module) in FORMATS:
+        beyond = {name for name in inside if room(name) != room(module)} - FORMATS[room(module)]
+        assert not beyond, f"{module} imports {beyond}; a format knows nothing of the gateway"
+        return
+    formats = () if parts[1] == "core" else FORMATS
+    allowed = {"gateway.core", room(module), *formats, *(COMMON if parts[1] == "transports" else ())}
     across = [name for name in inside if room(name) not in allowed]
     assert not across, f"{module} imports {across}; only {sorted(allowed)} are its business"
 
@@ -53,6 +65,6 @@ def test_imports_stay_within_core_and_the_own_folder(module: str, tree: ast.Modu
 def test_only_transports_and_those_that_compose_touch_sockets(module: str, tree: ast.Module) -> None:
     if module == "gateway.core.transport":
         return  # names the socket in the types of its promises
-    pure = module.startswith(("gateway.core", "gateway.protocols", "gateway.bridge", "gateway.policies"))
+    pure = module.startswith(("gateway.core", *FORMATS, "gateway.protocols", "gateway.bridge", "gateway.policies"))
     touching = {"socket", "ssl", "httptools", "uvicorn", "fastapi"}.intersection(imports(tree))
     assert not (pure and touching), f"{module} imports {touching}"

@@ -11,12 +11,12 @@ from pydantic import BaseModel
 from gateway.assembly.assembly import Assembly
 from gateway.config import Catalog, loads, paths
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Protocol, Target
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Destination, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, Translate
-from gateway.core.values import replace
 from tests.config.toys import PROTOCOLS
 
 

@@ -11,11 +11,11 @@ from gateway.cli.options import catalog
 from gateway.config import loads, paths
 from gateway.core import patterns
 from gateway.core.exchange import answer
+from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Select
 from gateway.core.types import Headers, Message, ServerInfo
-from gateway.core.values import replace
 from gateway.reference.model import Model
 from gateway.registry import policies, protocols
 

@@ -17,7 +17,7 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Headers, Message
 from gateway.transports.connections import Room
-from gateway.transports.http.listener import HttpListener
+from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 STALLED_SECONDS = 30.0

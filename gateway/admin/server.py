@@ -10,8 +10,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.core.address import Address
+from gateway.core.frozen import replace
 from gateway.core.tasks import spawn
-from gateway.core.values import replace
 
 ASGI: TypeAlias = Callable[..., Awaitable[None]]
 

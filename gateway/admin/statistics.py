@@ -8,10 +8,10 @@ from contextlib import aclosing
 from pathlib import Path
 from time import process_time
 
+from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
-from gateway.core.values import replace
 
 SECONDS = 120
 MOST_LATENCIES = 4096

@@ -13,11 +13,11 @@ from gateway.bridge.signatures import Signatures
 from gateway.bridge.upstream import ROWS_AT_ONCE, Upstream
 from gateway.config.models import BackendConfig, Config
 from gateway.config.routes import RouteConfig
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, at_endpoints, by_batch
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import ServerInfo
-from gateway.core.values import replace
 from gateway.registry import Policy
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Beside, Endpoint

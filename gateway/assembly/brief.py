@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from gateway.config.models import Config
 from gateway.core.errors import GatewayError, Reason, TransportError
+from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
 from gateway.core.types import Answer, Message, NotReady, Request, Translate
-from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 
 from gateway.bridge.bridge import Bridge
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
-from gateway.core.values import replace
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import Route
 

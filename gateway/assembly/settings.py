@@ -3,7 +3,7 @@
 from gateway.bridge.settings import Renames, RouteSettings
 from gateway.config.images import ImagesConfig
 from gateway.config.routes import MatchConfig, RouteConfig
-from gateway.core.values import replace
+from gateway.core.frozen import replace
 from gateway.routing.conditions import Conditions
 
 

@@ -4,9 +4,9 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
 from gateway.core.errors import not_found
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request
-from gateway.core.values import replace
 
 
 class Addressing:

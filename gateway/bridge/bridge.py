@@ -19,11 +19,11 @@ from gateway.bridge.signatures import Key, is_unknown, sized
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature
-from gateway.core.values import replace
 
 __all__ = ["Bridge", "Upstream"]
 

@@ -6,9 +6,9 @@ from gateway.bridge.upstream import Upstream
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.frozen import replace
 from gateway.core.protocol import Rows, Traits
 from gateway.core.types import Request, Tensor
-from gateway.core.values import replace
 
 CONFIG = "config"
 EMPTY = "{}"

@@ -9,9 +9,9 @@ import numpy as np
 from gateway.core.casting import cast as cast_untyped
 from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype, Kind
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
-from gateway.core.values import replace
 
 Array = np.ndarray[Any, Any]
 

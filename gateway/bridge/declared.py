@@ -5,9 +5,9 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Key, of_derivative
 from gateway.bridge.upstream import Upstream
 from gateway.core.errors import GatewayError, Status, not_found, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Request, Signature
-from gateway.core.values import replace
 
 
 class Declared:

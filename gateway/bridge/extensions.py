@@ -3,14 +3,14 @@ logs. It goes to them as it is, under the backend's names of models."""
 
 from collections.abc import Mapping
 
+from gateway import json
 from gateway.bridge.addressing import Addressing
 from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
-from gateway.core import json
 from gateway.core.errors import DecodeError, GatewayError, Status, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, ControlRequest, Request, Statistics
-from gateway.core.values import replace
 
 _CONFIG_VALUES = 10_000
 """JSON values of a configuration that is loaded under another name."""

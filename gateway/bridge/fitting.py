@@ -10,9 +10,9 @@ from gateway.bridge.signatures import Key
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
+from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Response, Signature, Tensor
-from gateway.core.values import replace
 
 
 class Fitting:

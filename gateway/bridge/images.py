@@ -14,8 +14,8 @@ from PIL import WebPImagePlugin as WebPImagePlugin  # registers itself; the othe
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.frozen import frozen, replace
 from gateway.core.types import Shape, Tensor, tensor
-from gateway.core.values import replace, value
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ _DEEP = ("I", "F")  # and I;16, I;16B, ...: more than 8 bits for each channel
 Image.MAX_IMAGE_PIXELS = None
 
 
-@value
+@frozen
 class ImageInput:
     """BYTES elements that are image files, as UINT8 pixels, or FP32 from 0 to 1 with a `scale` of `unit`.
 
@@ -103,7 +103,7 @@ class ImageInput:
             place[...] = values
 
 
-@value
+@frozen
 class ImageOutput:
     """UINT8 pixels as BYTES elements that are image files of `format`: `png`, `webp` or `jpeg`. `lossy` is jpeg always
     and webp if it is set."""

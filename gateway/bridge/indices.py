@@ -7,10 +7,10 @@ import numpy as np
 from gateway.bridge import datatypes, shapes
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.types import Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
-from gateway.core.values import replace
 
 
 def declared(given: Sequence[Tensor], signature: Signature) -> Sequence[Tensor]:

@@ -7,14 +7,14 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Rows, Traits
 from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
-from gateway.core.values import replace, value
 
 
-@value
+@frozen
 class Fitted:
     """Inputs ready for the backend. `rows` is the size of the batch, None without one; `lone`: the client sent points
     without a batch dimension and wants none back. One input with a batch dimension makes the answer a batch."""

@@ -7,6 +7,7 @@ import numpy as np
 from gateway.bridge import datatypes, names, shapes
 from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import DecodeError, unsupported
+from gateway.core.frozen import replace
 from gateway.core.types import (
     Parameters,
     ParameterValue,
@@ -19,7 +20,6 @@ from gateway.core.types import (
     TensorSpec,
     tensor,
 )
-from gateway.core.values import replace
 
 
 def told_apart(request: Request, signature: Signature, settings: RouteSettings) -> Request:

@@ -10,10 +10,10 @@ from gateway.bridge.signatures import Key, is_unknown, of_derivative
 from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import Reason, refusal, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits
 from gateway.core.types import Request, Signature, TensorSpec
-from gateway.core.values import replace
 
 
 class Metadata:

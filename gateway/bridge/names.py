@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from gateway.bridge.settings import RouteSettings
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.types import RequestedOutput, Signature, Tensor, TensorSpec
-from gateway.core.values import replace
 
 Wanted: TypeAlias = Sequence[tuple[str, TensorSpec]]
 """The client's name of each tensor, and the backend's specification of it."""

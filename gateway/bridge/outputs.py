@@ -9,9 +9,9 @@ from gateway.bridge.inputs import Fitted
 from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.protocol import Traits
 from gateway.core.types import CLASSIFICATION, RequestedOutput, Signature, Tensor, TensorSpec
-from gateway.core.values import replace
 
 if TYPE_CHECKING:
     from gateway.bridge.images import ImageOutput

@@ -7,8 +7,8 @@ from gateway.bridge.inputs import Fitted
 from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import replace
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
-from gateway.core.values import replace
 
 
 async def point_by_point(

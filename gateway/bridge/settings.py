@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.types import DEFAULT_TRANSLATE, Signature, Tensor, Translate
-from gateway.core.values import replace, value
 
 if TYPE_CHECKING:
     from gateway.bridge.images import ImageInput, ImageOutput
 
 
-@value
+@frozen
 class Renames:
     """Pairs of (client's name, backend's name)."""
 
@@ -20,7 +20,7 @@ class Renames:
     outputs: tuple[tuple[str, str], ...] = ()
 
 
-@value
+@frozen
 class RouteSettings:
     """`rewrite`, `signature` and `translate` of one route. A `model` or `version` of None is left as the client wrote
     it; a `version` of "" drops it. `select` are client outputs, in order; `order` backend inputs; `drop` client inputs;

@@ -12,8 +12,8 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.types import Shape, Tensor, TensorSpec
-from gateway.core.values import replace
 
 
 def is_batch(shape: Shape) -> bool:

@@ -9,12 +9,12 @@ from typing import TypeAlias
 from gateway.bridge import shapes
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Traits, merge
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.transport import Handler
 from gateway.core.types import Request, Signature, TensorSpec
-from gateway.core.values import replace
 
 SECONDS_KEPT = 60.0
 MOST_KEPT = 1024

@@ -5,17 +5,17 @@ from contextlib import aclosing
 
 from gateway.bridge.signatures import Signatures
 from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, Traits
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Request, Response, Signature
-from gateway.core.values import replace, value
 
 ROWS_AT_ONCE = 16
 """Rows of one batch on their way at once, towards a backend that says no limit."""
 
 
-@value
+@frozen
 class Upstream:
     """A backend's name, the name and the traits of its protocol, its Handler (within its policies), and what is known
     of its models. `window`: how many rows of one batch may be on their way at once."""

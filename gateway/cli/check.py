@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gateway.cli.options import ConfigFile, fail, read_with_warnings
-from gateway.core.values import replace
+from gateway.core.frozen import replace
 
 
 def check(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from pydantic import BaseModel
 
+from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
-from gateway.core.values import value
 
 
 class Policy(typing.Protocol):
@@ -16,7 +16,7 @@ class Policy(typing.Protocol):
     def Settings(self) -> type[BaseModel]: ...  # noqa: N802 - a class in the module
 
 
-@value
+@frozen
 class Place:
     """Where an endpoint is, however it is written: host (lower case) and port, or the path of a unix socket. `prefix`
     is the path of a URL."""
@@ -33,7 +33,7 @@ def any_endpoint(transport: str, endpoint: str) -> Place:
     return Place(endpoint)
 
 
-@value
+@frozen
 class Catalog:
     """Protocols and policies by name, the names of the bundled models, and how a transport's endpoints are read:
     `parse_endpoint(transport, endpoint)` gives the Place of one, and raises ValueError for what is none.

@@ -14,7 +14,7 @@ from yaml import events
 from gateway.config.references import interpolate
 from gateway.config.scalars import Scalar, resolve
 from gateway.config.syntax import explained, quoted
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 MAX_BYTES = 2**20
 MAX_NODES = 100_000
@@ -24,7 +24,7 @@ MAX_DEPTH = 64
 Location: TypeAlias = tuple[str | int, ...]
 
 
-@value
+@frozen
 class Mark:
     """A place in the text, counted from 1."""
 
@@ -32,7 +32,7 @@ class Mark:
     column: int
 
 
-@value
+@frozen
 class Fault:
     """What is wrong at a place."""
 

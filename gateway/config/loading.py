@@ -20,7 +20,7 @@ from gateway.config.route_checks import route_findings
 from gateway.config.scalars import resolve
 from gateway.config.schema import json_schema
 from gateway.config.wording import flattened, shown, worded
-from gateway.core.values import replace
+from gateway.core.frozen import replace
 
 
 def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:

@@ -9,8 +9,8 @@ from gateway.config.address import Bind
 from gateway.config.fields import Flag, HeaderName, Keys, Name, Seconds, Size, SomeNames, Written, distinct, refusal
 from gateway.config.policies import Policies
 from gateway.config.routes import RouteConfig
+from gateway.core.frozen import replace
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
-from gateway.core.values import replace
 
 
 class LimitsConfig(Keys):

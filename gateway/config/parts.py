@@ -8,12 +8,12 @@ from gateway.config.document import Location
 from gateway.config.fields import Keys
 from gateway.config.models import AdminConfig, BackendConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig
 from gateway.config.routes import RouteConfig
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 Part = TypeVar("Part", bound=Keys)
 
 
-@value
+@frozen
 class Parts:
     """The sound parts of a configuration by index or name, and the names of all listeners and backends."""
 

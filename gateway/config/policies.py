@@ -7,12 +7,12 @@ from pydantic_core import CoreSchema, core_schema
 
 from gateway.config.fields import refusal, refusals
 from gateway.config.problems import suggestion
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 UNKNOWN_POLICY = "unknown_policy"
 
 
-@value
+@frozen
 class PolicyConfig:
     """A policy's name and its settings, an instance of the policy's own `Settings`."""
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from gateway.config.document import Location
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 
-@value
+@frozen
 class Problem:
     """`line` and `column` count from 1, columns in characters. `is_warning`: the configuration works with it."""
 
@@ -35,7 +35,7 @@ def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message)))
 
 
-@value
+@frozen
 class Finding:
     """Something wrong at a location. `{value}` in `message` stands for the value there; `at_key`: the key is meant."""
 

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 _LONGEST = 60
 
 
-@value
+@frozen
 class Place:
     """A place in the text, counted from 0."""
 

@@ -2,12 +2,12 @@
 
 from ipaddress import ip_address
 
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
-@value
+@frozen
 class Address:
     """Host and port (0: one that the system chooses), or the path of a unix socket. `scheme` is as written."""
 

@@ -29,7 +29,7 @@ class Status(IntEnum):
 
 
 class Reason(Enum):
-    """Picks the number where a Status is too coarse. The value travels as `gateway-reason` between gateways."""
+    """Picks the number where a Status is too coarse. The value travels as REASON_HEADER between gateways."""
 
     def __new__(cls, text: str, status: Status) -> "Reason":
         member = object.__new__(cls)
@@ -73,6 +73,9 @@ class Reason(Enum):
     VERSION_NOT_SUPPORTED = "version-not-supported", Status.UNIMPLEMENTED
 
 
+REASON_HEADER = "gateway-reason"
+"""The header, or metadata, of an error reply that carries the value of its Reason between gateways."""
+
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
 DEFAULT_REASONS: dict[Status, Reason] = {
@@ -108,6 +111,11 @@ class TransportError(GatewayError):
         super().__init__(status, reason, message)
         self.sent = sent
         self.answered = answered
+
+
+def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
+    """The header that tells another gateway the Reason of `error`."""
+    return REASON_HEADER.encode(), error.reason.value.encode()
 
 
 def refusal(reason: Reason, message: str) -> GatewayError:

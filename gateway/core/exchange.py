@@ -16,11 +16,11 @@ from gateway.core.errors import (
     without_traceback,
 )
 from gateway.core.forwarding import forwarding
+from gateway.core.frozen import replace
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination, Handler, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request
-from gateway.core.values import replace
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 
 from gateway.core.errors import Reason, invalid_input, refusal
+from gateway.core.frozen import replace
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Metadata, Request
-from gateway.core.values import replace
 
 HOPS = "gateway-hops"
 MOST_HOPS = 8

@@ -1,6 +1,6 @@
 """gRPC's status of a reply, shared by the protocols that gRPC carries."""
 
-from gateway.core.errors import DEFAULT_REASONS, REASONS, GatewayError, Status
+from gateway.core.errors import DEFAULT_REASONS, REASON_HEADER, REASONS, GatewayError, Status
 from gateway.core.types import Message
 
 MAX_TOLD = 8192
@@ -13,6 +13,6 @@ def error_of(reply: Message) -> GatewayError:
     """The error that a backend's reply of another status than 0 tells: its text is the body, its Reason a trailer."""
     # gRPC: a code that the receiver does not know is UNKNOWN
     status = _STATUSES.get(reply.status, Status.UNKNOWN)
-    reason = REASONS.get(reply.headers.get("gateway-reason")) or DEFAULT_REASONS[status]
+    reason = REASONS.get(reply.headers.get(REASON_HEADER)) or DEFAULT_REASONS[status]
     text = bytes(reply.body[:MAX_TOLD]).decode("utf-8", "replace").strip()
     return GatewayError(status, reason, text or f"status {status.name} without a text")

@@ -10,8 +10,8 @@ from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Protocol
-from gateway.core.values import replace, value
 
 # Paths are the clients' choice, so what is remembered of them is bounded in number and in size.
 _REMEMBERED_PATHS = 1024
@@ -21,7 +21,7 @@ _REMEMBERED_LENGTH = 256
 _NEVER_CAPTURED = frozenset({"", ".", ".."})
 
 
-@value
+@frozen
 class Match:
     """A path's pattern and what its `{segments}` hold, percent-decoded once."""
 
@@ -30,7 +30,7 @@ class Match:
     captures: dict[str, str]
 
 
-@value
+@frozen
 class Tie:
     """Two protocols that claim the same paths equally."""
 
@@ -39,7 +39,7 @@ class Tie:
     second: str
 
 
-@value
+@frozen
 class _Claim:
     protocol: Protocol
     pattern: str

@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Buffer, Message, Request, ServerInfo, Signature, Translate
-from gateway.core.values import replace, value
 
 
-@value
+@frozen
 class Limits:
     """`limits:` of listeners and backends. Bytes, except `json_values`, JSON values outside tensor data, and
     `inflation`, how many times its compressed size a message may inflate to."""
@@ -34,7 +34,7 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-@value
+@frozen
 class ListenerSettings:
     """What decode_request may know of the listener: its name, limits, and the model of clients that name none."""
 
@@ -43,7 +43,7 @@ class ListenerSettings:
     model: str = ""
 
 
-@value
+@frozen
 class Target:
     """What encode_request and decode_response may know of the endpoint they write to."""
 
@@ -66,7 +66,7 @@ class Rows(Enum):
     ONE = "a call is one row, and no tensor has a batch dimension"
 
 
-@value
+@frozen
 class Flavors:
     """The sorts of servers that speak a protocol each in its own way. `detect` gives the flavor of a server that tells
     this of itself, None being nothing."""
@@ -75,7 +75,7 @@ class Flavors:
     detect: Callable[[ServerInfo | None], str]
 
 
-@value
+@frozen
 class Traits:
     """What the bridge and the endpoints need to know of a protocol."""
 
@@ -141,7 +141,7 @@ class Traits:
     only those that make a model work."""
 
 
-@value
+@frozen
 class Framing:
     """Where messages begin and end on a byte stream. The transport reads `header_size` bytes, checks `size(header)`
     against the limit, allocates one buffer and receives into it; a Message has the header and the rest as its two
@@ -182,7 +182,7 @@ class Cutter(typing.Protocol):
         """The same at the end of the body. Raises DecodeError where that is inside a message."""
 
 
-@value
+@frozen
 class StreamFraming:
     """Where messages begin and end in a streamed HTTP body. `wrap` gives a message's parts as they stand in it;
     `cutter` makes a Cutter whose messages have at most so many bytes."""
@@ -201,7 +201,7 @@ EncodeRequest: TypeAlias = Callable[[Request, Target], Message]
 DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
 
 
-@value
+@frozen
 class Protocol:
     """One wire form. The five functions are pure.
 

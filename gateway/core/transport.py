@@ -5,15 +5,15 @@ from typing import Protocol, TypeAlias
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
+from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol as WireForm
 from gateway.core.types import Answer, Message, Request, Response, Translate
-from gateway.core.values import value
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
 
 
-@value
+@frozen
 class Destination:
     """Where a Request goes: a Handler, and the settings its answer is written with. `local` answers without waiting;
     `stream` answers with any number of Responses."""
@@ -38,7 +38,7 @@ Refuse: TypeAlias = Callable[[GatewayError, WireForm, Message], Message]
 """What a Listener calls for an error of its own (no such path, too large, ...): the reply in the protocol's form."""
 
 
-@value
+@frozen
 class Exchanges:
     """What a Listener does with what it receives."""
 

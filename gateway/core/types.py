@@ -9,8 +9,8 @@ import numpy as np
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
-from gateway.core.values import value
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Shape: TypeAlias = tuple[int, ...]
@@ -63,7 +63,7 @@ class Metadata(Headers):
     __slots__ = ()
 
 
-@value
+@frozen
 class Message:
     """Bytes and a little addressing: one HTTP or gRPC message, or one packet of a stream.
 
@@ -90,7 +90,7 @@ class Message:
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
-@value
+@frozen
 class ReplyMessage(Message):
     """A reply of an endpoint. `close` closes the connection that it came over, where that carries one exchange after
     the other and is kept for the next."""
@@ -98,7 +98,7 @@ class ReplyMessage(Message):
     close: Callable[[], None] | None = None
 
 
-@value
+@frozen
 class Tensor:
     """`data` is in V2's raw form: little-endian, row-major, BYTES as u32 length + bytes per element.
 
@@ -167,7 +167,7 @@ def datatype_of(dtype: "np.dtype[Any]") -> Datatype:
 _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values() if datatype is not Datatype.BYTES}
 
 
-@value
+@frozen
 class TensorSpec:
     """A tensor's name, datatype and shape, where -1 is a free dimension. `content_type` as a Tensor's; empty leaves it
     as it is."""
@@ -178,7 +178,7 @@ class TensorSpec:
     content_type: str = ""
 
 
-@value
+@frozen
 class Signature:
     """What a model takes and gives: the answer to `metadata`. A part that nobody asked for, or that the server does not
     tell, is empty; `operations` are those the model claims."""
@@ -191,7 +191,7 @@ class Signature:
     platform: str = ""
 
 
-@value
+@frozen
 class ServerInfo:
     """The answer to `server-metadata`."""
 
@@ -200,7 +200,7 @@ class ServerInfo:
     extensions: tuple[str, ...] = ()
 
 
-@value
+@frozen
 class ModelEntry:
     """One model of the answer to `models`."""
 
@@ -210,7 +210,7 @@ class ModelEntry:
     reason: str = ""
 
 
-@value
+@frozen
 class ModelStatistics:
     """One version of one model in Statistics. `counters` are V2's, as JSON has them: `inference_count`,
     `inference_stats`, ..."""
@@ -220,7 +220,7 @@ class ModelStatistics:
     counters: Mapping[str, object] = field(default_factory=dict)
 
 
-@value
+@frozen
 class Statistics:
     """The answer to `model-statistics` and `all-statistics`."""
 
@@ -232,7 +232,7 @@ CLASSIFICATION = "classification"
 BYTES elements `value:index[:label]`."""
 
 
-@value
+@frozen
 class RequestedOutput:
     """An output that the client asks for, by name."""
 
@@ -240,7 +240,7 @@ class RequestedOutput:
     parameters: Parameters = field(default_factory=dict)
 
 
-@value
+@frozen
 class Translate:
     """A route's `translate` settings that codecs need: how values without a form on the wire are written."""
 
@@ -255,7 +255,7 @@ class Translate:
 DEFAULT_TRANSLATE = Translate()
 
 
-@value
+@frozen
 class Request:
     """One question of a client, without a trace of its protocol.
 
@@ -293,7 +293,7 @@ class Request:
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
 
 
-@value
+@frozen
 class ControlRequest(Request):
     """One of CONTROL_OPERATIONS. `settings` are the parameters of `load` and `unload` (`config`, a JSON text;
     `file:PATH`, bytes; `unload_dependents`) or the trace or log settings to change; None resets a trace setting.
@@ -302,7 +302,7 @@ class ControlRequest(Request):
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
 
-@value
+@frozen
 class Response:
     """The answer to `infer` and to the derivatives. `schemaless` as a Request is, with outputs for inputs."""
 
@@ -315,7 +315,7 @@ class Response:
     schemaless: bool = False
 
 
-@value
+@frozen
 class NotReady:
     """The answer to `ready` where it is no, and why."""
 

@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core.errors import Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
-from gateway.core.values import replace
 
 
 class Settings(BaseModel):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gateway.core.frozen import frozen
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Signature
-from gateway.core.values import value
 from gateway.reference.declaration import Declaration, declaration
 from gateway.reference.failures import model_error
 from gateway.reference.generators import from_generator, is_generator
@@ -41,7 +41,7 @@ def from_callable(name: str, function: Callable[..., Any]) -> Model:
     return build(name, functions, declared.inputs, declared.outputs, configurable=configurable, stream=stream)
 
 
-@value
+@frozen
 class _Call:
     """One operation of a callable."""
 

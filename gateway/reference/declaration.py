@@ -5,9 +5,9 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias, TypeVar
 
 from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.frozen import frozen
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import MAX_RANK, TensorSpec
-from gateway.core.values import value
 from gateway.reference.model import Specs
 
 Row: TypeAlias = tuple[str, str, Sequence[int]]
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ATTRIBUTE = "__gateway_signature__"
 
 
-@value
+@frozen
 class Declaration:
     """`derivatives` are the callables that compute them; `workers` how many calls may run at once."""
 

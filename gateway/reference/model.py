@@ -7,9 +7,9 @@ import numpy as np
 
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import unsupported
+from gateway.core.frozen import frozen
 from gateway.core.operations import COMPANION_OUTPUT, Operation
 from gateway.core.types import Signature, Tensor, TensorSpec, tensor
-from gateway.core.values import value
 
 VERSION = "1"
 PLATFORM = "gateway_python"
@@ -34,7 +34,7 @@ Stream: TypeAlias = Callable[[Arguments, Config], AsyncGenerator[Outputs, None]]
 DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 
 
-@value
+@frozen
 class Model:
     """`signature` is what tensor protocols are shown: empty inputs mean any tensors. `points` is what one-point
     protocols (UM-Bridge) are shown, where every size is a fixed number; None: it cannot be served there.

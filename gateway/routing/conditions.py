@@ -2,12 +2,12 @@
 
 from fnmatch import fnmatchcase
 
+from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.types import Request
-from gateway.core.values import value
 
 
-@value
+@frozen
 class Key:
     """What a routing decision depends on."""
 
@@ -18,7 +18,7 @@ class Key:
     operation: Operation
 
 
-@value
+@frozen
 class Conditions:
     """`match` of a route; an empty one holds for everything. `model` is exact or a glob, `path` exact or with a
     trailing `*`; `headers` are pairs of lower-case name and value."""

@@ -5,16 +5,16 @@ from collections.abc import Container, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.frozen import frozen
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Traits
 from gateway.core.transport import Handler
 from gateway.core.types import ModelStatistics, Request, ServerInfo, Statistics
-from gateway.core.values import value
 from gateway.routing.conditions import Conditions
 from gateway.routing.listing import Remembered
 
 
-@value
+@frozen
 class Extended:
     """One route, and what its backend's servers may have beyond the specification. `info` and `handler` are None where
     its protocol has no extensions. A `model` or `version` of None is the client's."""

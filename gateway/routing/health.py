@@ -20,8 +20,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from time import monotonic
 
+from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
-from gateway.core.values import value
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
@@ -42,7 +42,7 @@ class State(Enum):
     EJECTED = "ejected"
 
 
-@value
+@frozen
 class Ejection:
     """When an endpoint is ejected. `seconds` is the first ejection's time; `most` the share of a backend's endpoints
     that may be left out at once, rounded up."""
@@ -52,7 +52,7 @@ class Ejection:
     most: float = 0.5
 
 
-@value
+@frozen
 class Failure:
     """What went wrong last, and when."""
 

@@ -6,11 +6,11 @@ from fnmatch import fnmatchcase
 from typing import Generic, TypeVar, cast
 
 from gateway.core.errors import GatewayError
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import DERIVATIVES, Operation, split_companion
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler
 from gateway.core.types import ModelEntry, Request
-from gateway.core.values import replace, value
 from gateway.routing.conditions import Conditions
 
 SECONDS_KEPT = 60.0
@@ -78,7 +78,7 @@ class BackendModels(Remembered[tuple[ModelEntry, ...]]):
         super().__init__(backend, Operation.MODELS, (), clock, wait)
 
 
-@value
+@frozen
 class Listed:
     """What one route adds to the list of clients that it matches. `claims` tells the derivatives of a model that the
     backend offers as operations, so that tensor clients find them as companion models."""

@@ -5,10 +5,10 @@ from dataclasses import field
 from functools import lru_cache
 
 from gateway.core.errors import Reason, not_found, refusal, unsupported
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation, split_companion
 from gateway.core.transport import Destination
 from gateway.core.types import Request
-from gateway.core.values import replace, value
 from gateway.routing.conditions import Conditions, Key
 from gateway.routing.unknown import Unknown
 from gateway.routing.versioned import renamed, split_version, whole_or_split
@@ -27,7 +27,7 @@ def _check_length(name: str, what: str) -> None:
         raise not_found(f"no route for {shown!r}: {what} has at most {LONGEST_NAME} characters, got {len(name)}")
 
 
-@value
+@frozen
 class Route:
     """Conditions and, for each client protocol, where the request goes: `whole` for the model itself, `companions` for
     names with a derivative's suffix. `joins_versions`: the backend is asked for a model and its version as one name."""

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.exchange import ask
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Flavors, Protocol, Target
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Request, ServerInfo
-from gateway.core.values import replace
 from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 10.0

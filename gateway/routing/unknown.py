@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from gateway.core.errors import GatewayError, not_found
+from gateway.core.frozen import frozen
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.types import Request
-from gateway.core.values import value
 from gateway.routing.conditions import Conditions
 from gateway.routing.versioned import split_version
 
@@ -21,7 +21,7 @@ _SHORTEST_SUGGESTED = 3
 _MOST_VERSIONS = 5
 
 
-@value
+@frozen
 class Visible:
     """The models that routes name for the clients of one protocol at one listener: each with the versions that its
     routes want, and each under every `trimmed` form of its name."""

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
-from gateway.core.values import replace
 
 _JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
 

@@ -4,9 +4,9 @@ import asyncio
 
 from gateway.core import inflation
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer, Message
-from gateway.core.values import replace
 from gateway.transports.memory import PROCESS, Arriving
 
 IN_THREAD = 256 * 2**10
@@ -41,6 +41,12 @@ def inflate_small(data: Buffer, coding: str, limits: Limits, what: str) -> Buffe
 async def inflate_in_thread(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
     """The same, away from the loop."""
     return await asyncio.to_thread(inflate, data, coding, limits, what)
+
+
+async def inflate_anywhere(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
+    """The same, in a thread only where that takes longer than the loop can wait."""
+    found = inflate_small(data, coding, limits, what)
+    return await inflate_in_thread(data, coding, limits, what) if found is None else found
 
 
 def is_compressed(message: Message, framing: Framing) -> bool:

@@ -6,8 +6,8 @@ from enum import Enum
 from gateway.core.address import of_peer
 from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
-from gateway.core.values import value
 from gateway.transports.connections import Admission, Connections
 from gateway.transports.memory import PROCESS
 from gateway.transports.sockets import has_unread
@@ -29,7 +29,7 @@ class Phase(Enum):
     __hash__ = object.__hash__
 
 
-@value
+@frozen
 class Terms:
     """On what all connections of one listener are kept, and which they are."""
 

@@ -4,18 +4,14 @@ import asyncio
 import ctypes
 import fcntl
 import os
-import re
 import select
 import socket
-import ssl
 import struct
 import sys
 import termios
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-
-from gateway.core.errors import Reason, Status, TransportError
 
 BACKLOG = 2048
 """Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn."""
@@ -149,36 +145,3 @@ def _queued(listening: socket.socket) -> Iterator[socket.socket]:
             return
         connection.setblocking(False)
         yield connection
-
-
-def unreachable(text: str) -> TransportError:
-    """What to raise where no connection can be made."""
-    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
-
-
-def not_connected(error: OSError, host: str, seconds: float, limit: float | None = None) -> TransportError:
-    """What to raise for `error`, which came of connecting to `host` within `seconds`. Where these are fewer than the
-    `limit` that connecting has, it was the call's deadline that made them so: DEADLINE_EXCEEDED, since an endpoint is
-    not unreachable because a client is in a hurry."""
-    if isinstance(error, TimeoutError):
-        text = f"no connection within {seconds:.3g} s"
-        if limit is None or seconds >= limit:
-            return unreachable(text)
-        text = f"{text}, half of the time until the deadline"
-        if seconds <= 0:
-            text = "the deadline passed before the request was sent"
-        return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
-    if isinstance(error, socket.gaierror):
-        return unreachable(f"host name {host!r} not resolved: {error.strerror}")
-    return unreachable(_why(error))
-
-
-def _why(error: OSError) -> str:
-    """The system's words, without the loop's: `connection refused`."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS certificate not accepted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    # A name with several addresses (localhost) may fail with all their texts in one, and no number.
-    numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
-    return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -1,9 +1,9 @@
 """How long a client may keep a connection waiting."""
 
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 
-@value
+@frozen
 class Timeouts:
     """Seconds. None of them bounds the wait for an answer: that is the business of deadlines and policies."""
 

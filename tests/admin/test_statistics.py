@@ -7,10 +7,10 @@ import pytest
 
 from gateway.admin.statistics import MOST_LATENCIES, SECONDS, Statistics
 from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
-from gateway.core.values import replace
 from tests.config.toys import toy
 
 PAGE = replace(toy("paged"), pages=("GET /series",))

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from gateway import registry
 from gateway.core.datatypes import Datatype
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.types import Request, Response, Tensor, tensor
-from gateway.core.values import replace
 from tests.contract.wire import LISTENER, LITERAL, arrived, returned
 
 SMALL, LARGE = 10, 1_000_000

@@ -11,10 +11,10 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Rows
 from gateway.core.types import Request, Response, Tensor, tensor
-from gateway.core.values import replace
 from tests.bridge.fakes import POINTS, TENSORS, Backend, call, infer, named, point, shown, signature, spec
 
 CARRY = RouteSettings(carry_config=True)

@@ -18,10 +18,10 @@ from gateway.bridge.settings import Renames, RouteSettings
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows, Traits
 from gateway.core.types import Response, Signature, Tensor, TensorSpec
-from gateway.core.values import replace
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 
 Array = np.ndarray[Any, Any]

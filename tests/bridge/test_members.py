@@ -11,9 +11,9 @@ from gateway.bridge.settings import Renames, RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
-from gateway.core.values import replace
 from tests.bridge.fakes import (
     FP32,
     INT32,

@@ -9,9 +9,9 @@ from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import Renames, RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Response, Tensor
-from gateway.core.values import replace
 from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
 
 X = named("x", [[1.0]])

@@ -8,9 +8,9 @@ import pytest
 from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
-from gateway.core.values import replace
 from tests.bridge.fakes import (
     FP32,
     FP64,

@@ -10,10 +10,10 @@ from gateway.bridge.bridge import Bridge, Upstream
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.types import Request, Response
-from gateway.core.values import replace
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, infer, named, point, shown, signature, spec
 
 X = named("x", [[1.0, 2.0]])

@@ -8,9 +8,9 @@ import pytest
 from gateway.bridge.settings import Renames, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor, Translate
-from gateway.core.values import replace
 from tests.bridge.fakes import (
     COUNTERS,
     FP32,

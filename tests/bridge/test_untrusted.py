@@ -9,10 +9,10 @@ from gateway.bridge.settings import Renames, RouteSettings
 from gateway.bridge.signatures import Signatures
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.types import Answer, ModelEntry, Request, RequestedOutput, Response, Signature
-from gateway.core.values import replace
 from tests.bridge.fakes import FP32, POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
 
 UNNAMED = replace(

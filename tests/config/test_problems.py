@@ -4,7 +4,7 @@ import pytest
 
 from gateway.config import ConfigError, loads
 from gateway.config.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
-from gateway.core.values import replace
+from gateway.core.frozen import replace
 from tests.config.toys import ANYWHERE, BACKEND, CATALOG, ENVIRON, LISTENER, MESSAGES, ROUTE, SOUND, TRANSLATE
 
 

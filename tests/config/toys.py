@@ -4,8 +4,8 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from gateway.config import Catalog, Place
+from gateway.core.frozen import replace
 from gateway.core.protocol import Flavors, Protocol, Traits
-from gateway.core.values import replace
 from gateway.policies import timeout
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from gateway.core.datatypes import DATATYPES
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 from tests.contract.flavors import DIALECTS
 
 FILE = Path(__file__).with_name("left_out.txt")
@@ -25,7 +25,7 @@ Rules = Mapping[str, Callable[..., bool]]
 Test = TypeVar("Test", bound=Callable[..., object])
 
 
-@value
+@frozen
 class Cases:
     """The cases that a test has, and those that are left out, by reason. A case is the names of its values."""
 

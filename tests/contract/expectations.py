@@ -7,10 +7,10 @@ import numpy as np
 
 from gateway.core.datatypes import NUMBERS, WIDENINGS, Datatype, Kind
 from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows, Traits
 from gateway.core.types import DEFAULT_TRANSLATE, Request, Response, Tensor, tensor
-from gateway.core.values import replace, value
 from tests.contract.comparing import numbers
 from tests.contract.flavors import Dialect
 from tests.contract.wire import LITERAL, arrived, or_error, returned
@@ -18,7 +18,7 @@ from tests.contract.wire import LITERAL, arrived, or_error, returned
 FP64 = Datatype.FP64
 
 
-@value
+@frozen
 class Case:
     """A model's inputs, as its signature has them, and its outputs."""
 

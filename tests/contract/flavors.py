@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from gateway.app import INFO
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, Request, ServerInfo
-from gateway.core.values import replace, value
 from tests.contract.installed import PROTOCOLS
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 
 
-@value
+@frozen
 class Dialect:
     """A protocol, as it is spoken to one flavor of its servers. `name` is what test ids call it."""
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import Reason, refusal
+from gateway.core.frozen import extended, frozen
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.types import (
     Answer,
@@ -25,7 +26,6 @@ from gateway.core.types import (
     TensorSpec,
     tensor,
 )
-from gateway.core.values import extended, value
 from tests.contract.flavors import Dialect
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 
@@ -52,7 +52,7 @@ SETTINGS: Mapping[Operation, Mapping[str, SettingValue]] = {
 }
 
 
-@value
+@frozen
 class Sample:
     """One exchange: what is asked, and as messages the question, its answer and an error in its place."""
 

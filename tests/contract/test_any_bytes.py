@@ -12,9 +12,9 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import MAX_RANK, Headers, Message, Request, Response, Tensor, tensor
-from gateway.core.values import replace
 from tests.contract.cases import each_datatype, each_dialect
 from tests.contract.corruption import corrupted
 from tests.contract.flavors import Dialect

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Traits, merge
 from gateway.core.types import (
@@ -25,7 +26,6 @@ from gateway.core.types import (
     TensorSpec,
     tensor,
 )
-from gateway.core.values import replace
 from tests.contract import strategies as make
 from tests.contract.cases import each, each_datatype, each_dialect
 from tests.contract.comparing import check_all

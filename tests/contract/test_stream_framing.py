@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Cutter, Protocol, StreamFraming
 from gateway.core.types import Message, Request, Response, Tensor, tensor
-from gateway.core.values import replace
 from tests.contract.cases import each
 from tests.contract.comparing import numbers
 from tests.contract.flavors import DIALECTS, Dialect

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable, rows
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.types import Buffer, Headers, Message, Translate
-from gateway.core.values import replace
 
 T = TypeVar("T")
 

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable, Tie, rows
 from gateway.core.protocol import Protocol
-from gateway.core.values import replace
 
 
 def protocol(name: str, *patterns: str) -> Protocol:

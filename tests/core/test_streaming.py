@@ -7,12 +7,12 @@ from contextlib import aclosing
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, not_found
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.streaming import answer_stream, ask_stream
 from gateway.core.transport import Destination
 from gateway.core.types import Message, Request, Response
-from gateway.core.values import replace
 from tests.routing.fakes import TOY
 
 HTTP_TOY = replace(TOY, wants_stream=lambda message: True)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import DEFAULT_REASONS, GatewayError, Reason, Status, TransportError
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request
-from gateway.core.values import replace
 from gateway.routing.backend import MAX_WAITING, Backend
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, Traits
 from gateway.core.types import Answer, NotReady, Request
-from gateway.core.values import replace
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.readiness import SECONDS_KEPT, Backends, Readiness

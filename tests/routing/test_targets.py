@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, TransportError, refusal
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Flavors, Protocol, Target, Traits
 from gateway.core.types import Answer, Message, Request, Response, ServerInfo
-from gateway.core.values import replace
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.targets import Targets

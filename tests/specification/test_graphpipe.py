@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request, tensor
-from gateway.core.values import replace
 from gateway.protocols.graphpipe.errors import _write
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, recorded
 from tests.wires import Server, Wires, replying

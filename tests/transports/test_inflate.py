@@ -5,9 +5,9 @@ from random import Random
 import pytest
 
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.core.values import replace
 from gateway.transports.inflate import IN_THREAD, inflate, inflate_in_thread, inflate_message, inflate_small
 from gateway.transports.memory import PROCESS
 from tests.transports.tcp import toy

@@ -8,7 +8,7 @@ else. So here they go out with the status that they are. Only the Python client 
 from typing import TypeAlias
 
 from gateway.core import http_status
-from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, refusal
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.graphpipe import layouts, schema
@@ -38,7 +38,7 @@ _OCTETS = (b"content-type", b"application/octet-stream")
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The reply that tells `error`: a text to GET, whose other answers are for people too."""
     code = http_status.number(error)
-    reason = (b"gateway-reason", error.reason.value.encode())
+    reason = reason_field(error)
     text = error.message.encode("utf-8", "replace")
     if message.method in ("GET", "HEAD"):
         return Message(headers=Headers((_TEXT, reason)), parts=(text,), status=code)
@@ -102,4 +102,4 @@ def _readable(raw: bytes) -> str:
 
 
 def _reason(reply: Message, code: int) -> Reason:
-    return REASONS.get(reply.headers.get("gateway-reason")) or REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR)
+    return REASONS.get(reply.headers.get(REASON_HEADER)) or REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR)

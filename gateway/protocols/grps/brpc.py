@@ -3,11 +3,11 @@
 A Message has two parts, a frame's header and the rest; `origin` of a Request keeps its correlation id alone.
 """
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, refusal, unsupported
+from gateway.core.errors import REASON_HEADER, DecodeError, GatewayError, Reason, refusal, unsupported
 from gateway.core.operations import Operation
-from gateway.core.protobuf import Protobuf
 from gateway.core.protocol import DEFAULT_LIMITS, Framing, Limits, ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Message, Request, Translate
+from gateway.protobuf.schema import Protobuf
 from gateway.protocols.grps import (
     brpc_compression,
     brpc_errors,
@@ -19,7 +19,7 @@ from gateway.protocols.grps import (
 )
 from gateway.protocols.grps.brpc_errors import as_text
 from gateway.protocols.grps.brpc_frames import SERVICE, SERVICES, Frame, RpcMeta
-from gateway.protocols.grps.errors import REASON, failure
+from gateway.protocols.grps.errors import failure
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.proto_message import check_message, read_message, write_message
 from gateway.protocols.grps.words import BINARY_PAYLOADS, BRPC, TRAITS
@@ -76,7 +76,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     number = _read_by_us(message) if request is None else _number(request)
     if number is None:
         return brpc_errors.encode(error, message)
-    meta = _SUCCESS + RpcMeta(user_fields={REASON: error.reason.value}).SerializeToString()
+    meta = _SUCCESS + RpcMeta(user_fields={REASON_HEADER: error.reason.value}).SerializeToString()
     return brpc_frames.frame(meta + number, write_message(failure(error)))
 
 

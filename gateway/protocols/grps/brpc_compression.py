@@ -10,9 +10,9 @@ from types import ModuleType
 
 from gateway.core import inflation
 from gateway.core.errors import DecodeError
-from gateway.core.protobuf_wire import read_varint
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
+from gateway.protobuf.wire import read_varint
 from gateway.protocols.grps.brpc_frames import HEADER, MAGIC, Frame, is_whole, meta_of, read
 
 

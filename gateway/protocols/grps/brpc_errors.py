@@ -3,12 +3,11 @@ What goes wrong later is told inside one, in a frame without an error."""
 
 import re
 
-from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, refusal
-from gateway.core.protobuf import Protobuf
-from gateway.core.protobuf_wire import varint
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.types import NO_HEADERS, Headers, Message
+from gateway.protobuf.schema import Protobuf
+from gateway.protobuf.wire import varint
 from gateway.protocols.grps.brpc_frames import HEADER, SERVICES, RpcMeta, correlation_id, frame, head, meta_of
-from gateway.protocols.grps.errors import REASON
 
 ENOSERVICE, ENOMETHOD, EREQUEST, ERPCAUTH, ERPCTIMEDOUT, EOVERCROWDED = 1001, 1002, 1003, 1004, 1008, 1011
 EINTERNAL, ELOGOFF, ELIMIT, ECANCELED = 2001, 2003, 2004, 125
@@ -50,7 +49,7 @@ def encode(error: GatewayError, message: Message) -> Message:
     """The frame that tells `error`, about a message of which only a part may be there, or be what it should."""
     asked = _meta(message)
     number = _number(error, asked)
-    meta = RpcMeta(user_fields={REASON: error.reason.value})
+    meta = RpcMeta(user_fields={REASON_HEADER: error.reason.value})
     meta.response.error_code = number
     meta.response.error_text = f"[E{number}]{error.message.encode(errors='replace').decode()}"
     return frame(meta.SerializeToString() + correlation_id(asked.correlation_id))
@@ -84,7 +83,7 @@ def told(meta: Protobuf) -> GatewayError:
     """The error that a server's frame tells."""
     number, text = meta.response.error_code, as_text(meta.response.error_text)
     text = _PREFIX.sub("", text, count=1)
-    reason = REASONS.get(headers(meta).get(REASON)) or _REASONS.get(number, Reason.MODEL_ERROR)
+    reason = REASONS.get(headers(meta).get(REASON_HEADER)) or _REASONS.get(number, Reason.MODEL_ERROR)
     return refusal(reason, text or f"the server answered with brpc's error {number}, without a text")
 
 
@@ -99,8 +98,8 @@ def stopping(message: Message) -> GatewayError | None:
 
 def headers(meta: Protobuf) -> Headers:
     """Of a reply's `user_fields`, which newer versions of brpc have, the Reason."""
-    reason = meta.user_fields.get(REASON)
-    return Headers([(REASON.encode(), as_text(reason).encode())]) if reason else NO_HEADERS
+    reason = meta.user_fields.get(REASON_HEADER)
+    return Headers([(REASON_HEADER.encode(), as_text(reason).encode())]) if reason else NO_HEADERS
 
 
 def as_text(text: str | bytes) -> str:

@@ -5,10 +5,10 @@ from pathlib import Path
 from struct import Struct
 
 from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.protobuf import Protobuf, Schema, parse
-from gateway.core.protobuf_wire import varint
+from gateway.core.frozen import frozen
 from gateway.core.types import Buffer, Message
-from gateway.core.values import value
+from gateway.protobuf.schema import Protobuf, Schema, parse
+from gateway.protobuf.wire import varint
 
 HEADER = Struct("!4sII")
 MAGIC = b"PRPC"
@@ -25,7 +25,7 @@ _REQUEST, _TIMEOUT_MS = b"\x0a", b"\x40"
 _MOST_MS = 2**31 - 1
 
 
-@value
+@frozen
 class Frame:
     """A frame's parts. The payload may be compressed, the attachment never is."""
 

@@ -6,13 +6,12 @@ They are messages like any other: over RPC the call itself succeeds, and the C++
 import re
 
 from gateway.core import http_status
-from gateway.core.errors import REASONS, GatewayError, Reason, refusal
+from gateway.core.errors import REASON_HEADER, REASONS, GatewayError, Reason, reason_field, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.words import FAILURE, SUCCESS
 
-REASON = "gateway-reason"
 """The header, or trailer, in which the Reason goes to another gateway."""
 
 OK = GrpsStatus(200, "OK", SUCCESS)
@@ -28,7 +27,7 @@ def failure(error: GatewayError) -> GrpsMessage:
 
 def reason_header(error: GatewayError) -> tuple[bytes, bytes]:
     """The header beside it."""
-    return REASON.encode(), error.reason.value.encode()
+    return reason_field(error)
 
 
 def is_failure(status: GrpsStatus | None) -> bool:
@@ -50,7 +49,7 @@ _NO_SUCH_MODEL = re.compile(
 
 def told(status: GrpsStatus, headers: Headers) -> GatewayError:
     """The error that a backend tells by `status`; the Python server's text may be a whole traceback."""
-    reason = REASONS.get(headers.get(REASON)) or _reason(status)
+    reason = REASONS.get(headers.get(REASON_HEADER)) or _reason(status)
     return refusal(reason, status.text or f"status {status.code} without a message")
 
 

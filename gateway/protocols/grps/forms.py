@@ -5,8 +5,8 @@ from dataclasses import field
 from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
+from gateway.core.frozen import extended, frozen, replace
 from gateway.core.types import Message, Tensor
-from gateway.core.values import extended, replace, value
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.texts import is_text
 from gateway.protocols.grps.words import Kind
@@ -14,7 +14,7 @@ from gateway.protocols.grps.words import Kind
 Data: TypeAlias = tuple[Kind | None, tuple[Tensor, ...]]
 
 
-@value
+@frozen
 class AskedMessage(Message):
     """A client's message, and in which form it wants the data of the reply: the `kind` that it sent itself;
     `returns_ndarray`, if it asked for one; the `keys` of its gmap that are not its tensors' names."""
@@ -31,7 +31,7 @@ def asked(message: Message, kind: Kind | None, returns_ndarray: bool, keys: gmap
     return extended(AskedMessage, message, kind, returns_ndarray, keys)
 
 
-@value
+@frozen
 class ToldMessage(Message):
     """What is kept of a backend's reply: the `kind` of its data, None where it had none; whether it `names_model`; and
     `keys` as an AskedMessage has them."""

@@ -9,8 +9,8 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.types import Tensor
-from gateway.core.values import replace
 from gateway.protocols.grps.texts import is_text
 from gateway.protocols.grps.words import MAPS
 

@@ -4,12 +4,12 @@ A Message's `path` and `pattern` are the whole method. Errors are messages: the 
 FAILURE. PredictStreaming takes one request, and the replies are any number of messages.
 """
 
-from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.errors import REASON_HEADER, GatewayError, Reason, refusal
 from gateway.core.examples import grpcurl
+from gateway.core.frozen import replace
 from gateway.core.grpc_status import error_of
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Headers, Message, Request, Translate
-from gateway.core.values import replace
 from gateway.protocols.grps import errors, requests, responses
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.operations import METHODS, method
@@ -84,7 +84,7 @@ def _failed_call(reply: Message) -> GatewayError:
 
 
 def _is_of_gateway(reply: Message) -> bool:
-    return bool(reply.headers.get(errors.REASON))
+    return bool(reply.headers.get(REASON_HEADER))
 
 
 GRPS_GRPC = Protocol(

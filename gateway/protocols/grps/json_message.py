@@ -4,7 +4,8 @@ from collections.abc import Callable
 from reprlib import repr as shown
 from typing import Any
 
-from gateway.core import bytes_elements, json
+from gateway import json
+from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor

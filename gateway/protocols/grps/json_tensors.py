@@ -5,12 +5,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gateway.core import bytes_elements, json
+from gateway import json
+from gateway.core import bytes_elements
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.json import Array, Form
 from gateway.core.types import Buffer, Tensor, datatype_of
+from gateway.json import Array, Form
 from gateway.protocols.grps.shapes import check_count, read_shape
 from gateway.protocols.grps.words import DATATYPES
 

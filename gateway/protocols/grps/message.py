@@ -1,11 +1,11 @@
 """What every grps message holds, whichever wire form it has: the JSON and the protobuf codec make it and write it."""
 
+from gateway.core.frozen import frozen
 from gateway.core.types import Tensor
-from gateway.core.values import value
 from gateway.protocols.grps.words import UNKNOWN, Kind
 
 
-@value
+@frozen
 class GrpsStatus:
     """`Status`: a number of HTTP's, a text, and the flag that decides."""
 
@@ -14,7 +14,7 @@ class GrpsStatus:
     flag: int = UNKNOWN
 
 
-@value
+@frozen
 class GrpsMessage:
     """`GrpsMessage` of `grps.protos.v1`. `kind` is None where no member of `data_oneof` is set.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 
-from gateway.core import json
+from gateway import json
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Answer, Headers, Message, Request
 from gateway.protocols.grps import queries

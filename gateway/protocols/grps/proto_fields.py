@@ -1,9 +1,9 @@
 """What tensors, maps and the message around them share in protobuf's form."""
 
 from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.protobuf import not_utf8
-from gateway.core.protobuf_wire import Allowance, Field, key, varint
 from gateway.core.types import Buffer
+from gateway.protobuf.schema import not_utf8
+from gateway.protobuf.wire import Allowance, Field, key, varint
 
 
 class Room(Allowance):

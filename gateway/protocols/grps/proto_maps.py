@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from struct import Struct
 
 from gateway.core.datatypes import Datatype
-from gateway.core.protobuf_integers import read_integers, write_integers
-from gateway.core.protobuf_wire import I32, I64, LENGTH, VARINT, fields
 from gateway.core.types import Buffer, Tensor
+from gateway.protobuf.integers import read_integers, write_integers
+from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, fields
 from gateway.protocols.grps.gmap import TEXT
 from gateway.protocols.grps.proto_fields import Room, check_wire_type, read_text, write_field, write_text
 from gateway.protocols.grps.words import MAPS

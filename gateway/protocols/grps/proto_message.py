@@ -6,9 +6,9 @@ from struct import Struct
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
-from gateway.core.protobuf_wire import LENGTH, Field, fields, key, varint
+from gateway.core.frozen import replace
 from gateway.core.types import Buffer, Tensor
-from gateway.core.values import replace
+from gateway.protobuf.wire import LENGTH, Field, fields, key, varint
 from gateway.protocols.grps.gmap import TEXT
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.proto_fields import Room, check_wire_type, read_text, write_field, write_text

@@ -8,9 +8,9 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.protobuf_integers import count_integers, read_integers
-from gateway.core.protobuf_wire import I32, I64, LENGTH, VARINT, Field, read_field, read_varint
 from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
+from gateway.protobuf.integers import count_integers, read_integers
+from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, Field, read_field, read_varint
 from gateway.protocols.grps.proto_fields import Room, read_text
 from gateway.protocols.grps.shapes import read_shape
 from gateway.protocols.grps.words import DATATYPES

@@ -1,6 +1,6 @@
 """`Status` in protobuf's form."""
 
-from gateway.core.protobuf_wire import LENGTH, VARINT, fields, read_varint, varint
+from gateway.protobuf.wire import LENGTH, VARINT, fields, read_varint, varint
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.message import GrpsStatus
 from gateway.protocols.grps.proto_fields import check_wire_type, read_text, write_field

@@ -9,9 +9,9 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import invalid_input
-from gateway.core.protobuf_integers import write_integers
-from gateway.core.protobuf_wire import key, varint
 from gateway.core.types import Buffer, Tensor
+from gateway.protobuf.integers import write_integers
+from gateway.protobuf.wire import key, varint
 from gateway.protocols.grps.proto_fields import write_field, write_text
 from gateway.protocols.grps.proto_read_tensors import DTYPE, NAME, NUMBERS, SHAPE, WIDTHS
 from gateway.protocols.grps.words import DATATYPES

@@ -4,12 +4,12 @@ from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.values import value
+from gateway.core.frozen import frozen
 
 _MOST_PARAMETERS = 100
 
 
-@value
+@frozen
 class Query:
     """`model`, and the switches; their value is `true` in any case. `name` is that of a series."""
 

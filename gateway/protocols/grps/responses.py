@@ -3,9 +3,9 @@
 from gateway.core import bytes_elements
 from gateway.core.datatypes import NUMBERS
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Headers, Message, NotReady, Request, Response, Signature, Tensor, Translate
-from gateway.core.values import replace
 from gateway.protocols.grps import forms, metadata
 from gateway.protocols.grps.errors import NOT_READY, OK, is_failure, told
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus

@@ -2,10 +2,10 @@
 
 from gateway.core.errors import DecodeError
 from gateway.core.examples import curl
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.types import Answer, Message, Request, Translate
-from gateway.core.values import replace
 from gateway.protocols.grps import json_message, operations, pages, queries, requests, responses, rest_bodies
 from gateway.protocols.grps.json_stream import CONCATENATED
 from gateway.protocols.grps.message import GrpsMessage

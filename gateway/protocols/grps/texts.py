@@ -6,8 +6,8 @@ from itertools import chain
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, invalid_input
+from gateway.core.frozen import replace
 from gateway.core.types import Tensor
-from gateway.core.values import replace
 
 _BASE64 = "base64"
 

@@ -1,7 +1,7 @@
 """MIP, the Model Invocation Protocol of KubeMo: batches of examples in packets, over TCP and unix sockets."""
 
+from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol, Rows, Traits
-from gateway.core.values import replace
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor
-from gateway.core.values import replace
 from gateway.protocols.mip import columns, examples
 from gateway.protocols.mip.errors import decode_error
 from gateway.protocols.mip.packets import HEADER, packet

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen
 from gateway.core.types import Buffer
-from gateway.core.values import value
 from gateway.protocols.mip.words import FORMS, MOST_ROWS, Form
 
 COUNTS = Struct("!2BH")
@@ -16,7 +16,7 @@ _SMALL = 1024
 """Up to this many bytes a copy is smaller, and cheaper, than a view."""
 
 
-@value
+@frozen
 class Column:
     """What all examples hold of one tensor: the pieces of each one's content, in the TLVs' common type."""
 
@@ -24,7 +24,7 @@ class Column:
     contents: Sequence[Sequence[Buffer]]
 
 
-@value
+@frozen
 class Examples:
     """A payload's counts, as its head tells them, and its TLVs."""
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_output, refusal, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
-from gateway.core.values import replace
 from gateway.protocols.mip import columns, examples
 from gateway.protocols.mip.examples import COUNTS, Column
 from gateway.protocols.mip.json_texts import STRINGS

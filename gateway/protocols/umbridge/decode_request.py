@@ -5,11 +5,11 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
-from gateway.core.json import INT64_MAX, INT64_MIN, Form, Json, read
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Parameters, Request, Tensor
-from gateway.core.values import replace
+from gateway.json import INT64_MAX, INT64_MIN, Form, Json, read
 from gateway.protocols.umbridge import configs
 from gateway.protocols.umbridge.excerpts import excerpt
 from gateway.protocols.umbridge.vectors import to_tensor

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.json import Form, Json, read
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, ModelEntry, Request, Response, ServerInfo, Signature, TensorSpec
+from gateway.json import Form, Json, read
 from gateway.protocols.umbridge import errors
 from gateway.protocols.umbridge.excerpts import excerpt
 from gateway.protocols.umbridge.vectors import to_tensor

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import invalid_input, unsupported
-from gateway.core.json import write
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, Tensor
+from gateway.json import write
 from gateway.protocols.umbridge import configs
 from gateway.protocols.umbridge.vectors import all_to_json, members, to_json
 from gateway.protocols.umbridge.words import JSON, KEYS, MODEL_INFO, NAN, PARTS, PATHS

@@ -5,9 +5,9 @@ from math import prod
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import Reason, invalid_output, refusal, unsupported
-from gateway.core.json import write
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Answer, Message, Request, Response, Signature, TensorSpec, Translate
+from gateway.json import write
 from gateway.protocols.umbridge.vectors import all_to_json, members, to_json
 from gateway.protocols.umbridge.words import (
     CALLS,

@@ -4,10 +4,10 @@ The four types of the interface are InvalidInput, InvalidOutput, ModelNotFound a
 the C++ client show any other type as it is, so failures that have none of the four get types of their own.
 """
 
-from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, refusal
-from gateway.core.json import Json, read, write
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request
+from gateway.json import Json, read, write
 
 # Of rows with the same status and type the first is the one that they are read as.
 _ROWS: dict[Reason, tuple[int, str]] = {
@@ -64,7 +64,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     # orjson refuses lone surrogates, which a client may have put into a name
     text = error.message.encode("utf-8", "replace").decode()
     body = write({"error": {"type": type_, "message": text}})
-    headers = ((b"content-type", b"application/json"), (b"gateway-reason", error.reason.value.encode()))
+    headers = ((b"content-type", b"application/json"), reason_field(error))
     return Message(headers=Headers(headers), parts=(body,), status=status)
 
 
@@ -102,7 +102,7 @@ def _type_and_text(error: Json) -> tuple[str, str]:
 def _reason(message: Message, type_: str) -> Reason:
     """What another gateway said, else by type and status, type, status."""
     return (
-        REASONS.get(message.headers.get("gateway-reason"))
+        REASONS.get(message.headers.get(REASON_HEADER))
         or _BY_ROW.get((message.status, type_))
         or _BY_TYPE.get(type_)
         or _BY_STATUS.get(message.status)

@@ -7,8 +7,8 @@ import numpy as np
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
-from gateway.core.json import Array, number_pieces
 from gateway.core.types import Tensor
+from gateway.json import Array, number_pieces
 
 _UNTYPED = {
     np.dtype(np.int64): Datatype.INT64,

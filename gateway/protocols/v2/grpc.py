@@ -9,12 +9,12 @@ from functools import partial
 
 from gateway.core.errors import unsupported
 from gateway.core.examples import grpcurl
+from gateway.core.frozen import extended, replace
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
-from gateway.core.protobuf import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
-from gateway.core.values import extended, replace
+from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.protocols.v2 import grpc_extensions, grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
 from gateway.protocols.v2.flavors import FLAVORS, MLSERVER

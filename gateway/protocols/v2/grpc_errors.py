@@ -1,6 +1,6 @@
 """V2 gRPC's errors: the status code itself and a text. The Reason travels beside them, as in V2 REST."""
 
-from gateway.core.errors import GatewayError, Status
+from gateway.core.errors import GatewayError, Status, reason_field
 from gateway.core.grpc_status import MAX_TOLD
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request
@@ -23,7 +23,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     text = error.message.encode("utf-8", "replace")
     if message.pattern == STREAM:
         return encode_stream_error(error, request, message, text.decode())
-    headers = Headers(((b"gateway-reason", error.reason.value.encode()),))
+    headers = Headers((reason_field(error),))
     if request and request.operation is Operation.MODEL_READY and error.status not in _CLIENTS_FAULT:
         # Triton's answer, and what makes tritonclient's is_model_ready() false; KServe's NOT_FOUND makes it raise
         return Message(headers=headers, parts=(ModelReadyResponse().SerializeToString(),))

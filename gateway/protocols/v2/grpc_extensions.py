@@ -6,7 +6,6 @@ from typing import Any
 
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.operations import Operation
-from gateway.core.protobuf import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import (
     Answer,
@@ -18,6 +17,7 @@ from gateway.core.types import (
     Statistics,
     Translate,
 )
+from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.protocols.v2 import schema
 from gateway.protocols.v2.documents import from_json, to_json
 from gateway.protocols.v2.extensions import TRACE_LEVEL, named_for, shared_memory

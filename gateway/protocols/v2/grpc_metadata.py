@@ -1,8 +1,8 @@
 """V2 gRPC's other answers: health, metadata and the repository index."""
 
 from gateway.core.operations import Operation
-from gateway.core.protobuf import Protobuf, parse
 from gateway.core.types import Answer, Message, ModelEntry, Request, ServerInfo, Signature, TensorSpec, Translate
+from gateway.protobuf.schema import Protobuf, parse
 from gateway.protocols.v2.index import asked_for
 from gateway.protocols.v2.raw_tensors import read_datatype, read_dimensions
 from gateway.protocols.v2.schema import (

@@ -3,8 +3,8 @@
 from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.protobuf import Protobuf
 from gateway.core.types import Parameters, ParameterValue
+from gateway.protobuf.schema import Protobuf
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1

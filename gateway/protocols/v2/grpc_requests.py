@@ -2,12 +2,12 @@
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import extended, frozen
 from gateway.core.operations import Operation
-from gateway.core.protobuf import Protobuf, not_utf8, parse
-from gateway.core.protobuf_wire import Allowance, cut
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Message, Request, RequestedOutput
-from gateway.core.values import extended, value
+from gateway.protobuf.schema import Protobuf, not_utf8, parse
+from gateway.protobuf.wire import Allowance, cut
 from gateway.protocols.v2.extensions import check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
@@ -32,7 +32,7 @@ _LACKS = {flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)}
 _WHAT = "the request"
 
 
-@value
+@frozen
 class EmptyFinalMessage(Message):
     """A stream's request whose client wants an empty response behind the last."""
 

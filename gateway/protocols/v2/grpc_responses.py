@@ -1,8 +1,8 @@
 """V2 gRPC's inference response: read from backends, written to clients."""
 
-from gateway.core.protobuf import Protobuf, not_utf8
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Buffer, Message, Parameters, Request, Response, Translate
+from gateway.protobuf.schema import Protobuf, not_utf8
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
 from gateway.protocols.v2.grpc_tensors import REPLY, Parts, read_inference, read_tensors, write_inference
 from gateway.protocols.v2.schema import ModelInferResponse

@@ -7,10 +7,10 @@ end, as from a decoupled model of Triton's.
 """
 
 from gateway.core.errors import REASONS, GatewayError, Reason, refusal
-from gateway.core.protobuf import parse
-from gateway.core.protobuf_wire import Allowance, cut, key, varint
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Translate
+from gateway.protobuf.schema import parse
+from gateway.protobuf.wire import Allowance, cut, key, varint
 from gateway.protocols.v2.grpc_requests import EmptyFinalMessage, read_id
 from gateway.protocols.v2.grpc_responses import read_response, write_head, write_response
 from gateway.protocols.v2.grpc_tensors import Parts

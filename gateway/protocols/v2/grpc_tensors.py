@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from gateway.core.errors import DecodeError
-from gateway.core.protobuf import Protobuf, ProtobufClass, parse
-from gateway.core.protobuf_wire import Allowance, cut, key, varint
+from gateway.core.frozen import frozen
 from gateway.core.types import Buffer, ParameterValue, Tensor
-from gateway.core.values import value
+from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
+from gateway.protobuf.wire import Allowance, cut, key, varint
 from gateway.protocols.v2 import schema
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
 from gateway.protocols.v2.parameters import refuse_shared_memory
@@ -18,7 +18,7 @@ from gateway.protocols.v2.typed_contents import read_contents
 Parts: TypeAlias = tuple[Buffer, ...]
 
 
-@value
+@frozen
 class Form:
     """Where the tensors of a ModelInferRequest or a ModelInferResponse are."""
 
@@ -41,7 +41,7 @@ _SMALL = 2**17
 """Bytes. Up to here upb reads the whole in 3 us, and its copies are nothing; cutting costs 14."""
 
 
-@value
+@frozen
 class Inference:
     """An inference either way: its message, in which tensors and raw contents may be absent; each tensor's message with
     its typed contents (an InferTensorContents, empty if there is none); the raw contents."""

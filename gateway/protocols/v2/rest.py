@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.examples import curl
+from gateway.core.frozen import extended, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings, Protocol, Target, Traits
 from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
-from gateway.core.values import extended, replace
 from gateway.protocols.v2 import (
     events,
     rest_extensions,

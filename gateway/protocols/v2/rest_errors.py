@@ -1,8 +1,9 @@
 """V2 REST's errors: a status and `{"error": text}`. The Reason travels beside them, so that gateways in a row lose
 nothing."""
 
-from gateway.core import http_status, json
-from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, refusal
+from gateway import json
+from gateway.core import http_status
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.types import Headers, Message, Request
@@ -18,7 +19,7 @@ _REASON = "gateway_reason"
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The reply that tells `error`."""
     status = http_status.number(error)
-    headers = Headers(((b"content-type", b"application/json"), (b"gateway-reason", error.reason.value.encode())))
+    headers = Headers(((b"content-type", b"application/json"), reason_field(error)))
     document: Entry = {"error": error.message.encode("utf-8", "replace").decode()}
     if request and request.operation is Operation.MODEL_READY:
         # "a 4xx status code indicates false": also where nobody can be asked
@@ -32,13 +33,13 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
     """The error that a backend's reply of status 400 or above tells."""
-    reason = REASONS.get(reply.headers.get("gateway-reason")) or _reason(reply.status, request)
+    reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason(reply.status, request)
     return refusal(reason, _text(reply) or f"status {reply.status} without a body")
 
 
 def denies_readiness(reply: Message) -> bool:
     """Whether a reply to a question for health says no, and nothing but that: another gateway may tell why."""
-    reason = REASONS.get(reply.headers.get("gateway-reason"))
+    reason = REASONS.get(reply.headers.get(REASON_HEADER))
     return 400 <= reply.status < 500 and reason in (None, Reason.MODEL_NOT_FOUND)
 
 

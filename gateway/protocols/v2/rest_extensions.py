@@ -7,7 +7,7 @@ from functools import partial
 from reprlib import repr as shown
 from typing import Any
 
-from gateway.core import json
+from gateway import json
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target

@@ -7,10 +7,11 @@ object by their names, tensors flat and without a datatype.
 
 from typing import Any
 
-from gateway.core import bytes_elements, json
+from gateway import json
+from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
-from gateway.core.json import Array
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import (
@@ -23,7 +24,7 @@ from gateway.core.types import (
     Translate,
 )
 from gateway.core.types import tensor as make_tensor
-from gateway.core.values import replace
+from gateway.json import Array
 from gateway.protocols.v2.binary import JSON_HEADERS
 from gateway.protocols.v2.members import Entry, read_id, read_text
 from gateway.protocols.v2.parameters import (

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.core import json
+from gateway import json
 from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from gateway.core import json
+from gateway import json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import extended, frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Headers, Message, Request, RequestedOutput
-from gateway.core.values import extended, replace, value
 from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split
 from gateway.protocols.v2.extensions import check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN
@@ -38,7 +38,7 @@ NAME = "v2-rest"
 _WHAT = "the request"
 
 
-@value
+@frozen
 class InferMessage(Message):
     """An inference's message, and in which form its client wants the outputs: `binary`, but for the exceptions."""
 
@@ -137,7 +137,7 @@ def encode_infer_stream(request: Request, target: Target) -> Message:
     return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)
 
 
-@value
+@frozen
 class _Form:
     """How a flavor takes tensors; it `lacks` these datatypes. `needs_id`: it fails on a request without one."""
 

@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from gateway.core import json
+from gateway import json
 from gateway.core.protocol import Limits
 from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor, Translate
 from gateway.protocols.v2.binary import JSON_HEADERS, binary_headers, split

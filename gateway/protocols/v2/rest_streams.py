@@ -7,10 +7,10 @@ What a client writes tells which of the two it speaks: tensors stand in a list `
 import re
 
 from gateway.core.errors import DecodeError, GatewayError, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Answer, Message, Request, Response, Translate
-from gateway.core.values import replace
 from gateway.protocols.v2 import events, rest_generate, rest_requests, rest_responses
 from gateway.protocols.v2.binary import HEADER
 from gateway.protocols.v2.flavors import KSERVE, PLAIN, TRITON

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from gateway.core import bytes_elements, json
+from gateway import json
+from gateway.core import bytes_elements
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json import Array, Form, Numbers
 from gateway.core.types import Buffer, Parameters, Shape, Tensor, Translate
+from gateway.json import Array, Form, Numbers
 from gateway.protocols.v2.binary import BinaryTensors
 from gateway.protocols.v2.members import Entry, read_list, read_name
 from gateway.protocols.v2.parameters import read_parameters, refuse_shared_memory, writable

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gateway.core.protobuf import Schema
+from gateway.protobuf.schema import Schema
 
 DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
 

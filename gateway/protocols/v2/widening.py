@@ -1,9 +1,9 @@
 """Datatypes that a form or a server lacks, as one that holds all their values."""
 
 from gateway.core.datatypes import GATEWAY_DATATYPE, Datatype
+from gateway.core.frozen import replace
 from gateway.core.types import Tensor
 from gateway.core.types import tensor as make_tensor
-from gateway.core.values import replace
 
 HALVES = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
 """Those that some form or server lacks, and what holds all their values."""

@@ -4,8 +4,8 @@ does not mind what its client takes."""
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
-from gateway.transports.grpc import failures
-from gateway.transports.inflate import inflate_in_thread, inflate_small
+from gateway.transports.grpc.client import failures
+from gateway.transports.inflate import inflate_anywhere
 
 ENCODINGS = {b"gzip": "gzip", b"deflate": "deflate"}
 """What is understood."""
@@ -50,6 +50,4 @@ async def inflated(message: Compressed, encoding: bytes, limits: Limits) -> Buff
         DecodeError: it is not in that encoding.
         GatewayError: RESOURCE_EXHAUSTED, more than the limits, or the process has no memory left for it.
     """
-    coding, what = ENCODINGS[encoding], "the message"
-    found = inflate_small(message.data, coding, limits, what)
-    return await inflate_in_thread(message.data, coding, limits, what) if found is None else found
+    return await inflate_anywhere(message.data, ENCODINGS[encoding], limits, "the message")

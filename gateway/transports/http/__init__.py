@@ -1,7 +1,7 @@
 """HTTP/1.1: `Listener`, `Connector`, and `parse_address` of an endpoint."""
 
 from gateway.transports.http.address import parse_address
-from gateway.transports.http.connector import HttpConnector as Connector
-from gateway.transports.http.listener import HttpListener as Listener
+from gateway.transports.http.client.connector import HttpConnector as Connector
+from gateway.transports.http.server.listener import HttpListener as Listener
 
 __all__ = ["Connector", "Listener", "parse_address"]

@@ -1,20 +1,18 @@
 """Where an HTTP endpoint is: `host:port` or a URL."""
 
 import re
-from ipaddress import IPv6Address
-from typing import NoReturn
 from urllib.parse import SplitResult, urlsplit
 
-from gateway.core.values import value
+from gateway.core.frozen import frozen
+from gateway.transports.address import PORT_RANGE, BadAddressError, check_characters, host_name, ipv6, refuse
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-# RFC 1123 labels, with the underscore that container names use; RFC 3986 path characters
-_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+# RFC 3986 path characters
 _PREFIX = re.compile(r"(/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*")
 _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 
 
-@value
+@frozen
 class Address:
     """`host` has no brackets; `authority` is what the Host header says; `prefix` is empty or starts with a slash."""
 
@@ -31,15 +29,29 @@ def parse_address(text: str) -> Address:
     Raises:
         ValueError: saying what is wrong with `text` and what is right.
     """
-    url, has_scheme = (text, True) if "://" in text else (f"http://{text}", False)
-    parsed = _split(url, text)
-    _check_parts(parsed, text, has_scheme)
-    host, port = _host(parsed, text), _port(parsed, text)
+    try:
+        return _parsed(text)
+    except BadAddressError as why:
+        refuse(text, why, _EXPECTED)
+
+
+def _parsed(text: str) -> Address:
+    check_characters(text)  # urlsplit would drop tabs and newlines
+    has_scheme = "://" in text
+    parsed = _split(text if has_scheme else f"http://{text}")
+    if parsed.scheme not in _DEFAULT_PORTS:
+        raise BadAddressError(f"the scheme {parsed.scheme!r} is not one of {', '.join(_DEFAULT_PORTS)}")
+    if "@" in parsed.netloc:
+        raise BadAddressError("it holds credentials")
+    if parsed.query or parsed.fragment or text.endswith(("?", "#")):
+        raise BadAddressError("it has a query or a fragment")
+    if not has_scheme and parsed.path:
+        raise BadAddressError("a path needs a scheme before the host")
+    host, port, prefix = _host(parsed), _port(parsed), parsed.path.rstrip("/")
     if port is None and not has_scheme:
-        _refuse(text, "it has no port")
-    prefix = parsed.path.rstrip("/")
+        raise BadAddressError("it has no port")
     if not _PREFIX.fullmatch(prefix):
-        _refuse(text, f"its path {prefix!r} is not a percent-encoded path")
+        raise BadAddressError(f"its path {prefix!r} is not a percent-encoded path")
     return _address(parsed.scheme, host, port, prefix)
 
 
@@ -50,58 +62,26 @@ def _address(scheme: str, host: str, port: int | None, prefix: str) -> Address:
     return Address(host, port or default, authority, prefix, scheme == "https")
 
 
-def _split(url: str, text: str) -> SplitResult:
-    if not url.isascii() or not url.isprintable() or " " in url:  # urlsplit would drop tabs and newlines
-        _refuse(text, "it holds a blank or a character outside ASCII")
+def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise ValueError(f"bad address {text!r}: {error}; {_EXPECTED}") from error
+        raise BadAddressError(str(error)) from error
 
 
-def _check_parts(parsed: SplitResult, text: str, has_scheme: bool) -> None:
-    if parsed.scheme not in _DEFAULT_PORTS:
-        _refuse(text, f"the scheme {parsed.scheme!r} is not one of {', '.join(_DEFAULT_PORTS)}")
-    if "@" in parsed.netloc:
-        _refuse(text, "it holds credentials")
-    if parsed.query or parsed.fragment or text.endswith(("?", "#")):
-        _refuse(text, "it has a query or a fragment")
-    if not has_scheme and parsed.path:
-        _refuse(text, "a path needs a scheme before the host")
+def _host(parsed: SplitResult) -> str:
+    if parsed.netloc.startswith("["):
+        return ipv6(parsed.hostname or "")
+    if parsed.netloc.count(":") > 1:
+        raise BadAddressError("an IPv6 address stands in brackets: [::1]:8000")
+    return host_name(parsed.hostname or "")
 
 
-def _host(parsed: SplitResult, text: str) -> str:
-    host = parsed.hostname or ""
-    is_bracketed = parsed.netloc.startswith("[")
-    if not is_bracketed and parsed.netloc.count(":") > 1:
-        _refuse(text, "an IPv6 address stands in brackets: [::1]:8000")
-    if not host:
-        _refuse(text, "it has no host")
-    if not (_is_ipv6(host) if is_bracketed else _is_name(host)):
-        _refuse(text, f"{host!r} is not a host name")
-    return str(IPv6Address(host)) if is_bracketed else host
-
-
-def _is_name(host: str) -> bool:
-    return len(host) <= 253 and all(_LABEL.fullmatch(label) for label in host.removesuffix(".").split("."))
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        return IPv6Address(host).scope_id is None
-    except ValueError:
-        return False
-
-
-def _port(parsed: SplitResult, text: str) -> int | None:
+def _port(parsed: SplitResult) -> int | None:
     try:
         port = parsed.port
     except ValueError as error:
-        raise ValueError(f"bad address {text!r}: {error}; {_EXPECTED}") from error
+        raise BadAddressError(str(error)) from error
     if port == 0 or parsed.netloc.endswith(":"):
-        _refuse(text, "its port is not between 1 and 65535")
+        raise BadAddressError(PORT_RANGE)
     return port
-
-
-def _refuse(text: str, why: str) -> NoReturn:
-    raise ValueError(f"bad address {text!r}: {why}; {_EXPECTED}")

@@ -2,7 +2,7 @@
 an endpoint."""
 
 from gateway.transports.tcp.address import parse_address
-from gateway.transports.tcp.connector import TcpConnector as Connector
-from gateway.transports.tcp.listener import TcpListener as Listener
+from gateway.transports.tcp.client.connector import TcpConnector as Connector
+from gateway.transports.tcp.server.listener import TcpListener as Listener
 
 __all__ = ["Connector", "Listener", "parse_address"]

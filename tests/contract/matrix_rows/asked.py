@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Status
+from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Parameters, Request, RequestedOutput, Response, Tensor
-from gateway.core.values import value
 from tests.contract import expectations as expect
 from tests.contract.flavors import Dialect
 from tests.contract.matrix import Matrix
@@ -22,7 +22,7 @@ REFUSALS = (Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.NOT_FOUND)
 """Any other error is none of the answers that a pair may give."""
 
 
-@value
+@frozen
 class Asked:
     """A pair, and how it is asked."""
 

@@ -1,9 +1,9 @@
 """What is left of an error behind a wire, where nobody knows the words that gateways add."""
 
 from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request
-from gateway.core.values import replace
 from tests.contract.flavors import Dialect
 from tests.contract.wire import arrived, or_error, returned
 

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import Message
-from gateway.core.values import replace
 from gateway.protocols.graphpipe.decode_request import decode_request
 from gateway.protocols.graphpipe.encode_request import METADATA
 from tests.protocols.graphpipe.wire import LISTENER, asked, call, recorded, tensor_message, u32

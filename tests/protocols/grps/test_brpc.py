@@ -13,6 +13,7 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import (
@@ -26,7 +27,6 @@ from gateway.core.types import (
     Translate,
     tensor,
 )
-from gateway.core.values import replace
 from gateway.protocols.grps.brpc import GRPS_BRPC
 from gateway.protocols.grps.brpc_frames import SERVICE, RpcMeta, correlation_id, meta_of, read, retag
 from tests.protocols.grps.brpc_wire import (

@@ -7,9 +7,9 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Tensor, tensor
-from gateway.core.values import replace
 from gateway.protocols.grps import gmap, requests
 from gateway.protocols.grps.json_message import read, write
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus

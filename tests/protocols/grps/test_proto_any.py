@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.core import datatypes
 from gateway.core.errors import DecodeError, GatewayError
-from gateway.core.protobuf_wire import fields
+from gateway.protobuf.wire import fields
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.proto_message import read_message, write_message
 from gateway.protocols.grps.words import MAPS, Kind

@@ -7,8 +7,8 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.protobuf_wire import varint
 from gateway.core.types import Tensor, tensor
+from gateway.protobuf.wire import varint
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.proto_message import read_message, write_message
 from gateway.protocols.grps.words import DATATYPES, Kind

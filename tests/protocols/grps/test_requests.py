@@ -4,10 +4,10 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Request, RequestedOutput, Tensor, Translate
-from gateway.core.values import replace
 from gateway.protocols.grps import gmap, requests
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.words import Kind

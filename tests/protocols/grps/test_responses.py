@@ -4,6 +4,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import (
     DEFAULT_TRANSLATE,
@@ -17,7 +18,6 @@ from gateway.core.types import (
     Tensor,
     Translate,
 )
-from gateway.core.values import replace
 from gateway.protocols.grps import errors, forms, gmap, requests, responses
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.words import FAILURE, SUCCESS, UNKNOWN, Kind

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import (
@@ -17,7 +18,6 @@ from gateway.core.types import (
     Translate,
     tensor,
 )
-from gateway.core.values import replace
 from gateway.protocols.grps.rest import GRPS_REST
 from tests.protocols.grps.rest_wire import JSON, LISTENER, OCTETS, OK_STATUS, PREDICT, TABLE, TARGET, call, reply
 from tests.protocols.grps.values import inference, numbers, texts

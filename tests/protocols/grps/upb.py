@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from gateway.core.datatypes import Datatype
-from gateway.core.protobuf import Schema
 from gateway.core.types import Tensor, tensor
+from gateway.protobuf.schema import Schema
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.schema import DESCRIPTORS
 from gateway.protocols.grps.words import DATATYPES, MAPS, Kind

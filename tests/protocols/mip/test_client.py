@@ -5,10 +5,10 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, Tensor
-from gateway.core.values import replace
 from tests.protocols.mip.wire import (
     MIP,
     SPLIT,

@@ -8,9 +8,9 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response
-from gateway.core.values import replace
 from tests.protocols.mip.wire import LISTENER, MIP, SPLIT, decoded, recorded, replied, sent, shown
 
 GIF = bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")

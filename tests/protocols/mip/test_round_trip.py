@@ -12,10 +12,10 @@ from hypothesis.extra import numpy as arrays
 
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response, Tensor, tensor
-from gateway.core.values import replace
 from tests.protocols.mip.wire import (
     LISTENER,
     MIP,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from gateway.core.datatypes import Datatype
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Message, Request, Response, Tensor, tensor
-from gateway.core.values import replace
 from gateway.protocols.mip import PROTOCOLS
 
 MIP = PROTOCOLS[0]

@@ -9,7 +9,7 @@ from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target
 from gateway.core.types import Request, Response
-from gateway.transports.http.connector import HttpConnector
+from gateway.transports.http.client.connector import HttpConnector
 from tests.protocols.v2.wire import AS_IS, V2_GRPC, V2_REST
 
 TARGET = Target("b", flavor="triton")

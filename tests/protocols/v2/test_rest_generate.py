@@ -7,10 +7,10 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor, Translate, tensor
-from gateway.core.values import replace
 from tests.protocols.v2.wire import AS_IS, LISTENER, V2_REST, values
 
 MODEL = "/v2/models/{model}"

@@ -28,7 +28,7 @@ BAD = {
     "::1:8001": "an IPv6 address stands in brackets",
     "[host]:80": "'host' is not an IPv6 address",
     "[fe80::1%eth0]:80": "is not an IPv6 address",
-    "host:8001/v2": "a gRPC endpoint has no path",
+    "host:8001/v2": "it has a path",
     "http://host:8001": "the scheme 'http' is not one of dns, unix",
     "https://host:8001": "TLS towards gRPC backends is not supported",
     "GRPCS://host:8001": "TLS towards gRPC backends is not supported",

@@ -13,8 +13,8 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.grpc import Connector
-from gateway.transports.grpc.call import WINDOW, Call
-from gateway.transports.grpc.timeouts import Timeouts
+from gateway.transports.grpc.client.call import WINDOW, Call
+from gateway.transports.grpc.client.timeouts import Timeouts
 from tests.transports.grpc import http2
 from tests.transports.grpc.http2 import (
     ACK,

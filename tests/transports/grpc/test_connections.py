@@ -9,7 +9,7 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.errors import Status, TransportError
 from gateway.transports.grpc import Connector
-from gateway.transports.grpc.timeouts import Timeouts
+from gateway.transports.grpc.client.timeouts import Timeouts
 from tests.transports.grpc import http2
 from tests.transports.grpc.http2 import GOAWAY, Peer, serving
 from tests.transports.grpc.toy import GENEROUS, ask, connected

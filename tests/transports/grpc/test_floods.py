@@ -9,11 +9,12 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
-from gateway.transports.grpc import bounds, connection
-from gateway.transports.grpc.bounds import Credit, FloodError
-from gateway.transports.grpc.call import Call
-from gateway.transports.grpc.connection import Connection
-from gateway.transports.grpc.timeouts import DEFAULT_TIMEOUTS
+from gateway.http2 import bounds
+from gateway.http2.bounds import Credit, FloodError
+from gateway.transports.grpc.client import connection
+from gateway.transports.grpc.client.call import Call
+from gateway.transports.grpc.client.connection import Connection
+from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS
 from gateway.transports.memory import PROCESS
 from tests.transports.grpc import http2
 from tests.transports.grpc.http2 import (

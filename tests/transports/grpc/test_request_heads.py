@@ -2,8 +2,8 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.types import NO_HEADERS, Headers, Metadata
-from gateway.transports.grpc.header_blocks import Field, read
-from gateway.transports.grpc.request_heads import RequestHeads
+from gateway.http2.header_blocks import Field, read
+from gateway.transports.grpc.client.request_heads import RequestHeads
 
 BEGINNING = (
     b"\x83\x86"  # :method POST, :scheme http

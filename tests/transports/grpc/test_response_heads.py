@@ -2,9 +2,9 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.types import Headers
-from gateway.transports.grpc import response_heads
-from gateway.transports.grpc.header_blocks import Field, write
-from gateway.transports.grpc.response_heads import Head
+from gateway.http2.header_blocks import Field, write
+from gateway.transports.grpc.client import response_heads
+from gateway.transports.grpc.client.response_heads import Head
 
 OK: Field = (b":status", b"200")
 GRPC: Field = (b"content-type", b"application/grpc")

@@ -8,8 +8,8 @@ import pytest
 
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
-from gateway.transports.grpc.call import Call
-from gateway.transports.grpc.sending import Sender
+from gateway.transports.grpc.client.call import Call
+from gateway.transports.grpc.client.sending import Sender
 
 
 class Full(asyncio.WriteTransport):

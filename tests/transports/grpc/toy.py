@@ -14,8 +14,8 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
-from gateway.transports.grpc.connections import Resolve
-from gateway.transports.grpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.grpc.client.connections import Resolve
+from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

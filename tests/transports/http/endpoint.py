@@ -10,7 +10,7 @@ import uvloop
 
 from gateway.core.protocol import Limits
 from gateway.core.types import Headers, Message
-from gateway.transports.http.connector import HttpConnector
+from gateway.transports.http.client.connector import HttpConnector
 
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

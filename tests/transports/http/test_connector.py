@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.transports.http.connector import HttpConnector
+from gateway.transports.http.client.connector import HttpConnector
 from tests.interop.processes import free_port
 from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, serving
 from tests.transports.http.endpoint import LOOPS as LOOPS

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.types import Message
-from gateway.transports.http.listener import HttpListener
+from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.http.test_connection import HELLO, SAID, SAID_LAST, Held, within_bound
 from tests.transports.http.toy import LOOPS as LOOPS

@@ -9,9 +9,9 @@ import pytest
 from gateway.core.errors import TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.transports.http import pool
-from gateway.transports.http.connector import HttpConnector
-from gateway.transports.http.endpoint_connection import Connection
+from gateway.transports.http.client import pool
+from gateway.transports.http.client.connection import Connection
+from gateway.transports.http.client.connector import HttpConnector
 from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.endpoint import LOOPS as LOOPS
 

@@ -5,7 +5,7 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.transports.http.reply import Reply
+from gateway.transports.http.client.reply import Reply
 
 LIMITS = Limits(message=200_000, headers=200)
 LARGE = bytes(range(256)) * 400

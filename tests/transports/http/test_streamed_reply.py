@@ -8,10 +8,10 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.core.values import replace
-from gateway.transports.http.connector import HttpConnector
+from gateway.transports.http.client.connector import HttpConnector
 from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.endpoint import LOOPS as LOOPS
 from tests.transports.http.line_framing import LINES

@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.core.address import Address
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, StreamFraming, Target
 from gateway.core.streaming import answer_stream, ask_stream
 from gateway.core.transport import Destination, Exchanges
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response, Translate
-from gateway.core.values import replace
 from gateway.routing.endpoint import Endpoint as RoutedEndpoint
-from gateway.transports.http.connector import HttpConnector
-from gateway.transports.http.listener import HttpListener
+from gateway.transports.http.client.connector import HttpConnector
+from gateway.transports.http.server.listener import HttpListener
 from tests.transports.http.endpoint import LOOPS as LOOPS
 from tests.transports.http.endpoint import Endpoint, Handle, read_request, serving
 from tests.transports.http.toy import GENEROUS, connected, read_all, refuse, send_byte_by_byte, send_whole, toy, unused

@@ -9,11 +9,11 @@ import uvloop
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
-from gateway.core.values import replace
-from gateway.transports.http.listener import HttpListener
+from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.http.line_framing import LINES
 

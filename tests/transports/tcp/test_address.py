@@ -20,18 +20,18 @@ def test_where_an_endpoint_is(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("host", "it is no host and port"),
-        ("tcp://host", "it is no host and port"),
-        ("http://host:1", "the scheme 'http' is neither tcp nor unix"),
+        ("host", "it has no port"),
+        ("tcp://host", "it has no port"),
+        ("http://host:1", "the scheme 'http' is not one of tcp, unix"),
         ("host:0", "its port is not between 1 and 65535"),
         ("host:65536", "its port is not between 1 and 65535"),
-        ("[no]:1", "'no' is no IPv6 address"),
-        ("::1:80", "it is no host and port"),
-        ("tcp://user@host:1", "it is no host and port"),
-        ("host:1/path", "it is no host and port"),
-        ("unix://relative.sock", "is not absolute"),
+        ("[no]:1", "'no' is not an IPv6 address"),
+        ("::1:80", "an IPv6 address stands in brackets"),
+        ("tcp://user@host:1", "'user@host' is not a host name"),
+        ("host:1/path", "it has a path"),
+        ("unix://relative.sock", "the path of a unix socket is absolute"),
         ("unix:///" + "x" * 107, "at most 107 bytes"),
-        ("host:\u0661", "it is no host and port"),
+        ("host:\u0661", "outside ASCII"),
     ],
 )
 def test_what_is_no_address_is_told(text: str, why: str) -> None:

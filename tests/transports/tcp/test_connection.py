@@ -7,12 +7,12 @@ from contextlib import suppress
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Exchange
 from gateway.core.types import Message
-from gateway.core.values import replace
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.listener import AT_ONCE, TcpListener
+from gateway.transports.tcp.server.listener import AT_ONCE, TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.toy import (
     GENEROUS,

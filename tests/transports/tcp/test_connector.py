@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.core.values import replace
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.endpoint_connection import MOST_STRAYS
+from gateway.transports.tcp.client.connection import MOST_STRAYS
 from tests.transports.tcp.toy import (
     GENEROUS,
     HEADED,
@@ -189,7 +189,7 @@ async def test_a_call_with_a_wrong_tag_in_its_reply_is_free_when_it_is_given_up(
             async with asyncio.timeout(0.05):
                 await connector.exchange(ask("lost"))
         assert body_of(await connector.exchange(ask("found"))) == "FOUND"
-        [connection] = connector._open
+        [connection] = connector._connections._open
         assert not connection._waiting
 
 
@@ -243,7 +243,7 @@ async def test_a_silent_connection_lets_no_call_after_call_wait_in_vain(said: by
                 async with asyncio.timeout(0.05):
                     got.append(body_of(await connector.exchange(ask("text"))))
         assert got in (["TEXT", "TEXT"], ["head", "TEXT"])
-        assert len(connector._open) == 1
+        assert len(connector._connections._open) == 1
 
 
 async def test_who_still_waits_on_a_connection_that_was_silent_gets_the_reply() -> None:
@@ -335,7 +335,7 @@ async def test_calls_do_not_pile_up_behind_an_endpoint_that_does_not_read() -> N
     async with serving(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
         calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
         await asyncio.wait(calls, timeout=0.1)
-        [connection] = connector._open
+        [connection] = connector._connections._open
         assert len(connection._waiting) < 3  # what the kernel's buffers hold, and one more
         calls.pop().cancel()
         go.set()
@@ -399,7 +399,7 @@ async def test_a_reply_beyond_the_limit_leaves_the_other_calls_alone() -> None:
     async with serving(handle) as address, connecting(address, HEADED) as connector:
         replies = await asyncio.gather(*(connector.exchange(ask(text)) for text in ("one", "big!", "two")))
         assert [body_of(reply) for reply in replies] == ["one", "big!", "two"]
-        assert len(connector._open) == 1
+        assert len(connector._connections._open) == 1
 
 
 # What goes wrong
@@ -499,6 +499,28 @@ async def test_what_nobody_asked_for_is_not_taken_for_a_reply() -> None:
             assert body_of(await connector.exchange(ask(text))) == text.upper()
             await sent.wait()
             sent.clear()
+
+
+async def test_closing_waits_for_a_connection_that_was_opened_after_another_was_lost() -> None:
+    asked = asyncio.Event()
+
+    async def one_reply_then_silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tag, text = await read_packet(reader)
+        if text == "one":
+            writer.write(packet(text, tag))
+        else:
+            asked.set()
+            await reader.read()
+
+    async with serving(one_reply_then_silence) as address, connecting(address) as connector:
+        await connector.exchange(ask("one"))
+        running = asyncio.ensure_future(connector.exchange(ask("two")))
+        async with asyncio.timeout(10):
+            await asked.wait()
+            await connector.close()
+        assert not connector._connections._open
+        with pytest.raises(TransportError):
+            await running
 
 
 async def test_closing_fails_what_is_running_and_what_comes_after() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.protocol import ListenerSettings
-from gateway.transports.tcp.listener import TcpListener
+from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.test_connection import Held
 from tests.transports.tcp.toy import (

@@ -12,12 +12,12 @@ import uvloop
 
 from gateway.core.address import Address
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges
 from gateway.core.types import Buffer, Message, Request
-from gateway.core.values import replace
-from gateway.transports.tcp.connector import TcpConnector
-from gateway.transports.tcp.listener import TcpListener
+from gateway.transports.tcp.client.connector import TcpConnector
+from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

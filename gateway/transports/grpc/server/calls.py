@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any, Protocol, TypeAlias
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, reason_field, refusal
 from gateway.core.exchange import as_gateway_error, deadline_passed
+from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.core.types import Buffer, Headers, Message
-from gateway.core.values import value
-from gateway.transports.grpc.frames import ErrorCode
+from gateway.http2.frames import ErrorCode
 from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
 from gateway.transports.grpc.server import replies
@@ -34,7 +34,7 @@ Answer: TypeAlias = Callable[[Message], Message | Awaitable[Message]]
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
 
 
-@value
+@frozen
 class Method:
     """What serves a method: `answer` one of one request and one reply, `stream` one of any number of either. `refuse`
     makes the reply to a request that failed unexpectedly."""
@@ -437,7 +437,7 @@ class _RefusedError(Exception):
 
 def refused(error: GatewayError) -> Message:
     """The reply that tells an error of the listener's own, by gRPC's status."""
-    reason = Headers(((b"gateway-reason", error.reason.value.encode()),))
+    reason = Headers((reason_field(error),))
     return Message(headers=reason, parts=(error.message.encode("utf-8", "replace"),), status=error.status)
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from time import perf_counter
 
 from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
-from gateway.core.values import value
-from gateway.transports.grpc.bounds import SHORT_TURN, TURN
-from gateway.transports.grpc.frames import ErrorCode
+from gateway.http2.bounds import SHORT_TURN, TURN
+from gateway.http2.frames import ErrorCode
 from gateway.transports.grpc.server import calls, replies
 from gateway.transports.grpc.server.calls import Call, Method, refused, stopping
 from gateway.transports.grpc.server.heads import Fault, RequestHead
@@ -28,7 +28,7 @@ _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 _MAX_METHOD = 200
 
 
-@value
+@frozen
 class Site(Terms):
     """What all connections of one listener share."""
 

@@ -5,9 +5,9 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.frozen import frozen
 from gateway.core.types import NO_HEADERS, Headers, Metadata
-from gateway.core.values import value
-from gateway.transports.grpc.header_blocks import Decoder, Field
+from gateway.http2.header_blocks import Decoder, Field
 from gateway.transports.grpc.inflating import ENCODINGS
 from gateway.transports.grpc.metadata import unarmoured
 
@@ -38,7 +38,7 @@ class MalformedError(Exception):
     """Not a request that HTTP/2 allows: its stream is reset."""
 
 
-@value
+@frozen
 class Fault:
     """Why a request is refused by its head: a status of gRPC's, or of HTTP's for a client that does not speak gRPC."""
 
@@ -47,7 +47,7 @@ class Fault:
     http_status: int = 200
 
 
-@value
+@frozen
 class RequestHead:
     """What a client asks for. `timeout` is in seconds; `encoding` is that of the messages that are compressed, empty
     for none; `metadata` are the call's own, binary ones decoded."""

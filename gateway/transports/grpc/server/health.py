@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 
 from gateway.core.errors import Status
-from gateway.core.protobuf import Protobuf, parse
 from gateway.core.types import Message
+from gateway.protobuf.schema import Protobuf, parse
 from gateway.transports.grpc.schema import (
     HEALTH,
     HealthCheckRequest,

@@ -31,10 +31,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
-from gateway.transports.grpc import frames
-from gateway.transports.grpc.bounds import CREDIT_PER_SECOND, FRAMES, MOST_CREDIT, SMALL_DATA, Credit, FloodError
-from gateway.transports.grpc.continued_block import ContinuedBlock
-from gateway.transports.grpc.frames import (
+from gateway.http2 import frames
+from gateway.http2.bounds import CREDIT_PER_SECOND, FRAMES, MOST_CREDIT, SMALL_DATA, Credit, FloodError
+from gateway.http2.continued_block import ContinuedBlock
+from gateway.http2.frames import (
     ACK,
     DATA,
     DEFAULT_WINDOW,

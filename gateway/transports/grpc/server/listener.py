@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
-from gateway.core.values import replace
 from gateway.transports.connections import Connections
 from gateway.transports.grpc import schema
 from gateway.transports.grpc.server.calls import Method

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from gateway.transports.grpc.frames import HEADER, HEADER_SIZE
+from gateway.http2.frames import HEADER, HEADER_SIZE
 from gateway.transports.grpc.server.http2 import Begun, Received, Reset, Sent, ServerConnection, Stream
 from tests.transports.grpc import http2
 

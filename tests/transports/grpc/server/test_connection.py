@@ -16,8 +16,8 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Message
+from gateway.http2.header_blocks import read
 from gateway.transports.grpc import Listener
-from gateway.transports.grpc.header_blocks import read
 from gateway.transports.grpc.server.calls import Call
 from gateway.transports.grpc.server.http2 import MAX_STREAMS, WINDOW, Stream
 from gateway.transports.memory import PROCESS

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Status
 from gateway.core.types import Headers, Message
-from gateway.transports.grpc import header_blocks, response_heads
+from gateway.http2 import header_blocks
+from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import HeadReader, RequestHead
 from tests.transports.grpc import http2

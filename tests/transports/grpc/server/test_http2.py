@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.types import Message
-from gateway.transports.grpc import bounds
-from gateway.transports.grpc.frames import ErrorCode
+from gateway.http2 import bounds
+from gateway.http2.frames import ErrorCode
 from gateway.transports.grpc.server import http2 as server
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.http2 import MAX_STREAMS, WINDOW

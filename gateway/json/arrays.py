@@ -1,0 +1,145 @@
+"""One rectangular array out of JSON text: numbers, booleans or strings, and the shape that its nesting has."""
+
+import re
+from enum import Enum
+from math import prod
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen
+from gateway.core.types import Shape
+from gateway.json.bulk_numbers import BLANKS, MAX_DEPTH, Numbers, Text, read_numbers
+from gateway.json.bulk_strings import Strings, read_string
+
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
+
+
+class Form(Enum):
+    """How a key's array is read."""
+
+    ARRAY = "one rectangular array of any rank, or one scalar"
+    VECTORS = "a list of vectors of any lengths, each perhaps a bare scalar"
+
+    # Members are singletons: identity is equality, and hashing by it keeps cached lookups cheap.
+    __hash__ = object.__hash__
+
+
+@frozen
+class Array:
+    """One rectangular JSON array. `shape` is its nesting, () for a bare scalar; `values` are flat, row-major: an int64,
+    uint64 (some literal is above INT64), float64 (some literal is no integer) or bool array, or the raw form of strings
+    in UTF-8. An array without elements is int64."""
+
+    values: Numbers | bytes
+    shape: Shape
+
+
+def read_array(text: Text, values: int, literals: bool) -> Array:
+    """The array or scalar in `text`, which holds no object.
+
+    Raises:
+        DecodeError: not JSON, ragged, mixed, or something that is neither number, boolean nor string.
+    """
+    if text.has(b'"'):
+        return _read_strings(text, values)
+    if not text.begins(b"["):
+        return _read_scalar(text, literals)
+    numbers = read_numbers(text, values, literals)
+    if text.body.find(b"[", text.start + 1, text.end) < 0:
+        return Array(numbers, (len(numbers),))
+    return Array(numbers, _nesting(text.bytes.translate(None, _NOT_STRUCTURE), len(numbers)))
+
+
+def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
+    """The vectors of a list, each an array without nesting or a bare number.
+
+    Raises:
+        DecodeError: as `read_array`; or nested deeper, or more vectors than `values`.
+    """
+    body, close = text.body, text.body.rfind(b"]", text.start, text.end)
+    if text.has(b'"'):
+        raise DecodeError("a string is not a number")
+    if not text.begins(b"["):
+        raise DecodeError("expected a list of vectors")
+    if close < 0 or body[close + 1 : text.end].strip(BLANKS):
+        raise DecodeError("not JSON: the list does not end where it should")
+    vectors: list[Array] = []
+    if not body[text.start + 1 : close].strip(BLANKS):
+        return vectors
+    at = text.start + 1
+    while at <= close:
+        if len(vectors) == values:
+            raise DecodeError(f"more than {values} vectors; raise limits.json_values if they are meant")
+        vector = _next_vector(body, at, close)
+        try:
+            vectors.append(read_array(vector, values, literals))
+        except DecodeError as error:
+            raise DecodeError(f"vector {len(vectors)}: {error}") from error
+        at = vector.end + 1
+    return vectors
+
+
+_OPENING = re.compile(rb"[ \t\r\n]*+")
+_CLOSING = re.compile(rb"\][ \t\r\n]*+")
+
+
+def _next_vector(body: bytes, at: int, close: int) -> Text:
+    """The vector that begins at `at`; a comma, or the list's end, comes after it."""
+    start = _end_of(_OPENING, body, at, close)
+    if not body.startswith(b"[", start, close):
+        comma = body.find(b",", start, close)
+        return Text(body, start, close if comma < 0 else comma)
+    end = body.find(b"]", start, close)
+    if end < 0:
+        raise DecodeError("not JSON: a vector is not closed")
+    if body.find(b"[", start + 1, end) >= 0:
+        raise DecodeError("nested deeper than a list of vectors")
+    end = _end_of(_CLOSING, body, end, close)
+    if end < close and not body.startswith(b",", end):
+        raise DecodeError("not JSON: no comma between two vectors")
+    return Text(body, start, end)
+
+
+def _end_of(pattern: "re.Pattern[bytes]", body: bytes, at: int, end: int) -> int:
+    match = pattern.match(body, at, end)
+    return match.end() if match else at
+
+
+def _read_scalar(text: Text, literals: bool) -> Array:
+    scalar = text.bytes.strip(BLANKS)
+    if not scalar or any(mark in scalar for mark in b",[]"):
+        raise DecodeError("not JSON: expected one value")
+    return Array(read_numbers(Text(b"[" + scalar + b"]", 0, len(scalar) + 2), 1, literals), ())
+
+
+def _nesting(structure: bytes, leaves: int) -> Shape:
+    """The shape of an array, of which `structure` has the brackets and commas alone.
+
+    Such text is made of its shape by repetition, so one comparison proves that no row differs from the first.
+    """
+    rank = len(structure) - len(structure.lstrip(b"["))
+    if rank > MAX_DEPTH:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+    block = structure[rank - 1 : structure.find(b"]") + 1]
+    shape = [len(block) - 1]
+    for inner in range(1, rank):
+        # the first place where this many brackets close at once ends the first block of this level
+        end = structure.find(b"]" * (inner + 1)) + inner + 1
+        count = max(1, (end - (rank - inner - 1) - 1) // (len(block) + 1))
+        if end - (rank - inner - 1) != count * (len(block) + 1) + 1:
+            raise DecodeError("ragged: its rows differ in length or depth")
+        block = b"[" + ((block + b",") * count)[:-1] + b"]"
+        shape.insert(0, count)
+    if block != structure:
+        raise DecodeError("ragged: its rows differ in length or depth")
+    if leaves == 0:
+        shape[-1] = 0  # without commas `[[1], [2]]` and `[[], []]` look alike
+    if leaves != prod(shape):
+        raise DecodeError("ragged: its rows differ in length")
+    return tuple(shape)
+
+
+def _read_strings(text: Text, values: int) -> Array:
+    if not text.begins(b"["):
+        return Array(read_string(text), ())
+    strings = Strings(text, values)
+    return Array(strings.raw, _nesting(strings.structure, strings.count))

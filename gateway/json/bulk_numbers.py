@@ -1,0 +1,347 @@
+"""Numbers in bulk out of JSON text: by simdjson, a piece of the text at a time, never as Python objects.
+
+Parsing in pieces keeps the parser's own memory (14 bytes for each of the text) small and in the cache, and lets what
+simdjson cannot read (NaN, booleans, integers beyond 64 bits) cost one piece's detour.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import simdjson
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen
+
+MAX_DEPTH = 64
+INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
+BLANKS = b" \t\r\n"
+
+_PIECE = 2**18  # bytes; 64 KiB to 1 MiB are equally fast, above that the parser's tape leaves the cache
+_SLOW_LIMIT = 2**24  # bytes of one array; the standard library takes half a second for them
+
+Numbers: TypeAlias = np.ndarray[Any, Any]
+
+
+@frozen
+class Text:
+    """The text of one JSON value: `body[start:end]`, perhaps with blanks at its end."""
+
+    body: bytes
+    start: int
+    end: int
+
+    def has(self, piece: bytes) -> bool:
+        """Whether `piece` occurs in it."""
+        return self.body.find(piece, self.start, self.end) >= 0
+
+    def begins(self, piece: bytes) -> bool:
+        """Whether it begins with `piece`."""
+        return self.body.startswith(piece, self.start, self.end)
+
+    def count(self, piece: bytes) -> int:
+        """How often `piece` occurs in it."""
+        return self.body.count(piece, self.start, self.end)
+
+    @property
+    def bytes(self) -> bytes:
+        """A copy of it."""
+        return self.body[self.start : self.end]
+
+
+def read_numbers(text: Text, values: int, literals: bool) -> Numbers:
+    """The numbers or booleans of an array, flat, in order: int64, uint64, float64 or bool (see `Array`). Its nesting is
+    checked as JSON, not for being rectangular.
+
+    Raises:
+        DecodeError: not JSON, mixed sorts, out of range, or `values` more arrays than elements.
+    """
+    return _Leaves(values, literals).read(text)
+
+
+class _Parser(threading.local):
+    """A parser per thread: its arrays are views of its memory until they are dropped."""
+
+    def __init__(self) -> None:
+        self.parser = simdjson.Parser()
+
+    def parse(self, text: bytes, *codes: "Code") -> Numbers | None:
+        """The numbers in the array `text`, flat, as the first of the types `codes` that holds them all."""
+        try:
+            array: Any = self.parser.parse(text)
+        except (ValueError, RuntimeError):
+            # A parser is refused for reuse while anything, be it a traceback, holds on to what it gave out.
+            self.parser = simdjson.Parser()
+            return None
+        for code in codes:
+            try:
+                return np.frombuffer(array.as_buffer(of_type=code), _DTYPES[code])
+            except (TypeError, ValueError):
+                continue
+        return None
+
+
+Code: TypeAlias = Literal["i", "u", "d"]
+
+_DTYPES: dict[Code, np.dtype[Any]] = {"i": np.dtype("<i8"), "u": np.dtype("<u8"), "d": np.dtype("<f8")}
+_simd = _Parser()
+
+
+@frozen
+class _Piece:
+    """Leaves of one piece of the text. `beyond` says why integers in it have no 64-bit type in common: they are a
+    fault unless some literal of the whole array is no integer."""
+
+    numbers: Numbers
+    beyond: str = ""
+
+
+class _Leaves:
+    """The leaves of one array, in order."""
+
+    def __init__(self, values: int, literals: bool) -> None:
+        self._values = values
+        self._literals = literals
+        self._pieces: list[_Piece] = []
+        self._count = 0
+        self._depth = 0
+        self._containers = 0
+        self._slow = 0
+
+    def read(self, text: Text) -> Numbers:
+        at = text.start
+        while at < text.end:
+            end = _piece_end(text, at)
+            self._take(text.body[at:end], first=at == text.start, last=end == text.end)
+            at = end + 1
+        return _join([piece for piece in self._pieces if piece.numbers.size] or self._pieces)
+
+    def _take(self, text: bytes, first: bool, last: bool) -> None:
+        """Read a piece between two commas, its brackets completed so that the parser sees whole arrays."""
+        outer = self._depth
+        # looking for a byte is twenty times faster than counting it
+        opened = text.count(b"[") if b"[" in text else 0
+        self._depth += opened - (text.count(b"]") if b"]" in text else 0)
+        if (self._depth != 0) if last else (self._depth < 1 or text.rstrip(BLANKS)[-1:] in (b"", b"[", b",")):
+            raise DecodeError("not JSON: the array's brackets or commas do not match")
+        if not first and text.lstrip(BLANKS)[:1] in (b"", b"]", b","):
+            raise DecodeError("not JSON: a comma without a value")
+        if max(outer, self._depth) > MAX_DEPTH:
+            raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+        whole = text if first and last else b"%b%b%b" % (b"[" * outer, text, b"]" * self._depth)
+        piece = self._parse(whole)
+        self._count += piece.numbers.size
+        self._containers += opened
+        if self._containers > self._count + self._values:
+            raise DecodeError(
+                f"{self._containers} arrays for {self._count} elements; at most limits.json_values, {self._values}, "
+                "more than elements"
+            )
+        self._pieces.append(piece)
+
+    def _parse(self, text: bytes) -> _Piece:
+        numbers = _simd.parse(text, *(("d",) if _has_fraction(text) else ("i", "u")))
+        if numbers is None:
+            numbers = _parse_booleans(text)
+        if numbers is None and self._literals:
+            numbers = _parse_literals(text)
+        return self._parse_slowly(text) if numbers is None else _Piece(numbers)
+
+    def _parse_slowly(self, text: bytes) -> _Piece:
+        """By the standard library: integers of any size, and errors that name the element."""
+        self._slow += len(text)
+        if self._slow > _SLOW_LIMIT:
+            raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers beside some that are beyond 64 bits")
+        leaves = list(_flatten(_load(text, self._literals)))
+        kinds = set(map(type, leaves))
+        if not kinds <= {int, float, _Constant}:
+            raise DecodeError(describe_mixture(leaves, self._count))
+        if kinds == {int}:
+            return _integers(leaves, self._count)
+        return _Piece(_doubles(leaves, self._count))
+
+
+def _piece_end(text: Text, at: int) -> int:
+    if text.end - at <= _PIECE:
+        return text.end
+    comma = text.body.rfind(b",", at, at + _PIECE)
+    if comma < 0:
+        raise DecodeError(f"{_PIECE} bytes of an array without a comma")
+    return comma
+
+
+def _has_fraction(text: bytes) -> bool:
+    """Whether some literal is no integer: has a point or an exponent."""
+    return b"." in text or b"e" in text or b"E" in text
+
+
+def _parse_booleans(text: bytes) -> Numbers | None:
+    if b"u" not in text and b"s" not in text:
+        return None
+    count = text.count(b"true") + text.count(b"false")
+    # the blanks keep `1true` from becoming a number
+    numbers = _simd.parse(text.replace(b"true", b" 1 ").replace(b"false", b" 0 "), "i")
+    return numbers.astype(np.bool_) if numbers is not None and numbers.size == count else None
+
+
+# What simdjson cannot read, most specific first, each with a byte that only such a spelling has (looking for a byte is
+# fast), and the double that stands for it in the text while it is parsed.
+_LITERALS = (
+    (((b"-Infinity", b"I"), (b"-inf", b"f")), -2.718281828459045e301, -np.inf),
+    (((b"Infinity", b"I"), (b"inf", b"f")), 2.718281828459045e301, np.inf),
+    (((b"NaN", b"N"), (b"nan", b"a")), 2.718281828459045e-301, np.nan),
+)
+
+
+def _parse_literals(text: bytes) -> Numbers | None:
+    counts = []
+    for spellings, stand_in, _ in _LITERALS:
+        present = [spelling for spelling, mark in spellings if mark in text]
+        counts.append(sum(text.count(spelling) for spelling in present))
+        for spelling in present:
+            # the blanks keep `1NaN` from becoming a number
+            text = text.replace(spelling, b" %r " % stand_in)
+    numbers = _simd.parse(text, "d") if any(counts) else None
+    if numbers is None:
+        return None
+    places = [numbers == stand_in for _, stand_in, _ in _LITERALS]
+    if [np.count_nonzero(place) for place in places] != counts:
+        return None  # the text itself holds one of those doubles
+    for place, (_, _, meaning) in zip(places, _LITERALS, strict=True):
+        numbers[place] = meaning
+    return numbers
+
+
+def _load(text: bytes, literals: bool) -> Any:
+    if literals:
+        text = text.replace(b"nan", b"NaN").replace(b"inf", b"Infinity")
+    try:
+        return (_LENIENT if literals else _STRICT).decode(text.decode("ascii"))
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"not JSON: unexpected byte {text[error.start]:#04x} in an array") from error
+    except json.JSONDecodeError as error:
+        near = error.doc[error.pos : error.pos + 20]
+        raise DecodeError(f"not JSON: {error.msg} near {near!r} in an array") from error
+    except RecursionError as error:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}") from error
+    except ValueError as error:  # Python's own limit, sys.get_int_max_str_digits()
+        raise DecodeError("an integer of thousands of digits is out of the range of a double") from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise DecodeError(f"{name} is not JSON; expected a finite number")
+
+
+class _Constant(float):
+    """NaN, Infinity or -Infinity, spelt out. A float that is infinite otherwise was a finite number in the text."""
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
+_LENIENT = json.JSONDecoder(parse_constant=_Constant)
+
+
+def _flatten(nested: list[Any], level: int = 1) -> Iterator[Any]:
+    if level > MAX_DEPTH:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+    for item in nested:
+        if isinstance(item, list):
+            yield from _flatten(item, level + 1)
+        else:
+            yield item
+
+
+_NAMES: dict[type, str] = {
+    bool: "a boolean",
+    str: "a string",
+    dict: "an object",
+    list: "an array",
+    **dict.fromkeys((int, float, _Constant), "a number"),
+}
+
+
+def describe_mixture(leaves: list[Any], base: int) -> str:
+    for at, leaf in enumerate(leaves, base):
+        if leaf is None:
+            return f"element {at}: null is not a number"
+    first = _NAMES[type(leaves[0])]
+    for at, leaf in enumerate(leaves, base):
+        if _NAMES[type(leaf)] != first:
+            return f"element {at}: {_NAMES[type(leaf)]} beside {first}; expected all of one sort"
+    return f"element {base}: {first}, expected a number or a string"
+
+
+def _integers(leaves: list[int], base: int) -> _Piece:
+    low, high = min(leaves), max(leaves)
+    if low >= INT64_MIN and high <= INT64_MAX:
+        return _Piece(np.array(leaves, np.int64))
+    if low >= 0 and high <= UINT64_MAX:
+        return _Piece(np.array(leaves, np.uint64))
+    lowest, highest = (INT64_MIN, INT64_MAX) if low < 0 else (0, UINT64_MAX)
+    at, leaf = next((at, leaf) for at, leaf in enumerate(leaves, base) if not lowest <= leaf <= highest)
+    return _Piece(_doubles(leaves, base), _describe_beyond(at, leaf))
+
+
+def _describe_beyond(at: int, leaf: int) -> str:
+    if INT64_MAX < leaf <= UINT64_MAX:
+        return f"element {at}: {leaf} is above INT64 beside negative integers"
+    digits = str(leaf)
+    return f"element {at}: {digits if len(digits) < 50 else digits[:47] + '...'} is an integer beyond 64 bits"
+
+
+def _doubles(leaves: list[Any], base: int) -> Numbers:
+    try:
+        numbers = np.array([float(leaf) for leaf in leaves])
+    except OverflowError:
+        numbers = np.array([_to_double(leaf) for leaf in leaves])
+    for at in np.flatnonzero(~np.isfinite(numbers)).tolist():
+        if type(leaves[at]) is not _Constant:
+            raise DecodeError(f"element {base + at} is out of the range of a double")
+    return numbers
+
+
+def _to_double(leaf: int | float) -> float:
+    try:
+        return float(leaf)
+    except OverflowError:
+        return np.inf if leaf > 0 else -np.inf
+
+
+def _join(pieces: list[_Piece]) -> Numbers:
+    """The pieces as one array of the type that the literals of all of them ask for."""
+    if len(pieces) == 1 and not pieces[0].beyond:
+        return pieces[0].numbers
+    kinds = {piece.numbers.dtype.kind for piece in pieces if not piece.beyond}
+    if "b" in kinds and (len(kinds) > 1 or any(piece.beyond for piece in pieces)):
+        raise DecodeError(_describe_boolean(pieces))
+    if "f" not in kinds:
+        _refuse_beyond(pieces, kinds)
+    dtype = _DTYPES["d"] if "f" in kinds else _DTYPES["u"] if "u" in kinds else pieces[0].numbers.dtype
+    return np.concatenate([piece.numbers for piece in pieces], dtype=dtype, casting="unsafe")
+
+
+def _describe_boolean(pieces: list[_Piece]) -> str:
+    first = pieces[0].numbers.dtype.kind == "b"
+    at = sum(
+        piece.numbers.size for piece in takewhile(lambda piece: (piece.numbers.dtype.kind == "b") == first, pieces)
+    )
+    one, other = ("a number", "a boolean") if first else ("a boolean", "a number")
+    return f"element {at}: {one} beside {other}; expected all of one sort"
+
+
+def _refuse_beyond(pieces: list[_Piece], kinds: set[str]) -> None:
+    for piece in pieces:
+        if piece.beyond:
+            raise DecodeError(piece.beyond)
+    if "u" not in kinds:
+        return
+    base = 0
+    negative = any(piece.numbers.dtype.kind == "i" and (piece.numbers < 0).any() for piece in pieces)
+    for piece in pieces:
+        above = piece.numbers > INT64_MAX
+        if negative and above.any():
+            at = int(np.argmax(above))
+            raise DecodeError(_describe_beyond(base + at, int(piece.numbers[at])))
+        base += piece.numbers.size

@@ -1,0 +1,324 @@
+"""JSON documents of any size: the texts of the arrays are cut out, and what remains is small and plain."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from typing import Any, NoReturn
+
+import orjson
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen
+from gateway.json.arrays import Array, Form, read_array, read_vectors
+from gateway.json.bulk_numbers import BLANKS, MAX_DEPTH, Text
+from gateway.json.bulk_strings import string_end
+
+
+@frozen
+class Wanted:
+    """Which keys hold arrays: at any level, or at `level` alone."""
+
+    arrays: Mapping[str, Form]
+    level: int | None
+
+
+_NOTHING: Mapping[str, Form] = {}
+
+
+class AllBut(Mapping[str, Form]):
+    """Every key holds an array, but for some."""
+
+    __slots__ = ("_plain",)
+
+    def __init__(self, plain: Container[str]) -> None:
+        self._plain = plain
+
+    def __contains__(self, key: object) -> bool:
+        return key not in self._plain
+
+    def __getitem__(self, key: str) -> Form:
+        if key in self._plain:
+            raise KeyError(key)
+        return Form.ARRAY
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("its keys have no end")
+
+    def __len__(self) -> NoReturn:
+        raise TypeError("its keys have no end")
+
+
+def _finder(arrays: Mapping[str, Form]) -> Callable[[bytes], str | None]:
+    """Tells the name of a wanted key, as it stands in the text without escapes."""
+    if not isinstance(arrays, AllBut):
+        return {name.encode(): name for name in arrays}.get
+
+    def find(key: bytes) -> str | None:
+        name = key.decode("utf-8", "replace")
+        return name if name in arrays else None
+
+    return find
+
+
+class Walk:
+    """Puts the arrays into a plain document, in the order of its text, and counts members and values."""
+
+    __slots__ = ("_convert", "_wanted", "members", "values")
+
+    def __init__(self, wanted: Wanted, convert: Callable[[str, Any], Array | list[Array]]) -> None:
+        self._wanted = wanted
+        self._convert = convert
+        self.members = 0
+        self.values = 1
+
+    def document(self, node: Any) -> None:
+        """Raises DecodeError for nesting beyond MAX_DEPTH, and for what is no object."""
+        if type(node) is not dict:
+            raise DecodeError(f"expected a JSON object, found {_NAMES[type(node)]}")
+        self._object(node, 1)
+
+    def _object(self, node: dict[str, Any], level: int) -> None:
+        self._enter(node, level)
+        self.members += len(node)
+        arrays = self._wanted.arrays if self._wanted.level in (None, level) else _NOTHING
+        for key, item in node.items():
+            if key in arrays:
+                array = node[key] = self._convert(key, item)
+                if level + (len(array.shape) if type(array) is Array else 2) > MAX_DEPTH:
+                    raise DecodeError(f"{key!r}: nested deeper than {MAX_DEPTH}")
+            else:
+                self._value(item, level)
+
+    def _value(self, item: Any, level: int) -> None:
+        kind = type(item)
+        if kind is dict:
+            self._object(item, level + 1)
+        elif kind is list:
+            self._enter(item, level + 1)
+            for inner in item:
+                self._value(inner, level + 1)
+        elif kind is float:
+            self.float(item)
+
+    def _enter(self, node: "list[Any] | dict[str, Any]", level: int) -> None:
+        if level > MAX_DEPTH:
+            raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+        self.values += len(node)
+
+    def float(self, item: float) -> None:
+        """Called with every float outside the arrays."""
+
+
+_NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+
+
+def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> dict[str, Any]:
+    """The document in `body`, as `gateway.json.read` promises.
+
+    Raises:
+        DecodeError: says what is wrong, and where.
+    """
+    rest, cuts = _cut(body, wanted, values)
+    document = _load(rest, cuts)
+    arrays = iter([_read_cut(cut, wanted.arrays[cut.key], values, literals) for cut in cuts])
+    walk = Walk(wanted, lambda key, item: next(arrays))
+    walk.document(document)
+    if walk.values > values:
+        raise _too_many(values)
+    return document  # type: ignore[no-any-return]
+
+
+def _too_many(values: int) -> DecodeError:
+    return DecodeError(f"more than {values} JSON values outside tensor data; limits.json_values is the limit")
+
+
+@frozen
+class _Cut:
+    """The text of a wanted key's value."""
+
+    key: str
+    text: Text
+
+
+_READ: dict[Form, Callable[[Text, int, bool], Array | list[Array]]] = {
+    Form.ARRAY: read_array,
+    Form.VECTORS: read_vectors,
+}
+
+
+def _read_cut(cut: _Cut, form: Form, values: int, literals: bool) -> Array | list[Array]:
+    try:
+        return _READ[form](cut.text, values, literals)
+    except DecodeError as error:
+        raise DecodeError(f"{cut.key!r} at byte {cut.text.start}: {error}") from error
+
+
+_PIECE = 2**20
+"""Bytes that a pattern is matched against at once: no other thread works meanwhile, and 60 MiB take 0.2 s."""
+
+# A string and, if it is a key, its colon. Possessive throughout: no input makes it try twice.
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"([ \t\r\n]*+:[ \t\r\n]*+)?', re.DOTALL)
+_COLON = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
+# Strings and what stands between them, up to the colon after a key or the end of the object.
+_RUN = re.compile(rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^"{}:]++)*+', re.DOTALL)
+
+
+def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
+    """`body` with 0 for the value of every wanted key, and the texts of those values.
+
+    The text may be anything still. A cut holds no string, or is exactly what stands between the colon of a key and the
+    next key or `}`, so the body is JSON if and only if the rest and every cut are.
+    """
+    find = _finder(wanted.arrays)
+    bound = _Bound(values)
+    pieces, cuts, kept, at = [], [], 0, 0
+    while (quote := body.find(b'"', at)) >= 0:
+        bound.pass_by(body[at:quote])
+        end, colon = _string_at(body, quote)
+        if end < 0:
+            break
+        bound.count_string()
+        at = max(end, colon)
+        if colon < 0 or wanted.level not in (None, bound.level):
+            continue
+        name = find(_unescape(body[quote + 1 : end - 1]))
+        if name is not None:
+            cuts.append(_Cut(name, _value_at(body, at)))
+            pieces.append(body[kept:at])
+            at = kept = cuts[-1].text.end
+    bound.pass_by(body[at:])
+    return b"0".join([*pieces, body[kept:]]), cuts
+
+
+def _string_at(body: bytes, quote: int) -> tuple[int, int]:
+    """Where the string ends, and behind it the colon and its blanks, if it is a key. Negative where there is none."""
+    string = _STRING.match(body, quote, quote + _PIECE)
+    if string is not None and string[2] is not None and string.end() < quote + _PIECE:
+        return string.end(1) + 1, string.end(2)
+    end = string.end(1) + 1 if string else string_end(body, quote)
+    colon = _COLON.match(body, end) if end >= 0 else None
+    return end, colon.end() if colon else -1
+
+
+class _Bound:
+    """Counts what stands between strings, so that no more is built than the limit allows, and knows the level."""
+
+    def __init__(self, values: int) -> None:
+        self._values = values
+        self._nodes = 0
+        self._strings = 0
+        self.level = 0
+
+    def pass_by(self, text: bytes) -> None:
+        opened = text.count(b"[") + text.count(b"{")
+        self.level += opened - text.count(b"]") - text.count(b"}")
+        self._nodes += opened + text.count(b",")
+        # every value but the first follows a comma or opens a container, and each container is a value
+        if self._nodes > 2 * self._values:
+            raise _too_many(self._values)
+
+    def count_string(self) -> None:
+        self._strings += 1
+        if self._strings > 2 * self._values:  # a key and a value for each
+            raise _too_many(self._values)
+
+
+def _unescape(name: bytes) -> bytes:
+    if b"\\" not in name:
+        return name
+    try:
+        return orjson.dumps(orjson.loads(b'"%b"' % name))[1:-1]
+    except orjson.JSONDecodeError:
+        return name
+
+
+def _value_at(body: bytes, start: int) -> Text:
+    quote = body.find(b'"', start)
+    stop = len(body) if quote < 0 else quote
+    brace = body.find(b"}", start, stop)
+    if brace >= 0:
+        end = brace
+    elif quote < 0 or _is_key(body, quote):
+        end = _without_comma(body, start, stop)
+    else:
+        return _strings_at(body, start)
+    if body.find(b"{", start, end) >= 0:
+        raise DecodeError(f"an object at byte {body.find(b'{', start, end)}, expected an array of numbers")
+    return Text(body, start, end)
+
+
+def _is_key(body: bytes, quote: int) -> bool:
+    return _string_at(body, quote)[1] >= 0
+
+
+def _strings_at(body: bytes, start: int) -> Text:
+    end, last = _run_end(body, start)
+    if body.startswith(b"{", end):
+        raise DecodeError(f"an object at byte {end}, expected an array")
+    if last < 0 or not body.startswith(b":", end):
+        return Text(body, start, end)
+    return Text(body, start, _without_comma(body, start, last))
+
+
+def _run_end(body: bytes, at: int) -> tuple[int, int]:
+    """Where the strings and what stands between them end, and where the last of the strings begins; negative if there
+    is none. By pieces, since no other thread works while a pattern is looked for."""
+    last = -1
+    while True:
+        run = _RUN.match(body, at, at + _PIECE)
+        assert run is not None  # it matches nothing at all, too
+        if run[1] is not None:
+            last = run.start(1)
+        at, stopped = run.end(), run.end() < at + _PIECE
+        if stopped:
+            end = string_end(body, at)
+            if end < 0:
+                return at, last
+            at, last = end, at
+
+
+def _without_comma(body: bytes, start: int, stop: int) -> int:
+    """Where the value ends that a comma and the key at `stop` follow."""
+    comma = body.rfind(b",", start, stop)
+    return stop if comma < 0 or body[comma + 1 : stop].strip(BLANKS) else comma
+
+
+# orjson's words for it: beyond 1024 levels, and for hundreds of brackets that are never closed
+_TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
+
+
+def _load(rest: bytes, cuts: list[_Cut]) -> Any:
+    """The rest as plain values. orjson judges the grammar, strictly; the standard library keeps integers exact."""
+    try:
+        text = rest.decode()
+        orjson.loads(rest)
+        return _DECODER.decode(text)
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"not UTF-8: byte {rest[error.start]:#04x} at {_place(error.start, cuts)}") from error
+    except orjson.JSONDecodeError as error:
+        if error.msg in _TOO_DEEP:
+            raise DecodeError(f"nested deeper than {MAX_DEPTH}") from error
+        at = len(error.doc[: error.pos].encode())
+        raise DecodeError(f"not JSON: {error.msg} at byte {_place(at, cuts)}") from error
+    except RecursionError as error:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}") from error
+
+
+def _place(at: int, cuts: list[_Cut]) -> int:
+    """Where in the body position `at` of the rest is."""
+    for cut in cuts:
+        if at > cut.text.start:
+            at += cut.text.end - cut.text.start - 1
+    return at
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise DecodeError(f"key {repeated!r} occurs twice in one object")
+    return members
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)

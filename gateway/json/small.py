@@ -1,0 +1,125 @@
+"""Small JSON documents, read whole by orjson: a third of the time that cutting arrays out of the text would take.
+
+It only ever answers where the answer is certain. Whatever is an error, or what orjson reads otherwise than this project
+(duplicate keys, integers beyond 64 bits), is a DecodeError without words: `gateway.json` then asks the text.
+"""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import orjson
+
+from gateway.core import bytes_elements
+from gateway.core.errors import DecodeError
+from gateway.json.arrays import Array, Form
+from gateway.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, Numbers
+from gateway.json.document import Walk, Wanted
+
+# orjson makes floats of integers beyond 64 bits; a float as large as those may be one
+_LARGE = 2.0**63
+
+
+def read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:
+    """The document in `text`, as `gateway.json.read` promises.
+
+    Raises:
+        DecodeError: an error or a doubt.
+    """
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise DecodeError from error
+    walk = _SmallWalk(wanted, lambda key, item: _CONVERT[wanted.arrays[key]](item, values))
+    walk.document(document)
+    # orjson keeps the last of duplicate keys, but every key has its colon
+    if walk.members != text.count(b":") or walk.values > values:
+        raise DecodeError
+    return document  # type: ignore[no-any-return]
+
+
+class _SmallWalk(Walk):
+    __slots__ = ()
+
+    def float(self, item: float) -> None:
+        if not -_LARGE < item < _LARGE:
+            raise DecodeError
+
+
+def _array(item: Any, values: int, level: int = 1) -> Array:
+    if type(item) is not list:
+        return _scalar(item)
+    if level > MAX_DEPTH:
+        raise DecodeError
+    kinds = frozenset(map(type, item))
+    if kinds == _LISTS:
+        return _nested(item, values, level)
+    if kinds == _STRINGS:
+        return Array(bytes_elements.pack(map(str.encode, item)), (len(item),))
+    convert = _NUMBERS.get(kinds)
+    if convert is None:
+        raise DecodeError
+    return Array(convert(item), (len(item),))
+
+
+def _scalar(item: Any) -> Array:
+    if type(item) not in _SCALARS:
+        raise DecodeError
+    return Array(_array([item], 1).values, ())
+
+
+_SCALARS = frozenset({int, float, bool, str})
+_LISTS = frozenset({list})
+
+
+def _nested(rows: list[Any], values: int, level: int) -> Array:
+    lengths = set(map(len, rows))
+    leaves = list(chain.from_iterable(rows))
+    if len(lengths) > 1 or len(rows) >= len(leaves) + values:
+        raise DecodeError
+    inner = _array(leaves, values, level + 1)
+    return Array(inner.values, (len(rows), lengths.pop(), *inner.shape[1:]))
+
+
+def _vectors(item: Any, values: int) -> list[Array]:
+    if type(item) is not list or len(item) > values:
+        raise DecodeError
+    return [_vector(vector) for vector in item]
+
+
+def _vector(item: Any) -> Array:
+    if type(item) is not list:
+        raise DecodeError
+    convert = _NUMBERS.get(frozenset(map(type, item)))
+    if convert is None:
+        raise DecodeError
+    return Array(convert(item), (len(item),))
+
+
+_CONVERT: dict[Form, Callable[[Any, int], Any]] = {Form.ARRAY: _array, Form.VECTORS: _vectors}
+
+
+def _integers(item: list[int]) -> Numbers:
+    low, high = min(item), max(item)
+    if low >= INT64_MIN and high <= INT64_MAX:
+        return np.array(item, np.int64)
+    if low < 0:
+        raise DecodeError
+    return np.array(item, np.uint64)
+
+
+def _doubles(item: list[float]) -> Numbers:
+    if not (min(item) > -_LARGE and max(item) < _LARGE):
+        raise DecodeError
+    return np.array(item, np.float64)
+
+
+_NUMBERS: dict[frozenset[type], Callable[[list[Any]], Numbers]] = {
+    frozenset(): lambda item: np.array(item, np.int64),
+    frozenset({int}): _integers,
+    frozenset({float}): _doubles,
+    frozenset({int, float}): _doubles,
+    frozenset({bool}): lambda item: np.array(item, np.bool_),
+}
+_STRINGS = frozenset({str})

@@ -1,0 +1,1 @@
+"""Protobuf: messages made from descriptor sets, and the wire format of large tensors."""

@@ -1,0 +1,1 @@
+"""The side of gRPC that faces backends."""

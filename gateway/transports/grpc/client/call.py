@@ -1,0 +1,198 @@
+"""One call: what has come of its reply, and who waits for it."""
+
+import asyncio
+from collections import deque
+
+from gateway.core.errors import DecodeError, GatewayError, TransportError
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, Message
+from gateway.transports.errors import unreachable
+from gateway.transports.grpc.client import failures, response_heads
+from gateway.transports.grpc.client.response_heads import Head
+from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, Unsent
+
+WINDOW = 2**22
+"""Bytes that a server may send on one stream beyond what was pulled of it."""
+
+
+class Call:
+    """A stream of HTTP/2. `streamed`: its replies are pulled one by one; else there is one, and the end is awaited."""
+
+    __slots__ = (
+        "_has_head",
+        "_held",
+        "_limits",
+        "_reader",
+        "_room",
+        "_streamed",
+        "_waiter",
+        "encoding",
+        "end",
+        "error",
+        "replies",
+        "stream",
+        "timer",
+        "unsent",
+        "window",
+    )
+
+    def __init__(self, limits: Limits, *, streamed: bool) -> None:
+        self.stream = 0
+        self.unsent: Unsent | None = None
+        self.window = 0
+        """Bytes that the server takes."""
+        self.encoding = b""
+        """Of the replies that are compressed."""
+        self.replies: deque[Received] = deque()
+        self.end: Head | None = None
+        self.error: TransportError | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self._limits = limits
+        self._streamed = streamed
+        self._reader = MessageReader(limits.message)
+        self._has_head = False
+        self._room = WINDOW
+        self._held = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    # Who waits for it.
+
+    def news(self) -> "asyncio.Future[None]":
+        """Done once there is a reply to pull, or once the call has ended; of a call that is not streamed, only then."""
+        self._waiter = waiter = asyncio.get_running_loop().create_future()
+        if self.is_over or (self._streamed and self.replies):
+            waiter.set_result(None)
+        return waiter
+
+    def pull(self) -> Received | None:
+        """The next reply, if there is one."""
+        if not self.replies:
+            return None
+        reply = self.replies.popleft()
+        self._held -= PREFIX_SIZE + len(reply)
+        return reply
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        return self.end is not None or self.error is not None
+
+    def is_late(self, now: float) -> bool:
+        """Whether its deadline has passed."""
+        return self.timer is not None and self.timer.when() <= now
+
+    def result(self, body: Buffer | None) -> Message:
+        """What the server told at the end, with the one reply of a call that is not streamed; or its status where that
+        is not 0, whose text is the body.
+
+        Raises:
+            TransportError: it told nothing, or not what it must.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.end is not None
+        if self.end.status:
+            return Message(headers=self.end.metadata, parts=(self.end.text,), status=self.end.status)
+        if body is None and not self._streamed:
+            raise failures.no_message()
+        return Message(headers=self.end.metadata, parts=() if body is None else (body,))
+
+    # What the connection tells. All but `fail` raise TransportError for what no reply may be.
+
+    def headed(self, block: bytes, *, ends: bool) -> None:
+        """A header block has come."""
+        if len(block) > self._limits.headers:
+            raise failures.too_much_metadata(self._limits)
+        try:
+            head = response_heads.read(block, self._limits.headers)
+        except DecodeError as error:
+            raise failures.malformed(f"reply: {error}") from error
+        except GatewayError as error:
+            raise failures.too_much_metadata(self._limits) from error
+        if ends:
+            self._finish(head)
+        elif self._has_head:
+            raise failures.malformed("reply has trailers that do not end it")
+        elif not 100 <= head.http_status < 200:
+            _check_carrier(head)
+            self._has_head = True
+            self.encoding = head.encoding
+
+    def received(self, data: memoryview, *, ends: bool) -> bool:
+        """Data have come; whether a message is complete with them."""
+        if not self._has_head:
+            raise failures.malformed("reply begins without a head")
+        try:
+            replies = self._reader.read(data)
+        except DecodeError as error:
+            raise failures.malformed(f"reply: {error}") from error
+        except TooLargeError as error:
+            raise failures.too_large(error.size, self._limits) from error
+        except GatewayError as error:
+            raise failures.no_memory(error) from error
+        if replies:
+            self._arrived(replies)
+        if ends:
+            raise failures.malformed("reply ended without a status")
+        return bool(replies)
+
+    @property
+    def room(self) -> int:
+        """Bytes that the server may still send."""
+        return self._room
+
+    def take_room(self, size: int) -> None:
+        """So many bytes of the window were used.
+
+        Raises:
+            DecodeError: there was no room for them.
+        """
+        self._room -= size
+        if self._room < 0:
+            raise DecodeError("it sent more than the window of a stream")
+
+    def grant(self) -> int:
+        """How many bytes the server may be told to send in addition, 0 while it is not worth it: all that came, but
+        the replies that wait to be pulled."""
+        due = WINDOW - self._room - self._held
+        if due < WINDOW // 2:
+            return 0
+        self._room += due
+        return due
+
+    def fail(self, error: TransportError) -> None:
+        """It ends so."""
+        self.error = error
+        self._wake()
+
+    def _finish(self, head: Head) -> None:
+        if head.status is None:
+            if not self._has_head:
+                _check_carrier(head)
+            raise failures.malformed("reply ended without a status")
+        if head.status == 0 and not self._reader.is_between:
+            raise failures.malformed("reply ended within a message")
+        self.end = head
+        self._wake()
+
+    def _arrived(self, replies: list[Received]) -> None:
+        self.replies += replies
+        if not self._streamed:
+            if len(self.replies) > 1:
+                raise failures.malformed("reply has more than one message")
+            return
+        self._held += PREFIX_SIZE * len(replies) + sum(map(len, replies))
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _check_carrier(head: Head) -> None:
+    """It is a gRPC server that answers."""
+    if head.http_status != 200:
+        raise unreachable(f"HTTP status {head.http_status}, gRPC servers answer 200", sent=True)
+    if not head.content_type.startswith(b"application/grpc"):
+        told = head.content_type[:100].decode("latin-1")
+        raise failures.malformed(f"reply has content-type {told!r}, expected application/grpc")

@@ -1,0 +1,215 @@
+"""The connections to all the addresses that an endpoint's name stands for."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Container, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import TypeAlias
+
+from gateway.core.address import Address
+from gateway.core.errors import TransportError
+from gateway.core.protocol import Limits
+from gateway.core.tasks import spawn
+from gateway.transports.errors import connector_closed, deadline_passed, not_connected, unreachable
+from gateway.transports.grpc.client.connection import Connection
+from gateway.transports.grpc.client.timeouts import Timeouts
+from gateway.transports.open_connections import OpenConnections
+from gateway.transports.timeouts import connect_seconds
+
+Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
+"""The addresses at this moment. Raises TransportError where there are none."""
+
+_MOST_ATTEMPTS = 3
+"""For one call. An endpoint may close each connection before it takes a call."""
+_CLOSED_AT_ONCE = "the connection was closed at once"
+
+
+class Connections:
+    """Each call goes to the next connection that takes one. They are made when they are needed, all at once, kept, and
+    made again once they broke; meanwhile calls go on those that are left, and wait if there is none."""
+
+    def __init__(self, resolve: Resolve, limits: Limits, timeouts: Timeouts) -> None:
+        self._resolve = resolve
+        self._limits = limits
+        self._timeouts = timeouts
+        self._ready: list[Connection] = []
+        self._connections: OpenConnections[Connection] = OpenConnections()
+        self._turn = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        """A heap: who came first is the next, also after having been woken in vain."""
+        self._tickets = count()
+        self._attempt: asyncio.Task[str] | None = None
+        self._is_incomplete = True
+        self._next_attempt = 0.0
+
+    def take(self) -> Connection | None:
+        """A connection that takes a call now. None if those before have to wait."""
+        if self._is_incomplete and self._ready:
+            self._complete()
+        return None if self._waiting else self._next()
+
+    async def wait(self, deadline: float | None = None) -> Connection:
+        """The same, as soon as there is one.
+
+        Raises:
+            TransportError: UNAVAILABLE, no address could be reached; DEADLINE_EXCEEDED, none in half of the time until
+                the deadline, or those that were have no room until then.
+        """
+        ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
+        while (connection := self._next()) is None:
+            if self._connections.is_closed:
+                raise connector_closed(sent=False)
+            attempt = None if self._ready else self._attempted()
+            if attempt is not None:
+                tried.add(attempt)
+            if len(tried) > _MOST_ATTEMPTS:
+                raise unreachable(_CLOSED_AT_ONCE, sent=False)
+            await self._wait_in_time(ticket, deadline)
+            if attempt is not None and attempt.done() and not self._ready and not self._connections.is_closed:
+                raise unreachable(attempt.result() or _CLOSED_AT_ONCE, sent=False)
+        return connection
+
+    async def close(self) -> None:
+        """Close them all, and fail what is waiting."""
+        self._connections.abort_all()
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.wait([self._attempt])
+        self.changed()
+        await self._connections.close()
+
+    # What the connections tell.
+
+    def opened(self, connection: Connection) -> None:
+        """It has a transport."""
+        self._connections.opened(connection)
+
+    def changed(self) -> None:
+        """There may be room for several calls, or no hope of any."""
+        for _ in range(len(self._waiting)):
+            self.freed()
+
+    def freed(self) -> None:
+        """There is room for one further call."""
+        while self._waiting:
+            _, waiter = heappop(self._waiting)
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def retired(self, connection: Connection) -> None:
+        """It takes no more calls."""
+        self._is_incomplete = True
+        if connection in self._ready:
+            self._ready.remove(connection)
+        self.changed()
+
+    def lost(self, connection: Connection) -> None:
+        """It has no transport any more."""
+        self._connections.lost(connection)
+
+    # Waiting.
+
+    def _next(self) -> Connection | None:
+        ready = self._ready
+        for _ in ready:
+            self._turn = (self._turn + 1) % len(ready)
+            if ready[self._turn].has_room:
+                return ready[self._turn]
+        return None
+
+    async def _wait_in_time(self, ticket: int, deadline: float | None) -> None:
+        if deadline is None:
+            await self._wait_in_line(ticket)
+            return
+        now = asyncio.get_running_loop().time()
+        if deadline <= now:
+            raise deadline_passed(sent=False)
+        is_connected, left = bool(self._ready), deadline - now
+        seconds = left if is_connected else connect_seconds(math.inf, deadline, now)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wait_in_line(ticket)
+        except TimeoutError as error:
+            if is_connected:
+                raise deadline_passed(sent=False) from error
+            raise not_connected(error, "", seconds, math.inf) from error
+
+    async def _wait_in_line(self, ticket: int) -> None:
+        """Until something has changed."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heappush(self._waiting, (ticket, waiter))
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.freed()  # it was this one's turn
+            raise
+
+    # Connecting.
+
+    def _complete(self) -> None:
+        """Try the addresses again that have no connection, beside the calls."""
+        if self._attempt is None and asyncio.get_running_loop().time() >= self._next_attempt:
+            self._attempted()
+
+    def _attempted(self) -> "asyncio.Task[str]":
+        """The attempt that is under way."""
+        if self._attempt is None:
+            self._attempt = spawn(self._connect_all())
+            self._attempt.add_done_callback(self._tried)
+        return self._attempt
+
+    def _tried(self, attempt: "asyncio.Task[str]") -> None:
+        self._attempt = None
+        self._next_attempt = asyncio.get_running_loop().time() + self._timeouts.between
+        self.changed()
+
+    async def _connect_all(self) -> str:
+        """Why there is an address without a connection; empty if there is none."""
+        try:
+            async with asyncio.timeout(self._timeouts.connect):
+                places = await self._resolve()
+        except TimeoutError:
+            return f"the host name was not resolved within {self._timeouts.connect:g} s"
+        except TransportError as error:
+            return error.message
+        self._is_incomplete = False
+        self._retire_all_but(places)
+        there = {connection.place for connection in self._ready}
+        failed = await asyncio.gather(*(self._connect(place) for place in places if place not in there))
+        whys = [why for why in failed if why]
+        self._is_incomplete |= bool(whys)
+        return whys[-1] if whys else ""
+
+    def _retire_all_but(self, places: Container[Address]) -> None:
+        for connection in [each for each in self._ready if each.place not in places]:
+            connection.retire()
+
+    async def _connect(self, place: Address) -> str:
+        """Why there is no connection; empty if there is one."""
+        connection = Connection(place, self._limits, self._timeouts, self)
+        try:
+            async with asyncio.timeout(self._timeouts.connect):
+                await self._open_socket(connection)
+                await connection.ready
+        except OSError as error:
+            why = not_connected(error, place.host, self._timeouts.connect)
+            if connection in self._connections:
+                connection.abort(why)
+            return why.message
+        except TransportError as error:
+            return error.message
+        if connection.is_retired:
+            return _CLOSED_AT_ONCE
+        self._ready.append(connection)
+        self.changed()
+        return ""
+
+    async def _open_socket(self, connection: Connection) -> None:
+        loop, place = asyncio.get_running_loop(), connection.place
+        if place.path:
+            await loop.create_unix_connection(lambda: connection, place.path)
+        else:
+            await loop.create_connection(lambda: connection, place.host, place.port)

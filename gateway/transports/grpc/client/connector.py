@@ -1,0 +1,109 @@
+"""Exchanges messages with one gRPC endpoint, or with all the addresses that its name stands for."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from functools import partial
+
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, Message
+from gateway.transports.errors import deadline_passed
+from gateway.transports.grpc.address import parse_address
+from gateway.transports.grpc.client.call import Call
+from gateway.transports.grpc.client.connection import Connection
+from gateway.transports.grpc.client.connections import Connections, Resolve
+from gateway.transports.grpc.client.request_heads import RequestHeads
+from gateway.transports.grpc.client.resolving import resolved
+from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.grpc.inflating import Compressed, inflate
+from gateway.transports.grpc.messages import Received
+
+_GRACE = 0.01
+"""Seconds that the endpoint is given beyond the deadline, at which it is told to stop anyway: else it could be first
+to notice, and what a client is told would depend on it."""
+
+
+class GrpcConnector:
+    """`address` as `parse_address` takes it; `resolve` gives other addresses than those of its name. Connections are
+    kept, and made again where they break; nothing is sent twice.
+
+    A Message's `path` is the method, its `headers` are metadata. A reply's `status` is gRPC's code; where that is not
+    0, its body is the status's text.
+
+    Raises:
+        ValueError: the address is none.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        connection_per_call: bool,
+        limits: Limits,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        resolve: Resolve | None = None,
+    ) -> None:
+        del connection_per_call  # HTTP/2 carries any number of calls on one connection
+        parsed = parse_address(address)
+        self._limits = limits
+        self._heads = RequestHeads("localhost" if parsed.path else str(parsed))
+        self._connections = Connections(resolve or partial(resolved, parsed), limits, timeouts)
+
+    async def exchange(self, message: Message) -> Message:
+        """Send `message` and wait for its reply. Cancelling cancels the call, of which the endpoint is told.
+
+        Raises:
+            TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
+                good reply; DEADLINE_EXCEEDED, there was none in time.
+        """
+        connection = self._connections.take() or await self._connections.wait(message.deadline)
+        call = Call(self._limits, streamed=False)
+        self._begin(call, connection, message)
+        try:
+            await call.news()
+        finally:
+            connection.give_up(call)
+        body = call.pull()
+        if isinstance(body, Compressed):
+            body = await inflate(body, call.encoding, self._limits)
+        return call.result(body)
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """Send `message`, end the sending side, and yield each reply as it is pulled. An error that the endpoint tells
+        is the last reply, with its status, so that codecs read it as after `exchange`.
+
+        Raises:
+            TransportError: as `exchange`, also after some replies.
+        """
+        connection = self._connections.take() or await self._connections.wait(message.deadline)
+        call = Call(self._limits, streamed=True)
+        self._begin(call, connection, message)
+        try:
+            while call.replies or not call.is_over:
+                reply = call.pull()
+                connection.pulled(call)
+                if reply is None:
+                    await call.news()
+                else:
+                    yield Message(parts=(await self._inflated(reply, call),))
+        finally:
+            connection.give_up(call)
+        end = call.result(None)
+        if end.status:
+            yield end
+
+    async def close(self) -> None:
+        """Close every connection. Exchanges still running fail."""
+        await self._connections.close()
+
+    def _begin(self, call: Call, connection: Connection, message: Message) -> None:
+        timeout = None
+        if message.deadline is not None:
+            left = message.deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise deadline_passed(sent=False)
+            timeout = left + _GRACE
+        head = self._heads.write(message.path, message.headers, timeout)
+        connection.begin(call, head, message.parts, message.deadline)
+
+    async def _inflated(self, reply: Received, call: Call) -> Buffer:
+        return await inflate(reply, call.encoding, self._limits) if isinstance(reply, Compressed) else reply

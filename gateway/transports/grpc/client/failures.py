@@ -1,0 +1,56 @@
+"""Why a call ended without a status of the server's."""
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.protocol import Limits
+from gateway.http2.frames import ErrorCode, error_name
+
+# gRPC over HTTP/2, "Errors"; all others mean that the endpoint, or something before it, broke off.
+_RESETS: dict[int, Reason] = {
+    ErrorCode.ENHANCE_YOUR_CALM: Reason.OVERLOADED,
+    ErrorCode.INADEQUATE_SECURITY: Reason.PERMISSION_DENIED,
+}
+
+
+def reset(code: int) -> TransportError:
+    """The endpoint reset the stream.
+
+    RFC 9113 section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred".
+    """
+    reason = _RESETS.get(code, Reason.UNREACHABLE)
+    text = f"the call was reset: {error_name(code)}"
+    return TransportError(reason.status, reason, text, sent=code != ErrorCode.REFUSED_STREAM)
+
+
+def malformed(text: str) -> TransportError:
+    """What came is not a good reply."""
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
+
+
+def no_message() -> TransportError:
+    """The call ended well, but without the one message that it must have."""
+    return malformed("the status is OK, but there is no reply")
+
+
+def too_large(size: int | str, limits: Limits) -> TransportError:
+    """A message of `size` bytes."""
+    return _beyond(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
+
+
+def too_inflated(error: GatewayError) -> TransportError:
+    """A message that inflates to more than it may."""
+    return _beyond(f"reply: {error.message}")
+
+
+def no_memory(error: GatewayError) -> TransportError:
+    """The process has no memory left for a reply."""
+    text = f"reply refused: {error.message}"
+    return TransportError(error.status, error.reason, text, sent=True, answered=True)
+
+
+def too_much_metadata(limits: Limits) -> TransportError:
+    """A head or trailers beyond the limit."""
+    return _beyond(f"reply has more than {limits.headers} bytes of metadata (limits.headers)")
+
+
+def _beyond(text: str) -> TransportError:
+    return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)

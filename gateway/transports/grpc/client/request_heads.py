@@ -1,0 +1,51 @@
+"""Writing the head of a call: the fields of "gRPC over HTTP2", section Requests. Pure."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from gateway.core.types import Headers, Metadata
+from gateway.http2.header_blocks import Field, write
+from gateway.transports.grpc.metadata import checked, from_text, written
+
+_METHOD_POST, _SCHEME_HTTP = b"\x83", b"\x86"  # entries of HPACK's static table
+
+_FIXED = write(
+    (
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        (b"user-agent", b"grpc-python-inference-gateway"),
+        (b"grpc-accept-encoding", b"identity"),
+    )
+)
+
+# A timeout has at most eight digits; the units are tried from the finest.
+_UNITS = ((1e-6, b"u"), (1e-3, b"m"), (1.0, b"S"), (60.0, b"M"), (3600.0, b"H"))
+_MOST = 99_999_999
+
+
+class RequestHeads:
+    """Writes header blocks of calls to `authority`."""
+
+    def __init__(self, authority: str) -> None:
+        self._authority = authority.encode()
+        # A backend is asked by few methods, mostly without metadata.
+        self._begin = lru_cache(256)(self._written)
+
+    def write(self, path: str, headers: Headers, timeout: float | None) -> bytes:
+        """The block of a call of `path`, with those of `headers` that are not gRPC's own; it has `timeout` seconds.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, the value of a header has no form in gRPC.
+        """
+        block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
+        return block if timeout is None else block + write(((b"grpc-timeout", _timeout(timeout)),))
+
+    def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
+        raw = checked(raw if is_metadata else from_text(raw))
+        addressed = write(((b":path", path.encode()), (b":authority", self._authority)))
+        return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(written(Headers(raw)))))
+
+
+def _timeout(seconds: float) -> bytes:
+    amounts = ((max(1, int(seconds / unit)), letter) for unit, letter in _UNITS)
+    return next((b"%d%b" % (amount, letter) for amount, letter in amounts if amount <= _MOST), b"%dH" % _MOST)

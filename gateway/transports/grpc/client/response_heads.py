@@ -1,0 +1,85 @@
+"""What a server's header blocks say: the head of a reply and its trailers. Pure."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+from gateway.core.errors import DecodeError, Status
+from gateway.core.frozen import frozen
+from gateway.core.types import NO_HEADERS, Headers
+from gateway.http2 import header_blocks
+from gateway.transports.grpc.metadata import unarmoured
+
+_REMEMBERED = 1024
+"""Bytes of a block that is likely to come again."""
+
+# The metadata are those of the call, without what carries it.
+_OWN = frozenset((b"content-type", b"grpc-status", b"grpc-message", b"grpc-encoding", b"grpc-accept-encoding"))
+_NUMBER = re.compile(rb"0|[1-9][0-9]{0,2}")
+
+
+@frozen
+class Head:
+    """A block's fields. `http_status` is 0 where there is none, as in trailers; `status` is None where there is none,
+    as in the head of a reply that goes on; `text` belongs to it, in UTF-8 mostly."""
+
+    http_status: int = 0
+    content_type: bytes = b""
+    encoding: bytes = b""
+    status: int | None = None
+    text: bytes = b""
+    metadata: Headers = NO_HEADERS
+
+
+def read(block: bytes, limit: int) -> Head:
+    """The Head of a whole block.
+
+    Raises:
+        DecodeError: it is not one that HTTP/2 and gRPC allow.
+        GatewayError: RESOURCE_EXHAUSTED, fields of more than `limit` bytes.
+    """
+    return _recall(block, limit) if len(block) <= _REMEMBERED else _read(block, limit)
+
+
+def _read(block: bytes, limit: int) -> Head:
+    fields = header_blocks.read(block, limit)
+    told = dict(reversed(fields))
+    status = told.get(b"grpc-status")
+    return Head(
+        _http_status(told),
+        told.get(b"content-type", b""),
+        told.get(b"grpc-encoding", b""),
+        None if status is None else _status(status),
+        unquote_to_bytes(told.get(b"grpc-message", b"")),
+        Headers(list(_metadata(fields))),
+    )
+
+
+# Most calls of a method have the same heads and trailers.
+_recall = lru_cache(256)(_read)
+
+
+def _http_status(told: dict[bytes, bytes]) -> int:
+    text = told.get(b":status", b"0")
+    if not _NUMBER.fullmatch(text):
+        raise DecodeError(f"a head has the HTTP status {text[:20]!r}")
+    return int(text)
+
+
+def _status(text: bytes) -> int:
+    """gRPC: a code that the receiver does not know is UNKNOWN."""
+    return int(text) if _NUMBER.fullmatch(text) and int(text) in _STATUSES else Status.UNKNOWN
+
+
+_STATUSES = frozenset(Status)
+
+
+def _metadata(fields: list[header_blocks.Field]) -> Iterator[tuple[bytes, bytes]]:
+    for name, text in fields:
+        if name in _OWN or name.startswith(b":"):
+            continue
+        if not name.endswith(b"-bin"):
+            yield name, text
+            continue
+        yield from unarmoured(name, text)

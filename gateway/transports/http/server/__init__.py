@@ -1,0 +1,1 @@
+"""The side of HTTP/1.1 that faces clients."""

@@ -1,0 +1,63 @@
+"""From a received request to its reply, or to what a stream of replies starts from; codings undone and done on the
+way."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+
+from gateway.core.frozen import replace
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.transport import Exchange
+from gateway.core.types import Message
+from gateway.transports.http import compression
+from gateway.transports.http.server import writing
+from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_thread, inflate_small
+
+_BODY = "the body"
+
+
+def answer(
+    message: Message, coding: str, limits: Limits, exchange: Exchange, protocol: Protocol
+) -> Message | Awaitable[Message]:
+    """The reply to `message`, whose body is in `coding` (empty for none) and inflates within the `limits`; an
+    awaitable of it where something must be waited for.
+
+    Raises:
+        DecodeError: the body is not in its coding.
+        GatewayError: it inflates beyond the limits.
+    """
+    if not coding:
+        return exchange(message, protocol)
+    body = inflate_small(message.body, coding, limits, _BODY)
+    if body is None:
+        return _answer_inflated(message, coding, limits, exchange, protocol)
+    return exchange(replace(message, parts=(body,)), protocol)
+
+
+async def alone(message: Message, coding: str, limits: Limits) -> AsyncGenerator[Message, None]:
+    """What a client's stream of one request consists of: `message`, its body inflated.
+
+    Raises:
+        DecodeError, GatewayError: as `answer`.
+    """
+    if coding:
+        message = replace(message, parts=(await inflate_anywhere(message.body, coding, limits, _BODY),))
+    yield message
+
+
+async def _answer_inflated(
+    message: Message, coding: str, limits: Limits, exchange: Exchange, protocol: Protocol
+) -> Message:
+    body = await inflate_in_thread(message.body, coding, limits, _BODY)
+    reply = exchange(replace(message, parts=(body,)), protocol)
+    return reply if isinstance(reply, Message) else await reply
+
+
+async def finish(reply: Message | Awaitable[Message], coding: str) -> Message:
+    """The reply, in `coding` if it is long enough."""
+    reply = reply if isinstance(reply, Message) else await reply
+    length = writing.size(reply.parts)
+    if not coding or length < compression.MIN_DEFLATED:
+        return reply
+    if length > IN_THREAD:
+        return await asyncio.to_thread(writing.deflated, reply, coding)
+    return writing.deflated(reply, coding)

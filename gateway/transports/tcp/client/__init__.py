@@ -1,0 +1,1 @@
+"""The side of byte streams that faces backends."""

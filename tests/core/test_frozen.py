@@ -1,0 +1,42 @@
+"""Values are changed by copying."""
+
+import pytest
+
+from gateway.core.frozen import extended, frozen, replace
+
+
+@frozen
+class Point:
+    x: int
+    y: int = 0
+
+
+@frozen
+class Solid(Point):
+    z: int = 0
+    name: str = ""
+
+
+@frozen
+class Single:
+    x: int
+
+
+def test_a_replaced_value_is_another_one() -> None:
+    old = Point(1, 2)
+    assert replace(old, y=3) == Point(1, 3)
+    assert old == Point(1, 2)
+
+
+def test_a_value_of_one_field() -> None:
+    assert replace(Single(1), x=2) == Single(2)
+
+
+def test_an_unknown_field_is_an_error() -> None:
+    with pytest.raises(AttributeError):
+        replace(Point(1), z=3)  # type: ignore[call-arg]
+
+
+def test_a_value_becomes_one_with_more_fields() -> None:
+    assert extended(Solid, Point(1, 2), 3, "corner") == Solid(1, 2, 3, "corner")
+    assert extended(Solid, Point(1, 2)) == Solid(1, 2)
