@@ -35,7 +35,7 @@ coverage: setup  ## which lines and branches the tests without the real peers ex
 	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --cov --cov-report=term-missing:skip-covered
 
 attack: setup  ## the attacks of tests/attacks that take long; what they measured stands at the end
-	$(BIN)/python -m pytest -m attack
+	$(BIN)/python -m pytest -m attack tests/attacks
 
 soak: setup  ## MINUTES (10) of good and bad traffic: memory, tasks and descriptors at the end by those of the start
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)
