@@ -21,7 +21,7 @@ from gateway.core.errors import GatewayError
 from gateway.registry import protocols
 from gateway.transports import connections, memory
 from gateway.transports.connections import Admission, Connections, Room, reserve
-from tests.held import ask, get, port_of
+from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 
 CONFIG = """

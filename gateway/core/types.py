@@ -279,8 +279,7 @@ class Translate:
 
     nan: Nan | None = None
     """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
-    a `string`. The default is that of the protocol written: literal for umbridge and mip, string for grps, error for
-    v2, null for v1 (literal in its flavor tensorflow; requests to a kserve are refused)."""
+    a `string`. The default is that of the protocol written, which its page tells."""
     bytes: BytesForm = "text"
     """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""

@@ -4,7 +4,7 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request
-from tests.contract.dialects import Dialect
+from tests.contract.flavors import Dialect
 from tests.contract.wire import arrived, or_error, returned
 
 LEFT_OUT = """\

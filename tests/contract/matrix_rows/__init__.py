@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from gateway.core.datatypes import Datatype
-from tests.contract.observing import beside, models, tensors
-from tests.contract.observing.asked import Asked, Observe
+from tests.contract.matrix_rows import beside, models, tensors
+from tests.contract.matrix_rows.asked import Asked, Observe
 
 ROWS: Mapping[str, Observe] = {
     "NaN and infinities": tensors.not_finite,

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-import pytest
-
 from gateway.app import INFO
-from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.frozen import frozen, replace
@@ -77,15 +74,3 @@ def dialects(protocol: Protocol) -> Iterator[Dialect]:
 
 
 DIALECTS = {dialect.name: dialect for protocol in PROTOCOLS.values() for dialect in dialects(protocol)}
-
-each_dialect = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-
-each_datatype = pytest.mark.parametrize(
-    ("dialect", "datatype"),
-    [
-        pytest.param(dialect, datatype, id=f"{name}-{datatype}")
-        for name, dialect in DIALECTS.items()
-        for datatype in Datatype
-        if datatype in dialect.traits.wire.datatypes
-    ],
-)

@@ -8,7 +8,7 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Parameters, Request, RequestedOutput, Response, Tensor
 from tests.contract import expectations as expect
-from tests.contract.dialects import Dialect
+from tests.contract.flavors import Dialect
 from tests.contract.matrix import Matrix
 from tests.contract.wire import LITERAL, or_error
 

@@ -15,9 +15,9 @@ from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
 from gateway.core.types import Request, Response, tensor
-from tests.contract.dialects import names_models
+from tests.contract.flavors import names_models
 from tests.interop.exchanges import gateway
-from tests.interop.foreign import BACKS, DOUBLED, FRONTS, SENT, Back, Place
+from tests.interop.independent_peers import BACKS, DOUBLED, FRONTS, SENT, Back, Place
 from tests.interop.kserve_v1 import start_kserve_v1
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton, free_port

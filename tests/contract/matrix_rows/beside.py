@@ -9,8 +9,8 @@ from gateway.core.types import Request, tensor
 from gateway.reference.bundled.testing import KINDS
 from tests.contract import expectations as expect
 from tests.contract.comparing import numbers
-from tests.contract.dialects import names_models
-from tests.contract.observing.asked import NONE, POINT, REFUSED, Asked, word
+from tests.contract.flavors import names_models
+from tests.contract.matrix_rows.asked import NONE, POINT, REFUSED, Asked, word
 from tests.contract.wire import or_error
 
 

@@ -3,7 +3,7 @@
 from gateway.core.operations import Operation
 from gateway.core.protocol import merge
 from gateway.core.types import Request, Signature
-from tests.contract.observing.asked import NONE, Asked
+from tests.contract.matrix_rows.asked import NONE, Asked
 
 
 async def metadata(asked: Asked) -> str:

@@ -8,7 +8,7 @@ from gateway.core.types import Request, Response, Tensor, tensor
 from tests.contract import expectations as expect
 from tests.contract.comparing import numbers
 from tests.contract.matrix import REDUCTIONS
-from tests.contract.observing.asked import FP64, NONE, POINT, REFUSED, ROUNDED, SAME, VALUE, Asked, word
+from tests.contract.matrix_rows.asked import FP64, NONE, POINT, REFUSED, ROUNDED, SAME, VALUE, Asked, word
 from tests.contract.wire import LITERAL
 
 

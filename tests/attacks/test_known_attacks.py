@@ -1,4 +1,4 @@
-"""What has always held: it must keep holding."""
+"""Idle connections, oversized and inflating bodies, a killed server: the gateway serves on within its memory."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.interop.kserve_v1 import asked
 from tests.interop.processes import run_client
-from tests.interop.steps import Step, doubles, infer, raw_of, tritonclient, tritonclient_grpc, umbridge
+from tests.interop.real_clients import Step, doubles, infer, raw_of, tritonclient, tritonclient_grpc, umbridge
 from tests.peers.brpc_client import Client
 from tests.peers.grps_client import Grpc, Rest
 from tests.peers.grps_messages import tensor

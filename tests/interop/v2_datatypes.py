@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.interop.real_clients import Step, elements, infer, packed, tensor
 from tests.interop.servers.triton_models.repository import DATATYPES
-from tests.interop.steps import Step, elements, infer, packed, tensor
 
 HALVES = ("FP16", "BF16")
 """Have no form in JSON: refused in requests, in replies widened to FP32 and marked."""
