@@ -61,9 +61,13 @@ def _check(name: str, text: bytes) -> None:
 
 def _hop(request: Request, target: Target) -> tuple[bytes, bytes]:
     """The count that `target` gets."""
-    text = next((text for name, text in request.headers.raw if name == _HOPS), None)
-    if text is None:
-        return _FIRST
+    for name, text in request.headers.raw:
+        if name == _HOPS:
+            return _next_hop(text, target)
+    return _FIRST
+
+
+def _next_hop(text: bytes, target: Target) -> tuple[bytes, bytes]:
     passed = int(text) if text.isdigit() and len(text) < 4 else MOST_HOPS
     if passed >= MOST_HOPS:
         raise refusal(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple, Unpack
 
-from gateway.core.types import Answer, Message, Request, Response
+from gateway.core.types import Answer, Message, Request, Response, Tensor
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -27,16 +27,29 @@ async def in_thread(work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
     return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
 
 
+# Plain loops: for the one tensor that most messages have, `sum` of a generator takes twice as long.
+
+
 def is_large(message: Message) -> bool:
     """Whether decoding `message` would hold up the loop."""
-    return sum(map(len, message.parts)) > LARGE
+    size = 0
+    for part in message.parts:
+        size += len(part)
+    return size > LARGE
 
 
 def has_large_inputs(request: Request) -> bool:
     """Whether encoding `request` would hold up the loop."""
-    return sum(len(each.data) for each in request.inputs) > LARGE
+    return _are_large(request.inputs)
 
 
 def has_large_outputs(answer: Answer) -> bool:
     """Whether encoding `answer` would hold up the loop."""
-    return isinstance(answer, Response) and sum(len(each.data) for each in answer.outputs) > LARGE
+    return isinstance(answer, Response) and _are_large(answer.outputs)
+
+
+def _are_large(tensors: tuple[Tensor, ...]) -> bool:
+    size = 0
+    for each in tensors:
+        size += len(each.data)
+    return size > LARGE

@@ -280,7 +280,7 @@ class Backend:
     def _pass_on(self, endpoint: Endpoint) -> bool:
         """Give a free slot of `endpoint` to whoever's turn it is. Not one that is left out while another only is busy
         and will give its slot back: it would fail all that wait, one by one."""
-        if self._is_full(endpoint) or not self.queue:
+        if not self.queue or self._is_full(endpoint):
             return False
         if not endpoint.health.is_up:
             left_out = self._left_out()

