@@ -48,7 +48,10 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
 
 
 def _refuse_bytes(model: str, fitting: Fitting) -> None:
-    outputs = names.outputs_of(fitting.signature, fitting.settings)
+    signature = fitting.signature
+    if all(spec.datatype is not Datatype.BYTES for spec in (*signature.inputs, *signature.outputs)):
+        return
+    outputs = names.outputs_of(signature, fitting.settings)
     for role, specs in (("input", fitting.inputs), ("output", outputs)):
         for name, spec in specs:
             if spec.datatype is Datatype.BYTES:

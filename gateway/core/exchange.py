@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from gateway.core.errors import (
     DecodeError,
@@ -32,7 +33,7 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
 
     A DecodeError is the client's fault. Whatever is not a GatewayError is logged once and answered INTERNAL.
     """
-    if is_large(message):
+    if is_large(message, protocol):
         return _answer_large(message, protocol, listener, select)
     request: Request | None = None
     try:
@@ -143,7 +144,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     if reply.status in protocol.traits.servers.unannounced_ends:
         _close(reply)
     try:
-        if is_large(reply):
+        if is_large(reply, protocol):
             return await in_thread(protocol.decode_response, reply, request, target)
         return protocol.decode_response(reply, request, target)
     except DecodeError as error:

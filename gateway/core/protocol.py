@@ -302,6 +302,9 @@ class Protocol:
     a form on the wire."""
     encode_end: Callable[[Request], Message | None] | None = None
     """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
+    looked_at: Callable[[Message], int] | None = None
+    """How many bytes of a message are looked at one by one when it is decoded, where those of raw tensors are not: it
+    is decoded in a thread only if these are many. None: all."""
     faces: Mapping[str, "Protocol"] = field(default_factory=dict)
     """What a listener's `flavor` may be, and the wire form as it then faces clients: the server that they take the
     gateway for. A listener without `flavor` has the wire form itself."""

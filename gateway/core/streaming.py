@@ -35,7 +35,7 @@ async def _answer_one(
 ) -> AsyncGenerator[Message, None]:
     request: Request | None = None
     try:
-        if is_large(message):
+        if is_large(message, protocol):
             request = await in_thread(decoded, message, protocol, listener)
         else:
             request = decoded(message, protocol, listener)
@@ -104,7 +104,7 @@ async def ask_stream(
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:
                 try:
-                    if is_large(reply):
+                    if is_large(reply, protocol):
                         answer = await in_thread(protocol.decode_response, reply, request, target)
                     else:
                         answer = protocol.decode_response(reply, request, target)
