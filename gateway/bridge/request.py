@@ -25,7 +25,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
             a requested output has a parameter that the backend's protocol cannot carry.
     """
     backend, settings, signature = fitting.backend, fitting.settings, fitting.signature
-    if Datatype.BYTES not in fitting.client.traits.wire.datatypes:
+    if fitting.has_bytes and Datatype.BYTES not in fitting.client.traits.wire.datatypes:
         _refuse_bytes(request.model, fitting)
     if request.schemaless:
         request = json_members.resolve_inputs(request, signature, settings)
@@ -48,10 +48,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
 
 
 def _refuse_bytes(model: str, fitting: Fitting) -> None:
-    signature = fitting.signature
-    if all(spec.datatype is not Datatype.BYTES for spec in (*signature.inputs, *signature.outputs)):
-        return
-    outputs = names.outputs_of(signature, fitting.settings)
+    outputs = names.outputs_of(fitting.signature, fitting.settings)
     for role, specs in (("input", fitting.inputs), ("output", outputs)):
         for name, spec in specs:
             if spec.datatype is Datatype.BYTES:

@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 
 from gateway.core.errors import Reason, invalid_input, refusal
-from gateway.core.frozen import replace
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Metadata, Request
+from gateway.core.types import Headers, Message, Metadata, Request, with_headers
 
 HOPS = "gateway-hops"
 MOST_HOPS = 8
@@ -31,11 +30,11 @@ def forwarding(request: Request, message: Message, target: Target, *, has_header
         return message
     raw = [*message.headers.raw, _hop(request, target)]
     if not target.forward_headers:
-        return replace(message, headers=Headers(raw))
+        return with_headers(message, Headers(raw))
     received = request.headers
     is_metadata = isinstance(received, Metadata)
     raw += _chosen(received, target.forward_headers, is_metadata)
-    return replace(message, headers=Metadata(raw) if is_metadata else Headers(raw))
+    return with_headers(message, Metadata(raw) if is_metadata else Headers(raw))
 
 
 def _chosen(received: Headers, names: tuple[str, ...], is_metadata: bool) -> Iterator[tuple[bytes, bytes]]:

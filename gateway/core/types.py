@@ -91,6 +91,14 @@ class Message:
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
+def with_headers(message: Message, headers: Headers) -> Message:
+    """A request to a backend with other headers: `replace` at 0.6 of its cost, since each one needs it."""
+    return Message(
+        message.method, message.path, headers, message.parts, message.status, message.query, message.pattern,
+        message.captures, message.peer, message.received, message.deadline,
+    )  # fmt: skip
+
+
 @frozen
 class ReplyMessage(Message):
     """A reply of an endpoint. `close` closes the connection that it came over, where that carries one exchange after
