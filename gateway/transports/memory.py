@@ -185,9 +185,9 @@ def set_allocator() -> None:
     - What messages below FROM_KERNEL leave free is kept for the next ones, until `give_back`. By itself the allocator
       returns the top of its heap as soon as a message is done, and the kernel clears those pages for the next one: 0.6
       ms for 1.6 MB.
-    - Threads that start from now on allocate where the loop does. Otherwise each has an arena of its own, whose free end
-      `malloc_trim` does not return: six threads that had inflated 17 MiB each left 120 MiB. Python runs one thread at a
-      time, so they hardly wait for one another.
+    - Threads that start from now on allocate where the loop does. Otherwise each has an arena of its own, and
+      `malloc_trim` does not return the free end of an arena: six threads that had inflated 17 MiB each left 120 MiB.
+      Python runs one thread at a time, so they hardly wait for one another.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
