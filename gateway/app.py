@@ -47,7 +47,7 @@ from gateway.reference.loading import find
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.router import Router
-from gateway.transports import connections, memory
+from gateway.transports import listener_connections, memory
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Gateway:
 
     async def _start(self) -> None:
         config = self.config
-        connections.PROCESS.fit(config.limits.connections)
+        listener_connections.PROCESS.fit(config.limits.connections)
         memory.PROCESS.limit = config.limits.memory or memory.default_limit()
         memory.use_one_arena()
         self._giving_back = spawn(memory.give_back(memory.PROCESS))

@@ -19,8 +19,8 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.errors import GatewayError
 from gateway.registry import protocols
-from gateway.transports import connections, memory
-from gateway.transports.connections import Admission, Connections, Room, reserve
+from gateway.transports import listener_connections, memory
+from gateway.transports.listener_connections import Admission, Connections, Room, reserve
 from tests.held import ask, get, port_of
 from tests.test_loops import INFER
 
@@ -68,7 +68,7 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
     assert lines == [
         "listener 'here' refuses connections: 2 are open; limits.connections of the listener (2) allows no more"
     ]
-    assert (connections.PROCESS.open, connections.PROCESS.leaving) == (0, 0)
+    assert (listener_connections.PROCESS.open, listener_connections.PROCESS.leaving) == (0, 0)
 
 
 async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
@@ -126,7 +126,7 @@ def test_a_flood_is_not_told_one_by_one() -> None:
 def test_the_limit_is_what_the_descriptors_leave(
     available: int, configured: int, limit: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "descriptors", lambda: available)
+    monkeypatch.setattr(listener_connections, "descriptors", lambda: available)
     room = Room(1)
     room.fit(configured)
     assert room.limit == limit

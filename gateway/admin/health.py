@@ -16,8 +16,8 @@ from gateway.core.errors import GatewayError
 from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol
 from gateway.core.transport import EventualReply, Exchanges
 from gateway.core.types import Headers, Message
-from gateway.transports.connections import Room
 from gateway.transports.http.server.listener import HttpListener
+from gateway.transports.listener_connections import Room
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 STALLED_SECONDS = 30.0

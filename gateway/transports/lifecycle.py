@@ -8,7 +8,7 @@ from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
-from gateway.transports.connections import Admission, Connections
+from gateway.transports.listener_connections import Admission, Connections
 from gateway.transports.memory import PROCESS
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts

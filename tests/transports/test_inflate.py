@@ -10,8 +10,8 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD, inflate, inflate_in_thread, inflate_message, inflate_small
 from gateway.transports.memory import PROCESS
-from tests.transports.tcp import toy
-from tests.transports.tcp.toy import HEADER, SQUEEZING, squeezed
+from tests.transports.tcp import toy_protocol as toy
+from tests.transports.tcp.toy_protocol import HEADER, SQUEEZING, squeezed
 
 LIMITS = Limits(message=2**22)
 

@@ -13,7 +13,7 @@ from gateway.core.protocol import Limits, ListenerSettings, StreamForm, Target
 from gateway.core.types import Message
 from gateway.protocols.grps.brpc import GRPS_BRPC
 from gateway.protocols.grps.brpc_frames import RpcMeta, meta_of
-from gateway.transports.tcp.reader import Packet, Reader
+from gateway.transports.tcp.packets import Packet, Reader
 from tests.protocols.grps.brpc_wire import META, NUMBER, PAYLOAD, REPLY, REQUEST, arrived, joined, pieces, written
 from tests.protocols.grps.test_brpc import inference
 

@@ -3,8 +3,8 @@
 import asyncio
 import math
 
+from gateway.transports.connector_connections import OpenConnections
 from gateway.transports.http.client.connection import Connection
-from gateway.transports.open_connections import OpenConnections
 
 DISTRUST_SECONDS = 60.0
 """How long an endpoint that sent what nobody had asked for gets a connection for each exchange. HTTP/1.1 tells whose a

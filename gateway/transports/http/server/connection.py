@@ -6,14 +6,14 @@ from gateway.core.protocol import HttpForm
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Message
-from gateway.transports.http.server import writing
-from gateway.transports.http.server.admission import Admission, check_length, worth_receiving
-from gateway.transports.http.server.answering import alone, answer
-from gateway.transports.http.server.bodies import ChunkedBody, SizedBody
+from gateway.transports.http.server import reply_bytes
+from gateway.transports.http.server.content_coding import alone, answer
+from gateway.transports.http.server.dispatch import Admission, check_length, worth_receiving
 from gateway.transports.http.server.reading import HeadReader
 from gateway.transports.http.server.replying import Replying, Site
+from gateway.transports.http.server.request_body import ChunkedBody, SizedBody
 from gateway.transports.http.server.request_head import Head
-from gateway.transports.http.server.streamed import Stream
+from gateway.transports.http.server.streamed_reply import Stream
 from gateway.transports.lifecycle import Phase
 
 # What a client may send ahead while its request is answered; more stays in the kernel, which holds the client back.
@@ -133,7 +133,7 @@ class Connection(Replying):
             self._complete(b"")
             return
         if head.expects_continue:
-            self._transport.write(writing.CONTINUE)
+            self._transport.write(reply_bytes.CONTINUE)
         limits = site.limits
         self._body = ChunkedBody(limits.message, limits.headers) if head.length is None else SizedBody(head.length)
         self._phase = Phase.BODY

@@ -8,10 +8,10 @@ from gateway.core.frozen import replace
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
-from gateway.transports.connections import PROCESS, Connections, Room
 from gateway.transports.http.server.connection import Connection
-from gateway.transports.http.server.known_heads import KnownHeads
+from gateway.transports.http.server.head_cache import KnownHeads
 from gateway.transports.http.server.replying import Site
+from gateway.transports.listener_connections import PROCESS, Connections, Room
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 

@@ -5,7 +5,7 @@ from gateway.core.frozen import replace
 from gateway.core.patterns import PathTable
 from gateway.core.transport import Refuse
 from gateway.core.types import Headers, Message
-from gateway.transports.http.server.admission import Admission, allow_header
+from gateway.transports.http.server.dispatch import Admission, allow_header
 from gateway.transports.http.server.request_head import Head, UnknownExpectationError
 
 

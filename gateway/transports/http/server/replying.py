@@ -10,13 +10,13 @@ from gateway.core.patterns import PathTable
 from gateway.core.transport import EventualReply, Exchange, ExchangeStream, Refuse
 from gateway.core.types import Message
 from gateway.transports.http.compression import MIN_DEFLATED
-from gateway.transports.http.server import writing
-from gateway.transports.http.server.admission import Admission
-from gateway.transports.http.server.answering import finish
-from gateway.transports.http.server.known_heads import KnownHeads
+from gateway.transports.http.server import reply_bytes
+from gateway.transports.http.server.content_coding import finish
+from gateway.transports.http.server.dispatch import Admission
+from gateway.transports.http.server.head_cache import KnownHeads
 from gateway.transports.http.server.refusals import refused
 from gateway.transports.http.server.request_head import Head
-from gateway.transports.http.server.streamed import Stream
+from gateway.transports.http.server.streamed_reply import Stream
 from gateway.transports.lifecycle import Lifecycle, Phase, Terms
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class Replying(Lifecycle, asyncio.Protocol):
     def _coding(self, reply: Message) -> str:
         """The coding that the client wants `reply` to be in."""
         head = self._head
-        if head is None or b"accept-encoding" not in head.fields or writing.size(reply.parts) < MIN_DEFLATED:
+        if head is None or b"accept-encoding" not in head.fields or reply_bytes.size(reply.parts) < MIN_DEFLATED:
             return ""
         return head.accepted_coding
 
@@ -138,15 +138,15 @@ class Replying(Lifecycle, asyncio.Protocol):
             self._await_progress()
 
     def _write(self, reply: Message) -> None:
-        head, length = self._head, writing.size(reply.parts)
+        head, length = self._head, reply_bytes.size(reply.parts)
         try:
-            start = writing.head(reply, writing.content_length(length), self._connection_line())
+            start = reply_bytes.head(reply, reply_bytes.content_length(length), self._connection_line())
         except ValueError as error:
             self._keep_alive = False
             self._write(self._refusal(as_gateway_error(error)))
             return
         bodiless = head is not None and head.method == "HEAD"
-        for piece in (start,) if bodiless else writing.joined((start, *reply.parts), length):
+        for piece in (start,) if bodiless else reply_bytes.joined((start, *reply.parts), length):
             self._transport.write(piece)
 
     def _connection_line(self) -> bytes:
@@ -154,7 +154,7 @@ class Replying(Lifecycle, asyncio.Protocol):
         (RFC 9112 section 9.6), so then the connection stays for it."""
         if self._site.connections.ending:
             self._keep_alive = False
-        return writing.connection(self._keep_alive, "1.1" if self._head is None else self._head.version)
+        return reply_bytes.connection(self._keep_alive, "1.1" if self._head is None else self._head.version)
 
     def _refusal(self, error: GatewayError) -> Message:
         return refused(error, self._head, self._admission, self._peer, self._site.refuse, self._site.table)

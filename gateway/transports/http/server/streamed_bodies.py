@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gateway.core.errors import invalid_output
 from gateway.core.types import Buffer, Message
-from gateway.transports.http.server import writing
+from gateway.transports.http.server import reply_bytes
 
 Wrap = Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
 
@@ -34,7 +34,7 @@ class Chunked:
 
     def parts(self, reply: Message) -> tuple[Buffer, ...]:
         parts = self._wrap(reply.parts)
-        length = writing.size(parts)
+        length = reply_bytes.size(parts)
         return (b"%x\r\n" % length, *parts, b"\r\n") if length else ()
 
     def end(self) -> tuple[Buffer, ...]:
@@ -45,12 +45,12 @@ class Sized:
     """A body of so many bytes, whose messages are its pieces."""
 
     def __init__(self, status: int, length: int) -> None:
-        self.line = writing.content_length(length)
+        self.line = reply_bytes.content_length(length)
         self._status = status
         self._left = length
 
     def parts(self, reply: Message) -> tuple[Buffer, ...]:
-        self._left -= writing.size(reply.parts)
+        self._left -= reply_bytes.size(reply.parts)
         if self._left < 0 or reply.status != self._status:
             raise invalid_output(f"a sized reply broke off, or goes on: {bytes(reply.body)[:200]!r}")
         return reply.parts

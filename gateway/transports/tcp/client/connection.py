@@ -11,7 +11,7 @@ from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
 from gateway.transports.errors import seconds_left, unreachable
 from gateway.transports.sockets import keep_probing
-from gateway.transports.tcp.reader import Reader
+from gateway.transports.tcp.packets import Reader
 from gateway.transports.tcp.writing import write
 
 _ONLY = 0

@@ -6,12 +6,12 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.tasks import spawn
 from gateway.core.types import Message
+from gateway.transports.connector_connections import OpenConnections
 from gateway.transports.errors import connector_closed, not_connected
 from gateway.transports.inflate import inflate_message, is_compressed
-from gateway.transports.open_connections import OpenConnections
 from gateway.transports.tcp.address import parse_address
 from gateway.transports.tcp.client.connection import Connection, no_good_reply
-from gateway.transports.tcp.reader import SCRATCH_BYTES
+from gateway.transports.tcp.packets import SCRATCH_BYTES
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
 LINGER_SECONDS = 0.05

@@ -14,7 +14,7 @@ from gateway.core.transport import EventualReply, Exchange, Refuse, awaited
 from gateway.core.types import Message
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.lifecycle import Lifecycle, Phase, Terms
-from gateway.transports.tcp.reader import Packet, Reader
+from gateway.transports.tcp.packets import Packet, Reader
 from gateway.transports.tcp.writing import write
 
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})

@@ -7,9 +7,9 @@ from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Exchanges
-from gateway.transports.connections import Connections
+from gateway.transports.listener_connections import Connections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
-from gateway.transports.tcp.reader import SCRATCH_BYTES
+from gateway.transports.tcp.packets import SCRATCH_BYTES
 from gateway.transports.tcp.server.connection import Connection, Site
 from gateway.transports.tcp.server.unix_socket import UnixSocket
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts

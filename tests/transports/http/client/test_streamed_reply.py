@@ -12,9 +12,9 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.http.client.connector import HttpConnector
-from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
-from tests.transports.http.endpoint import LOOPS as LOOPS
-from tests.transports.http.lines import LINES
+from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
+from tests.transports.http.client.endpoint import LOOPS as LOOPS
+from tests.transports.http.line_framing import LINES
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nX-A: b\r\nTransfer-Encoding: chunked\r\n\r\n"
 KIB = 2**10

@@ -13,7 +13,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client.connection import MOST_STRAYS
-from tests.transports.tcp.toy import (
+from tests.transports.tcp.toy_protocol import (
     GENEROUS,
     HEADED,
     HEADER,
@@ -27,7 +27,7 @@ from tests.transports.tcp.toy import (
     squeezed,
     tag_of,
 )
-from tests.transports.tcp.toy import LOOPS as LOOPS
+from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 
 
 def ask(text: str) -> Message:

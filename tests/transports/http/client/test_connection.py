@@ -11,8 +11,8 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
-from tests.transports.http.endpoint import LOOPS as LOOPS
+from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
+from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
 MIB = 2**20
 RESET = struct.pack("ii", 1, 0)

@@ -13,7 +13,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import ExchangeStream
 from gateway.core.types import Headers, Message
 from gateway.transports.timeouts import Timeouts
-from tests.transports.http.toy import (
+from tests.transports.http.server.toy_listener import (
     GENEROUS,
     connected,
     listening,
@@ -23,7 +23,7 @@ from tests.transports.http.toy import (
     send_whole,
     text_reply,
 )
-from tests.transports.http.toy import LOOPS as LOOPS
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
 """Python 3.13 has another phrase for it."""

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Limits
-from gateway.transports.tcp.reader import SCRATCH_BYTES, Packet, Reader
-from tests.transports.tcp.toy import HEADED, HEADER, ORDERED, packet
+from gateway.transports.tcp.packets import SCRATCH_BYTES, Packet, Reader
+from tests.transports.tcp.toy_protocol import HEADED, HEADER, ORDERED, packet
 
 
 def reader(limit: int = 1000, scratch: int = 64) -> Reader:

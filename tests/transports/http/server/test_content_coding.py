@@ -9,8 +9,8 @@ import pytest
 
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.types import Message
-from tests.transports.http.toy import LOOPS as LOOPS
-from tests.transports.http.toy import connected, listening, read_reply, reply, send_whole
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
+from tests.transports.http.server.toy_listener import connected, listening, read_reply, reply, send_whole
 
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
 """Python 3.13 has another phrase for it."""

@@ -14,7 +14,7 @@ from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.server.listener import AT_ONCE, TcpListener
 from gateway.transports.timeouts import Timeouts
-from tests.transports.tcp.toy import (
+from tests.transports.tcp.toy_protocol import (
     GENEROUS,
     HEADED,
     HEADER,
@@ -32,7 +32,7 @@ from tests.transports.tcp.toy import (
     tag_of,
     within_bound,
 )
-from tests.transports.tcp.toy import LOOPS as LOOPS
+from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 
 
 class Held:

@@ -16,8 +16,8 @@ from gateway.core.types import Message
 from gateway.transports.tcp.server.connection import MESSAGES_A_TURN
 from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
-from tests.transports.tcp.test_connection import Held
-from tests.transports.tcp.toy import (
+from tests.transports.tcp.server.test_connection import Held
+from tests.transports.tcp.toy_protocol import (
     HEADER,
     ORDERED,
     SMALL,
@@ -34,7 +34,7 @@ from tests.transports.tcp.toy import (
     unused,
     within_bound,
 )
-from tests.transports.tcp.toy import LOOPS as LOOPS
+from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 
 BRIEF = Timeouts(grace=0.01)
 PATIENT = Timeouts(grace=1000)

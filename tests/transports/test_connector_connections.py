@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.transports.open_connections import OpenConnections
+from gateway.transports.connector_connections import OpenConnections
 
 
 class Connection:

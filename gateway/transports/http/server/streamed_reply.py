@@ -10,7 +10,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.transport import ExchangeStream
 from gateway.core.types import Buffer, Headers, Message
-from gateway.transports.http.server import writing
+from gateway.transports.http.server import reply_bytes
 from gateway.transports.http.server.request_head import Head
 from gateway.transports.http.server.streamed_bodies import Body, Chunked, Sized, UntilClose
 
@@ -80,8 +80,8 @@ class Stream:
             first = await anext(replies, _NOTHING)
             second = await anext(replies, None) if first.status >= 400 else None
             body = self._body(first, is_alone=second is None)
-            head = writing.head(_end_to_end(first), body.line, connection())
-            if self._head.method == "HEAD" or first.status in writing.BODILESS:
+            head = reply_bytes.head(_end_to_end(first), body.line, connection())
+            if self._head.method == "HEAD" or first.status in reply_bytes.BODILESS:
                 yield head
                 return
             begun = () if second is None else body.parts(second)
@@ -98,7 +98,7 @@ class Stream:
         if length is not None:
             return Sized(first.status, int(length))
         if first.status >= 400 and is_alone:
-            return Sized(first.status, writing.size(first.parts))
+            return Sized(first.status, reply_bytes.size(first.parts))
         return Chunked(self._wrap) if self.is_delimited else UntilClose(self._wrap)
 
 
@@ -109,7 +109,7 @@ def _close_with_reset(transport: asyncio.Transport, on: bool) -> None:
 
 
 def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    return writing.joined(parts, writing.size(parts)) if parts else ()
+    return reply_bytes.joined(parts, reply_bytes.size(parts)) if parts else ()
 
 
 def _end_to_end(reply: Message) -> Message:

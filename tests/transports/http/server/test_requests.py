@@ -5,8 +5,15 @@ from http import HTTPStatus
 
 import pytest
 
-from tests.transports.http.toy import LOOPS as LOOPS
-from tests.transports.http.toy import connected, listening, read_all, reply, send_byte_by_byte, send_whole
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
+from tests.transports.http.server.toy_listener import (
+    connected,
+    listening,
+    read_all,
+    reply,
+    send_byte_by_byte,
+    send_whole,
+)
 
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
 """Python 3.13 has another phrase for it."""

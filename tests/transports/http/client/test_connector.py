@@ -11,8 +11,8 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.transports.http.client.connector import HttpConnector
-from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, serving
-from tests.transports.http.endpoint import LOOPS as LOOPS
+from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, serving
+from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
 CERTIFICATE = Path(__file__).parent / "tls" / "localhost.pem"
 """Self-signed, for localhost and 127.0.0.1, with its key."""

@@ -9,9 +9,9 @@ from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.types import Message
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
-from tests.transports.http.test_connection import HELLO, SAID, SAID_LAST, Held, within_bound
-from tests.transports.http.toy import LOOPS as LOOPS
-from tests.transports.http.toy import (
+from tests.transports.http.server.test_connection import HELLO, SAID, SAID_LAST, Held, within_bound
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
+from tests.transports.http.server.toy_listener import (
     TOY,
     connected,
     exchanges,

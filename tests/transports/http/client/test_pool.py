@@ -12,8 +12,8 @@ from gateway.core.types import Message
 from gateway.transports.http.client import pool
 from gateway.transports.http.client.connection import Connection
 from gateway.transports.http.client.connector import HttpConnector
-from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
-from tests.transports.http.endpoint import LOOPS as LOOPS
+from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
+from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
 KEPT = [
     OK,

@@ -9,7 +9,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import EventualReply, Exchange, awaited
 from gateway.core.types import Message
 from gateway.transports.http import compression
-from gateway.transports.http.server import writing
+from gateway.transports.http.server import reply_bytes
 from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_thread, inflate_small
 
 _BODY = "the body"
@@ -53,9 +53,9 @@ async def _answer_inflated(
 async def finish(reply: EventualReply, coding: str) -> Message:
     """The reply, in `coding` if it is long enough."""
     reply = await awaited(reply)
-    length = writing.size(reply.parts)
+    length = reply_bytes.size(reply.parts)
     if not coding or length < compression.MIN_DEFLATED:
         return reply
     if length > IN_THREAD:
-        return await asyncio.to_thread(writing.deflated, reply, coding)
-    return writing.deflated(reply, coding)
+        return await asyncio.to_thread(reply_bytes.deflated, reply, coding)
+    return reply_bytes.deflated(reply, coding)

@@ -9,7 +9,7 @@ from gateway.core.errors import Reason, refusal
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.types import Headers, Message
 from gateway.transports.timeouts import Timeouts
-from tests.transports.http.toy import (
+from tests.transports.http.server.toy_listener import (
     GENEROUS,
     connected,
     listening,
@@ -19,7 +19,7 @@ from tests.transports.http.toy import (
     say_back,
     send_whole,
 )
-from tests.transports.http.toy import LOOPS as LOOPS
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from gateway.core.errors import GatewayError
 from gateway.core.patterns import PathTable
-from gateway.transports.http.server.admission import Admission
+from gateway.transports.http.server.dispatch import Admission
 from gateway.transports.http.server.reading import END, HeadReader
 from gateway.transports.http.server.request_head import Head
 
