@@ -92,10 +92,10 @@ class Gateway:
 
     async def _start(self) -> None:
         config = self.config
-        listener_connections.PROCESS.fit(config.limits.connections)
-        memory.PROCESS.limit = config.limits.memory or memory.default_limit()
+        listener_connections.PROCESS_CONNECTIONS.fit(config.limits.connections)
+        memory.PROCESS_MEMORY.limit = config.limits.memory or memory.default_limit()
         memory.use_one_arena()
-        self._giving_back = spawn(memory.give_back(memory.PROCESS))
+        self._giving_back = spawn(memory.give_back(memory.PROCESS_MEMORY))
         for reference in config.reference:
             served = await serve_reference(reference, self._clock)
             self.references.append(served)

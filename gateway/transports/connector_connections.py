@@ -1,4 +1,4 @@
-"""The connections of one connector that have a socket, and how closing the connector waits for their end."""
+"""The open connections of one connector, and closing them all."""
 
 import asyncio
 from typing import Generic, Protocol, TypeVar
@@ -14,8 +14,9 @@ class Abortable(Protocol):
 C = TypeVar("C", bound=Abortable)
 
 
-class OpenConnections(Generic[C]):
-    """A connection tells `opened` when it has a socket and `lost` when it has none any more."""
+class ConnectorConnections(Generic[C]):
+    """The set of open connections. Each connection calls `opened` once its socket is connected and `lost` once the
+    socket is closed."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -26,26 +27,26 @@ class OpenConnections(Generic[C]):
         return connection in self._open
 
     def opened(self, connection: C) -> None:
-        """It has a socket. One that comes after `abort_all` is aborted."""
+        """Add a connection; after `abort_all` it is aborted instead of kept."""
         self._open.add(connection)
         self._emptied.clear()
         if self.is_closed:
             connection.abort()
 
     def lost(self, connection: C) -> None:
-        """It has no socket any more."""
+        """Remove a connection whose socket is closed."""
         self._open.discard(connection)
         if not self._open:
             self._emptied.set()
 
     def abort_all(self) -> None:
-        """Abort all of them, and from now on those that are still being opened."""
+        """Abort every connection, and from now on each that is still being opened."""
         self.is_closed = True
         for connection in list(self._open):
             connection.abort()
 
     async def close(self) -> None:
-        """`abort_all`, then wait until none has a socket."""
+        """Abort every connection, and wait until all sockets are closed."""
         self.abort_all()
         if self._open:
             await self._emptied.wait()

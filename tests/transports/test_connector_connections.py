@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.transports.connector_connections import OpenConnections
+from gateway.transports.connector_connections import ConnectorConnections
 
 
 class Connection:
@@ -16,7 +16,7 @@ class Connection:
 
 
 async def test_closing_waits_for_connections_opened_after_all_others_were_lost() -> None:
-    connections: OpenConnections[Connection] = OpenConnections()
+    connections: ConnectorConnections[Connection] = ConnectorConnections()
     first, second = Connection(), Connection()
     connections.opened(first)
     connections.lost(first)
@@ -31,13 +31,13 @@ async def test_closing_waits_for_connections_opened_after_all_others_were_lost()
 
 
 async def test_closing_is_at_once_where_nothing_is_open() -> None:
-    connections: OpenConnections[Connection] = OpenConnections()
+    connections: ConnectorConnections[Connection] = ConnectorConnections()
     async with asyncio.timeout(5):
         await connections.close()
 
 
 async def test_a_connection_that_is_opened_after_closing_is_aborted() -> None:
-    connections: OpenConnections[Connection] = OpenConnections()
+    connections: ConnectorConnections[Connection] = ConnectorConnections()
     connections.abort_all()
     late = Connection()
     connections.opened(late)

@@ -9,7 +9,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD, inflate, inflate_in_thread, inflate_message, inflate_small
-from gateway.transports.memory import PROCESS
+from gateway.transports.memory import PROCESS_MEMORY
 from tests.transports.tcp import toy_protocol as toy
 from tests.transports.tcp.toy_protocol import HEADER, SQUEEZING, squeezed
 
@@ -43,14 +43,14 @@ async def test_a_message_that_takes_long_is_inflated_in_a_thread() -> None:
 
 
 def test_what_is_inflated_is_counted_and_refused_where_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = PROCESS.used
+    before = PROCESS_MEMORY.used
     data = gzip.compress(bytes(2**20))
     body = inflate(data, "gzip", LIMITS, "it")
-    assert 2**20 <= PROCESS.used - before <= 2**20 + 2**16
+    assert 2**20 <= PROCESS_MEMORY.used - before <= 2**20 + 2**16
     del body
-    assert PROCESS.used == before
-    monkeypatch.setattr(PROCESS, "limit", before + 2**18)
+    assert PROCESS_MEMORY.used == before
+    monkeypatch.setattr(PROCESS_MEMORY, "limit", before + 2**18)
     with pytest.raises(GatewayError, match=r"limits\.memory") as caught:
         inflate(data, "gzip", LIMITS, "it")
     assert caught.value.reason is Reason.OVERLOADED
-    assert PROCESS.used == before
+    assert PROCESS_MEMORY.used == before

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.protocol import Framing, Limits, Protocol
 from gateway.core.types import Message
-from gateway.transports.memory import PROCESS
+from gateway.transports.memory import PROCESS_MEMORY
 from tests.transports.tcp import toy_protocol as toy
 from tests.transports.tcp.toy_protocol import GENEROUS, TAGGED, connected, listening, packet, read_packet
 from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
@@ -27,13 +27,13 @@ def reply(message: Message, protocol: Protocol) -> Message:
 @pytest.fixture
 async def unused() -> AsyncIterator[int]:
     """What is in use before, and must be after."""
-    before = PROCESS.used
+    before = PROCESS_MEMORY.used
     yield before
-    assert PROCESS.used == before
+    assert PROCESS_MEMORY.used == before
 
 
 async def until_used(least: int, most: float = float("inf")) -> None:
-    while not least <= PROCESS.used <= most:  # noqa: ASYNC110 - nothing tells of it
+    while not least <= PROCESS_MEMORY.used <= most:  # noqa: ASYNC110 - nothing tells of it
         await asyncio.sleep(0.005)
 
 
@@ -48,7 +48,7 @@ async def test_what_fifty_clients_do_not_read_is_counted_until_it_is_gone(
             for _, writer in peers:
                 writer.write(packet("much"))
             await until_used(unused + 50 * (LARGE - 6 * MIB))  # the kernel takes some MiB of each
-            assert PROCESS.used <= unused + 50 * (LARGE + 100)
+            assert PROCESS_MEMORY.used <= unused + 50 * (LARGE + 100)
             if not leave:
                 for reader, _ in peers:
                     _, text = await read_packet(reader)
@@ -60,7 +60,7 @@ async def test_what_fifty_clients_do_not_read_is_counted_until_it_is_gone(
 async def test_without_memory_large_requests_are_refused_and_small_ones_go_on(
     monkeypatch: pytest.MonkeyPatch, unused: int
 ) -> None:
-    monkeypatch.setattr(PROCESS, "limit", unused + 20 * MIB)
+    monkeypatch.setattr(PROCESS_MEMORY, "limit", unused + 20 * MIB)
     async with asyncio.timeout(GENEROUS), listening(reply, limits=LIMITS) as listener:
         async with AsyncExitStack() as stack:
             for _ in range(20):
@@ -85,4 +85,4 @@ async def test_an_aborted_connection_gives_its_memory_back(unused: int) -> None:
         writer.write(packet("much"))
         await until_used(unused + MIB)
         await listener.drain(0)
-        assert PROCESS.used == unused
+        assert PROCESS_MEMORY.used == unused

@@ -1,73 +1,91 @@
-"""Cuts messages out of a byte stream. Pure."""
+"""Messages on a byte stream: PacketReader cuts them out of it, `write` sends one."""
 
+import asyncio
 from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Framing, Limits
-from gateway.core.types import Buffer
-from gateway.transports.memory import PROCESS, Arriving
+from gateway.core.types import Buffer, Message
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
 
 Packet = tuple[Buffer, Buffer]
-"""A message's header and the rest of it; only its head, where it is beyond the limit."""
+"""A message's header and its body; of a message over the limit, only the body's head (`Framing.head`)."""
 
 SCRATCH_BYTES = 64 * 2**10
 
-_DROPPED = memoryview(bytearray(2**20))
-"""Where all that is dropped goes, of whichever connection. It is large: some clients (brpc's) refuse further calls by
-themselves as long as more than 64 MiB wait to be read."""
+_DISCARD = memoryview(bytearray(2**20))
+"""Receives the bytes that are dropped, of every connection. It is large because some clients (brpc's) fail further
+calls while more than 64 MiB of theirs are unread."""
+
+_JOINED = 64 * 2**10
+"""Up to this many bytes, one copy is cheaper than one more write."""
 
 
-class Reader:
-    """What the stream gives is received into `buffer`, then cut by `received`.
+def write(transport: asyncio.WriteTransport, message: Message) -> None:
+    """Write `message`; large parts are not copied to join them."""
+    if sum(map(len, message.parts)) <= _JOINED:
+        transport.write(b"".join(message.parts))
+        return
+    for part in message.parts:
+        transport.write(part)
 
-    That is `scratch`, which may be shared by all connections of a loop, since every loop fills it and calls back in one
-    go. Only a message that does not fit in there gets a buffer of its own, which grows with what arrives.
+
+class PacketReader:
+    """Cuts packets out of the bytes that are received into `buffer`. Does no I/O.
+
+    `buffer` is `scratch` as long as messages fit in there. All connections of a loop may share it, because every loop
+    fills it and calls `received` without doing anything else in between. A larger message gets a buffer of its own,
+    which grows with what arrives.
+
+    A message over the limit, in a framing that has a `head`, is cut down to it; the bytes behind the head are dropped,
+    and the next message is read. In other framings it ends the reading.
     """
 
-    __slots__ = ("_body", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_too_much")
+    __slots__ = ("_body", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_to_drop_next")
 
     def __init__(self, framing: Framing, limits: Limits, scratch: memoryview) -> None:
         self._framing = framing
         self._limits = limits
         self._scratch = scratch
         self._header = b""
-        self._too_much = 0
-        """Of the message that is arriving, the bytes behind its head that nobody will see."""
+        self._body: ArrivingBody | None = None
         self._to_drop = 0
-        """The same of a message that was handed over."""
-        self._body: Arriving | None = None
+        """Bytes still to be dropped of a message that was handed over."""
+        self._to_drop_next = 0
+        """Bytes to be dropped of the message that is arriving, once its head has arrived."""
 
     @property
     def header(self) -> bytes:
-        """What has come of the header of the message that is arriving."""
+        """What has arrived of the current message's header."""
         return self._header
 
     @property
     def in_body(self) -> bool:
-        """Whether a header is complete and what belongs to it is not."""
+        """Whether a header is complete and its message is not."""
         return self._body is not None or self._to_drop > 0
 
     @property
     def buffer(self) -> memoryview:
-        """Where to receive into."""
-        if self._drops_all:
-            return _DROPPED[: self._to_drop]
-        return self._scratch if self._body is None else self._body.room
+        """Where to receive the next bytes."""
+        if self._discards:
+            return _DISCARD[: self._to_drop]
+        return self._scratch if self._body is None else self._body.unfilled
 
     @property
-    def _drops_all(self) -> bool:
+    def _discards(self) -> bool:
+        """Whether so much is to be dropped that it is received into _DISCARD."""
         return self._to_drop >= SCRATCH_BYTES
 
     def received(self, size: int) -> Iterator[Packet]:
-        """The messages that are complete with the next `size` bytes of `buffer`; to be exhausted before it is filled
-        again.
+        """The packets that are complete with the next `size` bytes of `buffer`. The caller exhausts the iterator before
+        it receives more.
 
         Raises:
-            DecodeError: something that is no header. `header` is what is wrong, and nothing more can be read.
-            GatewayError: RESOURCE_EXHAUSTED, a message without a head, or the head of one, is beyond the limit, or the
-                process has no memory left for it; the same.
+            DecodeError: the bytes are no header of this framing. They are in `header`, and nothing more can be read.
+            GatewayError: RESOURCE_EXHAUSTED, a message without a head, or the head of one, exceeds the limit, or the
+                process has no memory left for it. Nothing more can be read.
         """
-        if self._drops_all:
+        if self._discards:
             self._to_drop -= size
             return
         if self._body is None:
@@ -79,23 +97,23 @@ class Reader:
             yield self._complete(self._body.body)
 
     def forget(self) -> None:
-        """The stream is over: let go of a message that was arriving."""
+        """Free the message that is arriving: the stream is over."""
         self._body = None
 
     def check_end(self) -> None:
-        """The stream ends here.
+        """Check that the stream may end here.
 
         Raises:
-            DecodeError: in the middle of a message.
+            DecodeError: it ends in the middle of a message.
         """
         if self._to_drop:
             raise DecodeError("the connection ended in a message that is larger than limits.message")
         if self._body is not None:
-            there = f"{self._body.filled_bytes} of the {self._body.size} bytes that its header tells"
-            raise DecodeError(f"the connection ended in a message, after {there}")
+            progress = f"{self._body.filled_bytes} of the {self._body.size} bytes that its header announces"
+            raise DecodeError(f"the connection ended in a message, after {progress}")
         if self._header:
-            there = f"{len(self._header)} of the {self._framing.header_size} bytes of its header"
-            raise DecodeError(f"the connection ended in a message, after {there}")
+            progress = f"{len(self._header)} of the {self._framing.header_size} bytes of its header"
+            raise DecodeError(f"the connection ended in a message, after {progress}")
 
     def _cut(self, data: bytes) -> Iterator[Packet]:
         at, end = self._drop(len(data)), len(data)
@@ -106,14 +124,14 @@ class Reader:
                 return
             size = self._size()
             if size > end - at:
-                self._begin(data[at:], size)
+                self._begin_body(data[at:], size)
                 return
-            yield self._complete(PROCESS.hold(data[at : at + size]))
+            yield self._complete(PROCESS_MEMORY.track(data[at : at + size]))
             at += size
             at += self._drop(end - at)
 
     def _size(self) -> int:
-        """How many bytes follow the header and are wanted."""
+        """How many bytes after the header belong to the packet."""
         size, limits = self._framing.size(self._header), self._limits
         head = 0 if self._framing.head is None else self._framing.head(self._header)
         if head > limits.headers:
@@ -124,23 +142,23 @@ class Reader:
         if self._framing.head is None:
             text = f"a message of {size} bytes is larger than limits.message, {limits.message} bytes"
             raise refusal(Reason.TOO_LARGE, text)
-        self._too_much = size - head
+        self._to_drop_next = size - head
         return head
 
     def _drop(self, size: int) -> int:
-        """How many of the next `size` bytes belong to no message."""
+        """How many of the next `size` bytes are to be dropped."""
         dropped = min(size, self._to_drop)
         self._to_drop -= dropped
         return dropped
 
-    def _begin(self, data: bytes, size: int) -> None:
-        PROCESS.check(size)
-        self._body = Arriving(size, PROCESS)
+    def _begin_body(self, data: bytes, size: int) -> None:
+        PROCESS_MEMORY.check(size)
+        self._body = ArrivingBody(size, PROCESS_MEMORY)
         self._body.append(data)
         self._body.reserve()
 
     def _complete(self, body: Buffer) -> Packet:
         packet = self._header, body
         self._header, self._body = b"", None
-        self._to_drop, self._too_much = self._too_much, 0
+        self._to_drop, self._to_drop_next = self._to_drop_next, 0
         return packet

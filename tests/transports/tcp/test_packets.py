@@ -4,15 +4,15 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Limits
-from gateway.transports.tcp.packets import SCRATCH_BYTES, Packet, Reader
+from gateway.transports.tcp.packets import SCRATCH_BYTES, Packet, PacketReader
 from tests.transports.tcp.toy_protocol import HEADED, HEADER, ORDERED, packet
 
 
-def reader(limit: int = 1000, scratch: int = 64) -> Reader:
-    return Reader(ORDERED, Limits(message=limit), memoryview(bytearray(scratch)))
+def reader(limit: int = 1000, scratch: int = 64) -> PacketReader:
+    return PacketReader(ORDERED, Limits(message=limit), memoryview(bytearray(scratch)))
 
 
-def feed(into: Reader, data: bytes) -> list[Packet]:
+def feed(into: PacketReader, data: bytes) -> list[Packet]:
     """As a loop does: fills the buffer, and tells how far."""
     packets: list[Packet] = []
     while data:
@@ -64,7 +64,7 @@ def test_a_message_beyond_the_limit_is_refused_before_it_is_received() -> None:
     assert not into.in_body
 
 
-def _into(packets: list[Packet], into: Reader, data: bytes) -> list[Packet]:
+def _into(packets: list[Packet], into: PacketReader, data: bytes) -> list[Packet]:
     into.buffer[: len(data)] = data
     for each in into.received(len(data)):
         packets.append(each)
@@ -82,8 +82,8 @@ def test_what_is_no_header_is_shown() -> None:
     ("sent", "why"),
     [
         (packet("abcd")[:3], "3 of the 9 bytes of its header"),
-        (packet("abcd")[:9], "0 of the 4 bytes that its header tells"),
-        (packet("abcd")[:12], "3 of the 4 bytes that its header tells"),
+        (packet("abcd")[:9], "0 of the 4 bytes that its header announces"),
+        (packet("abcd")[:12], "3 of the 4 bytes that its header announces"),
     ],
 )
 def test_an_end_in_the_middle_is_told(sent: bytes, why: str) -> None:
@@ -99,7 +99,7 @@ HEADS = [b"one", b"head", b"four", b"tail"]
 
 @given(st.lists(st.integers(0, len(HEADED_SEVERAL)), max_size=6), st.sampled_from([1, 13, 64, 4096]))
 def test_what_is_too_large_is_its_head_wherever_the_stream_is_cut(places: list[int], scratch: int) -> None:
-    into, packets = Reader(HEADED, Limits(message=100), memoryview(bytearray(scratch))), []
+    into, packets = PacketReader(HEADED, Limits(message=100), memoryview(bytearray(scratch))), []
     ends = sorted({*places, len(HEADED_SEVERAL)})
     for start, end in zip([0, *ends], ends, strict=False):
         packets += feed(into, HEADED_SEVERAL[start:end])
@@ -109,7 +109,7 @@ def test_what_is_too_large_is_its_head_wherever_the_stream_is_cut(places: list[i
 
 
 def test_an_end_in_what_is_dropped_is_told() -> None:
-    into = Reader(HEADED, Limits(message=100), memoryview(bytearray(4096)))
+    into = PacketReader(HEADED, Limits(message=100), memoryview(bytearray(4096)))
     assert texts(feed(into, packet("head" + "x" * 300)[:100])) == [b"head"]
     assert into.in_body
     with pytest.raises(DecodeError, match=r"ended in a message that is larger than limits\.message"):
@@ -118,7 +118,7 @@ def test_an_end_in_what_is_dropped_is_told() -> None:
 
 def test_what_is_dropped_is_received_in_large_pieces_and_what_follows_is_read() -> None:
     size = 3 * 2**20
-    into = Reader(HEADED, Limits(message=100), memoryview(bytearray(SCRATCH_BYTES)))
+    into = PacketReader(HEADED, Limits(message=100), memoryview(bytearray(SCRATCH_BYTES)))
     sent = packet("head" + "x" * size) + packet("next")
     assert texts(feed(into, sent[:1000])) == [b"head"]
     assert len(into.buffer) == 2**20

@@ -1,44 +1,45 @@
-"""Heads that were read before: clients send the same bytes again and again, but for the Content-Length."""
+"""Parsed heads of earlier requests: a client sends the same head again and again, with another Content-Length at
+most."""
 
 from functools import lru_cache
 
 from gateway.core.errors import GatewayError
 from gateway.core.patterns import PathTable
-from gateway.transports.http.server.dispatch import Admission
-from gateway.transports.http.server.reading import END, HeadReader
-from gateway.transports.http.server.request_head import Head
+from gateway.transports.http.server.dispatch import Dispatch
+from gateway.transports.http.server.request_head import END_OF_HEAD, HeadReader, RequestHead
 
-# Heads are the clients' choice, so what is remembered of them is bounded in number and in size (bytes).
-_REMEMBERED_HEADS = 512
-_REMEMBERED_SIZE = 1024
+# Clients choose the heads, so the cache is bounded in number and in size (bytes).
+_MAX_HEADS = 512
+_MAX_SIZE = 1024
 
-Known = tuple[Head, Admission, int]
-"""A head, what the listener has for it, and its size in bytes."""
+CachedHead = tuple[RequestHead, Dispatch, int]
+"""A head, its dispatch, and its size in bytes."""
 
 
-class KnownHeads:
-    """What the faultless heads of one listener said. Reading one anew costs 5 us, half of a small request."""
+class HeadCache:
+    """The heads that one listener has parsed and found without fault. Parsing one anew costs 5 us, half of a small
+    request."""
 
     def __init__(self, table: PathTable, limit: int) -> None:
         self._table = table
         self._limit = limit
-        self._recall = lru_cache(_REMEMBERED_HEADS)(self._read)
+        self._parsed = lru_cache(_MAX_HEADS)(self._parse)
 
-    def find(self, data: bytes, at: int) -> Known | None:
-        """The head that starts at `at`, if it is whole, not long, and has no fault."""
-        end = data.find(END, at, at + _REMEMBERED_SIZE)
-        return None if end < 0 else self._recall(data[at : end + len(END)])
+    def find(self, data: bytes, at: int) -> CachedHead | None:
+        """The head that starts at `at`; None if it is incomplete, longer than 1 KiB, or has a fault."""
+        end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)
+        return None if end < 0 else self._parsed(data[at : end + len(END_OF_HEAD)])
 
-    def _read(self, raw: bytes) -> Known | None:
+    def _parse(self, raw: bytes) -> CachedHead | None:
         reader = HeadReader(self._limit)
         try:
             if reader.feed(raw, 0) != len(raw) or not reader.complete:
                 return None
-            head = Head(reader)
+            head = RequestHead(reader)
             head.check()
         except GatewayError:
             return None
         finally:
             reader.stop()
-        admission = Admission(head, self._table)
-        return None if admission.refused is not None else (head, admission, len(raw))
+        dispatch = Dispatch(head, self._table)
+        return None if dispatch.refused is not None else (head, dispatch, len(raw))

@@ -1,12 +1,10 @@
-"""Replies as bytes."""
+"""Replies as bytes: status line, headers, and the buffers to write."""
 
 from collections.abc import Iterable
 from functools import lru_cache
 from http import HTTPStatus
 
-from gateway.core.frozen import replace
-from gateway.core.types import Buffer, Headers, Message
-from gateway.transports.http.compression import deflate
+from gateway.core.types import Buffer, Message
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -14,16 +12,16 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {499: "Clien
 _STATUS_LINES = {number: b"HTTP/1.1 %d %b\r\n" % (number, phrase.encode()) for number, phrase in _PHRASES.items()}
 
 BODILESS = (204, 304)
-"""RFC 9110 sections 8.6 and 15: these have no body, and no Content-Length."""
+"""Replies with these statuses have no body and no Content-Length (RFC 9110 sections 8.6 and 15)."""
 
 _CLOSE = b"Connection: close\r\n"
 _KEEP = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
 
-# Below this, joining costs less than handing over one more buffer.
+# Up to this many bytes, joining costs less than writing one more buffer.
 _JOINED = 64 * 2**10
 
 
-def size(parts: Iterable[Buffer]) -> int:
+def body_size(parts: Iterable[Buffer]) -> int:
     """The bytes of a body."""
     total = 0
     for part in parts:
@@ -31,22 +29,27 @@ def size(parts: Iterable[Buffer]) -> int:
     return total
 
 
-def content_length(length: int) -> bytes:
-    """The line that delimits a body of `length` bytes."""
-    return b"Content-Length: %d\r\n" % length
+def content_length(size: int) -> bytes:
+    """The Content-Length line of a body of `size` bytes."""
+    return b"Content-Length: %d\r\n" % size
 
 
-def head(reply: Message, delimiter: bytes, connection: bytes) -> bytes:
-    """The status line and headers of `reply`, with a line that tells where its body ends and one of `connection`.
+def connection_line(keep_alive: bool, version: str) -> bytes:
+    """The Connection line; empty where `version` keeps connections by default, as HTTP/1.1 does."""
+    return _KEEP[version] if keep_alive else _CLOSE
+
+
+def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
+    """The status line and headers of `reply`. `length_line` is its Content-Length or Transfer-Encoding.
 
     Raises:
-        ValueError: a header holds a line break, and so could become two.
+        ValueError: a header holds a line break, and could become two headers.
     """
     headers = _header_block(tuple(reply.headers.raw))
     status = _STATUS_LINES.get(reply.status) or b"HTTP/1.1 %d \r\n" % reply.status
     if reply.status in BODILESS:
-        return b"%b%b%b\r\n" % (status, headers, connection)
-    return b"%b%b%b%b\r\n" % (status, headers, delimiter, connection)
+        return b"%b%b%b\r\n" % (status, headers, connection_line)
+    return b"%b%b%b%b\r\n" % (status, headers, length_line, connection_line)
 
 
 # Codecs write few different headers; a hit costs a quarter of writing them.
@@ -58,17 +61,6 @@ def _header_block(raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
     return block
 
 
-def connection(keep_alive: bool, version: str) -> bytes:
-    """What becomes of the connection: HTTP/1.1 keeps it unless told otherwise, HTTP/1.0 closes it."""
-    return _KEEP[version] if keep_alive else _CLOSE
-
-
-def joined(parts: tuple[Buffer, ...], length: int) -> tuple[Buffer, ...]:
-    """What to write, in order: much as it is, little as one buffer."""
-    return parts if length > _JOINED else (b"".join(parts),)
-
-
-def deflated(reply: Message, coding: str) -> Message:
-    """`reply` with its body in `coding`."""
-    header = (b"Content-Encoding", coding.encode())
-    return replace(reply, headers=Headers((*reply.headers.raw, header)), parts=(deflate(reply.parts, coding),))
+def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
+    """The buffers to write: a small reply as one, a large one as its `parts`, which are not copied."""
+    return parts if size > _JOINED else (b"".join(parts),)

@@ -10,7 +10,7 @@ from gateway.core.errors import TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.http.client import pool
-from gateway.transports.http.client.connection import Connection
+from gateway.transports.http.client.connection import ClientConnection
 from gateway.transports.http.client.connector import HttpConnector
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
@@ -296,7 +296,7 @@ class Patient(HttpConnector):
 
     spoken: asyncio.Event
 
-    async def _connect(self, deadline: float | None) -> Connection:
+    async def _connect(self, deadline: float | None) -> ClientConnection:
         connection = await super()._connect(deadline)
         await self.spoken.wait()
         return connection

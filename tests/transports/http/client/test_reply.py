@@ -5,7 +5,7 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.transports.http.client.reply import Reply
+from gateway.transports.http.client.reply import ReplyReader
 
 LIMITS = Limits(message=200_000, headers=200)
 LARGE = bytes(range(256)) * 400
@@ -84,23 +84,23 @@ BROKEN_OFF = [
 STEPS = [10**9, 1, 7, 1000]
 
 
-def feed(reply: Reply, data: bytes, step: int) -> Message | None:
-    """What a connection does: into `rest` where there is one, else at most 64 KiB at a time."""
+def feed(reply: ReplyReader, data: bytes, step: int) -> Message | None:
+    """What a connection does: into `body_buffer` where there is one, else at most 64 KiB at a time."""
     for piece in _pieces(reply, data, step):
-        if reply.rest is None:
+        if reply.body_buffer is None:
             reply.read(memoryview(piece))
         else:
-            reply.rest[: len(piece)] = piece
+            reply.body_buffer[: len(piece)] = piece
             reply.filled(len(piece))
         if reply.message is not None:
             break
     return reply.message
 
 
-def _pieces(reply: Reply, data: bytes, step: int) -> Iterator[bytes]:
+def _pieces(reply: ReplyReader, data: bytes, step: int) -> Iterator[bytes]:
     at = 0
     while at < len(data):
-        room = 64 * 2**10 if reply.rest is None else len(reply.rest)
+        room = 64 * 2**10 if reply.body_buffer is None else len(reply.body_buffer)
         piece = data[at : at + min(step, room)]
         at += len(piece)
         yield piece
@@ -109,7 +109,7 @@ def _pieces(reply: Reply, data: bytes, step: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("data", "status", "body", "keep_alive"), REPLIES)
 def test_a_reply_is_read(data: bytes, status: int, body: bytes, keep_alive: bool, step: int) -> None:
-    reply = Reply(LIMITS)
+    reply = ReplyReader(LIMITS)
     message = feed(reply, data, step)
     assert message is not None
     assert (message.status, bytes(message.body), reply.keep_alive) == (status, body, keep_alive)
@@ -118,7 +118,7 @@ def test_a_reply_is_read(data: bytes, status: int, body: bytes, keep_alive: bool
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("data", "body"), UNTIL_CLOSE)
 def test_a_reply_is_read_until_the_close(data: bytes, body: bytes, step: int) -> None:
-    reply = Reply(LIMITS)
+    reply = ReplyReader(LIMITS)
     assert feed(reply, data, step) is None
     assert bytes(reply.end().body) == body
     assert not reply.keep_alive
@@ -129,7 +129,7 @@ def test_a_reply_is_read_until_the_close(data: bytes, body: bytes, step: int) ->
 def test_bytes_behind_a_reply_change_nothing_and_end_its_connection(
     data: bytes, status: int, body: bytes, tail: bytes
 ) -> None:
-    reply = Reply(LIMITS)
+    reply = ReplyReader(LIMITS)
     message = feed(reply, data + tail, 10**9)
     assert message is not None
     assert (message.status, bytes(message.body), reply.keep_alive) == (status, body, False)
@@ -139,7 +139,7 @@ def test_bytes_behind_a_reply_change_nothing_and_end_its_connection(
 @pytest.mark.parametrize(("data", "why"), MALFORMED)
 def test_what_is_no_good_reply_is_refused(data: bytes, why: str, step: int) -> None:
     with pytest.raises(TransportError, match=why) as caught:
-        feed(Reply(LIMITS), data, step)
+        feed(ReplyReader(LIMITS), data, step)
     assert (caught.value.status, caught.value.reason) == (Status.INTERNAL, Reason.INVALID_OUTPUT)
     assert caught.value.sent
 
@@ -147,7 +147,7 @@ def test_what_is_no_good_reply_is_refused(data: bytes, why: str, step: int) -> N
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("data", "why"), BROKEN_OFF)
 def test_a_reply_cut_short_is_an_error_that_tells_how_far_it_came(data: bytes, why: str, step: int) -> None:
-    reply = Reply(LIMITS)
+    reply = ReplyReader(LIMITS)
     assert feed(reply, data, step) is None
     with pytest.raises(TransportError) as caught:
         reply.end()
@@ -157,7 +157,7 @@ def test_a_reply_cut_short_is_an_error_that_tells_how_far_it_came(data: bytes, w
 
 @pytest.mark.parametrize("fields", [b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b""])
 def test_a_reply_to_head_has_no_body(fields: bytes) -> None:
-    reply = Reply(LIMITS, to_head=True)
+    reply = ReplyReader(LIMITS, to_head=True)
     message = feed(reply, b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n", 1)
     assert message is not None
     assert (message.body, reply.keep_alive) == (b"", False)
@@ -168,13 +168,13 @@ def test_header_names_are_lower_case_and_those_of_interim_replies_and_trailers_a
         b"HTTP/1.1 103 Hints\r\nA: 1\r\n\r\nHTTP/1.1 200 OK\r\nB-C: D\r\nTransfer-Encoding: chunked\r\n\r\n"
         b"1\r\nx\r\n0\r\nE: 2\r\n\r\n"
     )
-    message = feed(Reply(LIMITS), data, 10**9)
+    message = feed(ReplyReader(LIMITS), data, 10**9)
     assert message is not None
     assert list(message.headers) == [("b-c", "D"), ("transfer-encoding", "chunked")]
 
 
 def test_many_small_chunks_are_no_long_headers() -> None:
     data = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1000 + b"0\r\n\r\n"
-    message = feed(Reply(LIMITS), data, 1)
+    message = feed(ReplyReader(LIMITS), data, 1)
     assert message is not None
     assert message.body == b"x" * 1000

@@ -12,7 +12,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.client.connection import MOST_STRAYS
+from gateway.transports.tcp.client.connection import MAX_UNREQUESTED
 from tests.transports.tcp.toy_protocol import (
     GENEROUS,
     HEADED,
@@ -273,7 +273,7 @@ async def test_who_still_waits_on_a_connection_that_was_silent_gets_the_reply() 
 
 async def test_late_replies_are_no_flood() -> None:
     given_up = asyncio.Event()
-    count = MOST_STRAYS + 10
+    count = MAX_UNREQUESTED + 10
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = [await read_packet(reader) for _ in range(count + 1)]

@@ -12,7 +12,7 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Exchange
 from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.server.listener import AT_ONCE, TcpListener
+from gateway.transports.tcp.server.listener import MAX_IN_FLIGHT, TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.toy_protocol import (
     GENEROUS,
@@ -99,12 +99,12 @@ async def test_tagged_requests_run_side_by_side_and_are_answered_as_they_are_don
 
 
 async def test_hundreds_of_tagged_requests_are_answered_in_any_order() -> None:
-    held, count = Held(), 3 * AT_ONCE
+    held, count = Held(), 3 * MAX_IN_FLIGHT
     async with listening(held, framing=TAGGED) as listener, connected(listener) as (reader, writer):
         writer.write(b"".join(packet(f"n{at}", at) for at in range(count)))
-        for first in range(0, count, AT_ONCE):
-            asked = [await within_bound(held.asked.get()) for _ in range(AT_ONCE)]
-            assert asked == [f"n{at}" for at in range(first, first + AT_ONCE)]
+        for first in range(0, count, MAX_IN_FLIGHT):
+            asked = [await within_bound(held.asked.get()) for _ in range(MAX_IN_FLIGHT)]
+            assert asked == [f"n{at}" for at in range(first, first + MAX_IN_FLIGHT)]
             assert held.asked.empty()  # so many and no more are in flight
             for text in reversed(asked):
                 held.go[text].set()
@@ -338,7 +338,7 @@ async def flood(writer: asyncio.StreamWriter) -> None:
     ("sent", "why"),
     [
         (packet("abcd")[:3], "3 of the 9 bytes of its header"),
-        (packet("abcd")[:11], "2 of the 4 bytes that its header tells"),
+        (packet("abcd")[:11], "2 of the 4 bytes that its header announces"),
     ],
 )
 async def test_a_message_that_is_cut_off_is_answered(sent: bytes, why: str) -> None:

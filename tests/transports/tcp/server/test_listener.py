@@ -13,7 +13,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import HttpForm, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
-from gateway.transports.tcp.server.connection import MESSAGES_A_TURN
+from gateway.transports.tcp.server.connection import MESSAGES_PER_TURN
 from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.transports.tcp.server.test_connection import Held
@@ -143,7 +143,7 @@ async def test_a_flood_that_is_refused_is_refused_a_few_at_a_time() -> None:
         writer.close()
         assert await within_bound(draining) == 0
     refusals.stop()
-    assert max(refusals.counts.values()) == MESSAGES_A_TURN
+    assert max(refusals.counts.values()) == MESSAGES_PER_TURN
 
 
 async def test_a_client_that_goes_on_sending_though_it_is_refused_does_not_hold_up_the_end() -> None:
