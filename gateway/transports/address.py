@@ -86,9 +86,9 @@ def socket_path(path: str, scheme: str = "") -> Address:
         BadAddressError: the path is not absolute, is too long, or holds NUL.
     """
     if not path.startswith("/"):
-        raise BadAddressError("the path of a unix socket is absolute")
+        raise BadAddressError("the path of a unix socket must be absolute")
     if len(path.encode()) > _MAX_SOCKET_PATH or "\0" in path:
-        raise BadAddressError(f"the path of a unix socket has at most {_MAX_SOCKET_PATH} bytes and no NUL")
+        raise BadAddressError(f"the path of a unix socket must have at most {_MAX_SOCKET_PATH} bytes and no NUL")
     return Address(path=path, scheme=scheme)
 
 
@@ -96,5 +96,5 @@ def _why_not_host_port(text: str) -> str:
     if "/" in text:
         return "it has a path"
     if text.count(":") > 1 and "[" not in text:
-        return "an IPv6 address stands in brackets: [::1]:8001"
+        return "an IPv6 address needs brackets: [::1]:8001"
     return "it has no port"

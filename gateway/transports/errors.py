@@ -66,7 +66,7 @@ def _system_text(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS certificate not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
     # Where a name has several addresses (localhost), asyncio joins their errors into one text without an errno.
     numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
     return os.strerror(int(numbers[0])).lower() if numbers else str(error)

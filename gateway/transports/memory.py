@@ -117,7 +117,7 @@ class Memory:
             self._limited_log.write(
                 "memory",
                 logging.WARNING,
-                "a message is refused for want of memory: messages hold %d bytes, limits.memory is %d",
+                "a message is refused because memory is short: messages hold %d bytes, limits.memory is %d",
                 used,
                 self.limit,
             )

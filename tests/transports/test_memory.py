@@ -114,6 +114,6 @@ def test_the_log_tells_that_messages_are_refused_once_a_minute(caplog: pytest.Lo
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
         (
             "WARNING",
-            f"a message is refused for want of memory: messages hold {len(held)} bytes, limits.memory is {MIB}",
+            f"a message is refused because memory is short: messages hold {len(held)} bytes, limits.memory is {MIB}",
         )
     ]

@@ -74,7 +74,7 @@ def _host(parsed: SplitResult) -> str:
     if parsed.netloc.startswith("["):
         return ipv6(parsed.hostname or "")
     if parsed.netloc.count(":") > 1:
-        raise BadAddressError("an IPv6 address stands in brackets: [::1]:8000")
+        raise BadAddressError("an IPv6 address needs brackets: [::1]:8000")
     return host_name(parsed.hostname or "")
 
 

@@ -123,7 +123,7 @@ class HttpConnector:
         connection = await self._connect(deadline)
         if not connection.is_fresh():
             connection.drop()
-            raise unreachable("it closed the new connection, or sent something, before there was a request")
+            raise unreachable("it closed the new connection, or sent something, before the request was sent")
         return connection
 
     async def _connect(self, deadline: float | None) -> ClientConnection:

@@ -79,6 +79,6 @@ def allow_header(methods: Sequence[str]) -> tuple[bytes, bytes]:
 def _no_match(head: RequestHead, allowed: tuple[str, ...]) -> GatewayError:
     path = head.path[:200]
     if allowed:
-        text = f"{head.method} is not allowed for {path!r}; {', '.join(allowed)} is"
+        text = f"{head.method} is not allowed for {path!r}; allowed: {', '.join(allowed)}"
         return refusal(Reason.METHOD_NOT_ALLOWED, text)
     return refusal(Reason.PATH_NOT_FOUND, f"no such path here: {path!r}")

@@ -120,7 +120,7 @@ class ChunkedBody:
 
     def _check_line(self, line: bytes, size: int) -> None:
         if line and self._read is ChunkedBody._read_end:
-            raise DecodeError("a chunk is longer than its size")
+            raise DecodeError("a chunk is longer than its size line says")
         if b"\n" in line:
             raise DecodeError("the chunked body has a line that does not end in CRLF")
         if size + self._trailers > self._line_limit:

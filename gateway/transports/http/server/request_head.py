@@ -225,7 +225,7 @@ def read_target(target: bytes) -> tuple[str, str]:
 
 def version_refused() -> GatewayError:
     """The error for every other version of HTTP."""
-    return refusal(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+    return refusal(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are supported")
 
 
 def _skip_empty_lines(data: bytes, at: int) -> int:
@@ -283,7 +283,7 @@ def _is_host(host: bytes) -> bool:
 def _body_length(fields: Fields, version: str) -> int | None:
     if b"transfer-encoding" in fields:
         if version == "1.0" or fields[b"transfer-encoding"].lower() != b"chunked":
-            raise invalid_input("the only Transfer-Encoding is chunked, alone and in HTTP/1.1")
+            raise invalid_input("Transfer-Encoding must be chunked and nothing else, and needs HTTP/1.1")
         return None
     return int(fields.get(b"content-length", 0))
 

@@ -156,12 +156,14 @@ class SizedBody:
     def parts(self, reply: Message) -> tuple[Buffer, ...]:
         self._missing -= reply_bytes.body_size(reply.parts)
         if self._missing < 0 or reply.status != self._status:
-            raise invalid_output(f"a sized reply broke off, or goes on: {bytes(reply.body)[:200]!r}")
+            raise invalid_output(
+                f"a streamed reply does not fit its head's Content-Length and status: {bytes(reply.body)[:200]!r}"
+            )
         return reply.parts
 
     def end(self) -> tuple[Buffer, ...]:
         if self._missing:
-            raise invalid_output(f"a sized reply has {self._missing} bytes less than its head says")
+            raise invalid_output(f"a streamed reply has {self._missing} bytes less than its Content-Length")
         return ()
 
 

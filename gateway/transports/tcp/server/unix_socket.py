@@ -46,7 +46,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EADDRINUSE, "there is a file which is no socket")
+        raise OSError(errno.EADDRINUSE, "a file that is not a socket is there")
     if _is_served(path):
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     path.unlink(missing_ok=True)

@@ -161,4 +161,4 @@ async def test_https_to_a_server_without_tls() -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
     async with serving(handle) as port:
-        assert_unreachable(await failure(f"https://127.0.0.1:{port}"), "no TLS: .*")
+        assert_unreachable(await failure(f"https://127.0.0.1:{port}"), "TLS failed: .*")

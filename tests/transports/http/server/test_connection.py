@@ -40,21 +40,21 @@ def echo(message: Message, protocol: Protocol) -> Message:
     return Message(status=200, parts=message.parts)
 
 
-class Held:
-    """An exchange whose replies wait to be let go."""
+class PausedExchange:
+    """An exchange whose replies wait for `resume`."""
 
     def __init__(self) -> None:
-        self.asked: asyncio.Queue[Message] = asyncio.Queue()
-        self.go = asyncio.Event()
+        self.requests: asyncio.Queue[Message] = asyncio.Queue()
+        self.resume = asyncio.Event()
         self.cancelled = asyncio.Event()
 
     def __call__(self, message: Message, protocol: Protocol) -> Awaitable[Message]:
-        self.asked.put_nowait(message)
+        self.requests.put_nowait(message)
         return self._reply(message, protocol)
 
     async def _reply(self, message: Message, protocol: Protocol) -> Message:
         try:
-            await self.go.wait()
+            await self.resume.wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -70,11 +70,11 @@ async def within_bound(awaitable: Awaitable[T]) -> T:
 
 
 async def test_the_message_says_who_asked_when_and_until_when() -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (_, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (_, writer):
         before = asyncio.get_running_loop().time()
         await send_whole(writer, post(b"abc", "Request-Timeout: 2.5", "X-A: \xe4", "X-A: 2"))
-        message = await held.asked.get()
+        message = await paused.requests.get()
         host, port = writer.get_extra_info("sockname")
         assert message.peer == f"{host}:{port}"
         assert (message.method, message.path, message.query, message.pattern) == ("POST", "/echo", "", "POST /echo")
@@ -99,26 +99,26 @@ async def test_a_big_body_arrives_in_one_buffer_that_can_be_viewed() -> None:
 
 
 async def test_pipelined_requests_wait_for_the_one_in_flight() -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (reader, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, HELLO + post(b"ab") + LAST)
-        assert (await held.asked.get()).method == "GET"
-        assert held.asked.empty()
-        held.go.set()
+        assert (await paused.requests.get()).method == "GET"
+        assert paused.requests.empty()
+        paused.resume.set()
         assert await read_all(reader) == SAID + reply("200 OK", "POST /echo [ab]") + SAID_LAST
 
 
 async def test_a_client_that_sends_ahead_is_held_back_while_its_request_is_in_flight() -> None:
-    held, flood = Held(), HELLO * 500_000
-    async with listening(held) as listener, connected(listener) as (reader, writer):
+    paused, flood = PausedExchange(), HELLO * 500_000
+    async with listening(paused) as listener, connected(listener) as (reader, writer):
         writer.write(HELLO)
-        await held.asked.get()
+        await paused.requests.get()
         writer.write(flood)
         # the kernel's buffers and ours fill; everything else stays with the client
         for _ in range(1000):
             await asyncio.sleep(0)
         assert writer.transport.get_write_buffer_size() > len(flood) // 4
-        held.go.set()
+        paused.resume.set()
         assert await read_reply(reader) == SAID
         assert await read_reply(reader) == SAID
 
@@ -201,12 +201,12 @@ async def test_a_reply_without_a_body_has_no_length() -> None:
 
 @pytest.mark.parametrize("disconnect", [asyncio.StreamWriter.close, lambda writer: writer.transport.abort()])
 async def test_a_client_that_leaves_cancels_its_request(disconnect: Callable[[asyncio.StreamWriter], None]) -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (_, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (_, writer):
         await send_whole(writer, HELLO)
-        await held.asked.get()
+        await paused.requests.get()
         disconnect(writer)
-        await within_bound(held.cancelled.wait())
+        await within_bound(paused.cancelled.wait())
 
 
 async def test_a_request_that_is_cancelled_from_within_closes_its_connection() -> None:

@@ -9,7 +9,7 @@ from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.types import Message
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
-from tests.transports.http.server.test_connection import HELLO, SAID, SAID_LAST, Held, within_bound
+from tests.transports.http.server.test_connection import HELLO, SAID, SAID_LAST, PausedExchange, within_bound
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
     TOY,
@@ -37,18 +37,18 @@ async def begun(listener: HttpListener) -> "asyncio.Task[int]":
 
 
 async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() -> None:
-    held = Held()
+    paused = PausedExchange()
     async with (
-        listening(held, timeouts=BRIEF) as listener,
+        listening(paused, timeouts=BRIEF) as listener,
         connected(listener) as (idle, _),
         connected(listener) as (busy, writer),
     ):
         await send_whole(writer, HELLO)
-        await held.asked.get()
+        await paused.requests.get()
         draining = asyncio.ensure_future(listener.drain(20))
         assert await read_all(idle) == b""
         assert not draining.done()
-        held.go.set()
+        paused.resume.set()
         assert await read_all(busy) == SAID_LAST
         writer.close()
         assert await within_bound(draining) == 0
@@ -82,12 +82,16 @@ async def test_a_connection_that_waits_to_be_accepted_is_served() -> None:
 
 
 async def test_once_the_end_is_announced_replies_say_so_and_new_connections_are_served() -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (idle, first), connected(listener) as (busy, second):
+    paused = PausedExchange()
+    async with (
+        listening(paused) as listener,
+        connected(listener) as (idle, first),
+        connected(listener) as (busy, second),
+    ):
         await send_whole(second, HELLO)
-        await held.asked.get()
+        await paused.requests.get()
         listener.announce_end()
-        held.go.set()
+        paused.resume.set()
         assert await read_all(busy) == SAID_LAST
         await send_whole(first, HELLO)
         assert await read_all(idle) == SAID_LAST
@@ -127,12 +131,12 @@ async def test_draining_lets_a_request_that_is_arriving_finish() -> None:
 
 
 async def test_draining_is_bounded() -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (reader, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, HELLO)
-        await held.asked.get()
+        await paused.requests.get()
         assert await within_bound(listener.drain(0.01)) == 1
-        await within_bound(held.cancelled.wait())
+        await within_bound(paused.cancelled.wait())
         with suppress(ConnectionResetError):
             assert await read_all(reader) == b""
 
@@ -148,10 +152,10 @@ async def test_requests_of_which_a_part_has_come_are_given_up_and_those_that_wer
 
 
 async def test_a_drain_may_be_cut_short_by_another() -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (_, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (_, writer):
         await send_whole(writer, HELLO)
-        await held.asked.get()
+        await paused.requests.get()
         first = await begun(listener)
         first.cancel()
         assert await within_bound(listener.drain(0)) == 1

@@ -44,8 +44,8 @@ def get(target: str, *headers: str) -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *headers, "", ""]).encode("latin-1")
 
 
-NO_SUCH_VERSION = bad("only HTTP/1.1 and HTTP/1.0 are spoken here", "505 HTTP Version Not Supported")
-ONLY_CHUNKED = bad("the only Transfer-Encoding is chunked, alone and in HTTP/1.1")
+NO_SUCH_VERSION = bad("only HTTP/1.1 and HTTP/1.0 are supported", "505 HTTP Version Not Supported")
+ONLY_CHUNKED = bad("Transfer-Encoding must be chunked and nothing else, and needs HTTP/1.1")
 BAD_HOST = bad("the request's Host header is not a host and port")
 HEAD_TOO_LARGE = bad(
     "the request line and headers are larger than limits.headers, 500 bytes", "431 Request Header Fields Too Large"
@@ -172,7 +172,7 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "bare LF in a chunk extension": (post(CHUNKED, body=b"3;a\nb\r\nabc\r\n"), NOT_CRLF),
     "chunk longer than its size": (
         post(CHUNKED, body=b"3\r\nabcd\r\n0\r\n\r\n"),
-        bad("a chunk is longer than its size"),
+        bad("a chunk is longer than its size line says"),
     ),
     "chunk beyond the limit": (
         post(CHUNKED, body=b"3e9\r\n"),
@@ -304,11 +304,13 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     "trailing slash": (get("/hello/"), reply("404 Not Found", "toy: no such path here: '/hello/'")),
     "other method": (
         get("/echo"),
-        reply("405 Method Not Allowed", "toy: GET is not allowed for '/echo'; POST is", "Allow: POST"),
+        reply("405 Method Not Allowed", "toy: GET is not allowed for '/echo'; allowed: POST", "Allow: POST"),
     ),
     "OPTIONS": (
         b"OPTIONS /hello HTTP/1.1\r\nHost: a\r\n\r\n",
-        reply("405 Method Not Allowed", "toy: OPTIONS is not allowed for '/hello'; GET, HEAD is", "Allow: GET, HEAD"),
+        reply(
+            "405 Method Not Allowed", "toy: OPTIONS is not allowed for '/hello'; allowed: GET, HEAD", "Allow: GET, HEAD"
+        ),
     ),
     "broken percent-encoding": (
         b"POST /models/%zz HTTP/1.1\r\nHost: a\r\n\r\n",

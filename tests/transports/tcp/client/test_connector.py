@@ -457,9 +457,9 @@ async def test_the_reply_of_an_endpoint_that_did_not_read_the_request_is_found(f
 
 
 async def test_nobody_listens(tmp_path: Path) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets the port
-        error = await fails(f"127.0.0.1:{held.getsockname()[1]}")
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets the port
+        error = await fails(f"127.0.0.1:{bound.getsockname()[1]}")
     assert (error.reason, error.sent, error.message) == (Reason.UNREACHABLE, False, "connection refused")
     error = await fails(f"unix://{tmp_path}/none")
     assert (error.reason, error.sent, error.message) == (Reason.UNREACHABLE, False, "no such file or directory")

@@ -35,22 +35,22 @@ from tests.transports.tcp.toy_protocol import (
 from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
 
 
-class Held:
-    """An exchange whose replies wait, each for its own text to be let go."""
+class PausedExchange:
+    """An exchange whose replies wait, each for the event in `resume` under its text."""
 
     def __init__(self) -> None:
-        self.asked: asyncio.Queue[str] = asyncio.Queue()
-        self.go: dict[str, asyncio.Event] = {}
+        self.requests: asyncio.Queue[str] = asyncio.Queue()
+        self.resume: dict[str, asyncio.Event] = {}
         self.cancelled = asyncio.Event()
 
     def __call__(self, message: Message, protocol: Protocol) -> "asyncio.Future[Message]":
-        self.go[body_of(message)] = asyncio.Event()
-        self.asked.put_nowait(body_of(message))
+        self.resume[body_of(message)] = asyncio.Event()
+        self.requests.put_nowait(body_of(message))
         return asyncio.ensure_future(self._reply(message))
 
     async def _reply(self, message: Message) -> Message:
         try:
-            await self.go[body_of(message)].wait()
+            await self.resume[body_of(message)].wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
@@ -74,46 +74,46 @@ async def test_a_request_may_come_byte_by_byte() -> None:
 
 
 async def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (reader, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (reader, writer):
         writer.write(packet("one") + packet("two") + packet("three"))
-        assert await within_bound(held.asked.get()) == "one"
-        assert held.asked.empty()
+        assert await within_bound(paused.requests.get()) == "one"
+        assert paused.requests.empty()
         for text in ("one", "two", "three"):
-            held.go[text].set()
+            paused.resume[text].set()
             assert await read_packet(reader) == (0, text.upper())
             if text != "three":
-                await within_bound(held.asked.get())
+                await within_bound(paused.requests.get())
 
 
 async def test_tagged_requests_run_side_by_side_and_are_answered_as_they_are_done() -> None:
-    held = Held()
-    async with listening(held, framing=TAGGED) as listener, connected(listener) as (reader, writer):
+    paused = PausedExchange()
+    async with listening(paused, framing=TAGGED) as listener, connected(listener) as (reader, writer):
         writer.write(packet("one", 7) + packet("two", 8))
-        await within_bound(held.asked.get())
-        await within_bound(held.asked.get())
-        held.go["two"].set()
+        await within_bound(paused.requests.get())
+        await within_bound(paused.requests.get())
+        paused.resume["two"].set()
         assert await read_packet(reader) == (8, "TWO")
-        held.go["one"].set()
+        paused.resume["one"].set()
         assert await read_packet(reader) == (7, "ONE")
 
 
 async def test_hundreds_of_tagged_requests_are_answered_in_any_order() -> None:
-    held, count = Held(), 3 * MAX_IN_FLIGHT
-    async with listening(held, framing=TAGGED) as listener, connected(listener) as (reader, writer):
+    paused, count = PausedExchange(), 3 * MAX_IN_FLIGHT
+    async with listening(paused, framing=TAGGED) as listener, connected(listener) as (reader, writer):
         writer.write(b"".join(packet(f"n{at}", at) for at in range(count)))
         for first in range(0, count, MAX_IN_FLIGHT):
-            asked = [await within_bound(held.asked.get()) for _ in range(MAX_IN_FLIGHT)]
+            asked = [await within_bound(paused.requests.get()) for _ in range(MAX_IN_FLIGHT)]
             assert asked == [f"n{at}" for at in range(first, first + MAX_IN_FLIGHT)]
-            assert held.asked.empty()  # so many and no more are in flight
+            assert paused.requests.empty()  # so many and no more are in flight
             for text in reversed(asked):
-                held.go[text].set()
+                paused.resume[text].set()
                 assert await read_packet(reader) == (int(text[1:]), text.upper())
 
 
-def held_but_pings(held: Held) -> Exchange:
+def paused_except_pings(paused: PausedExchange) -> Exchange:
     return lambda message, protocol: (
-        say_back(message, protocol) if body_of(message) == "ping" else held(message, protocol)
+        say_back(message, protocol) if body_of(message) == "ping" else paused(message, protocol)
     )
 
 
@@ -138,32 +138,32 @@ async def had_its_turn(listener: TcpListener) -> None:
 async def test_the_bytes_of_the_requests_in_flight_are_bounded(
     size: int, limit: int, written: Callable[[str, int], bytes], at_once: int
 ) -> None:
-    held, count = Held(), 3 * at_once
+    paused, count = PausedExchange(), 3 * at_once
     texts = [f"{at:02}" * (size // 2) for at in range(count)]
     async with (
-        listening(held_but_pings(held), framing=SQUEEZING, limits=Limits(message=limit)) as listener,
+        listening(paused_except_pings(paused), framing=SQUEEZING, limits=Limits(message=limit)) as listener,
         connected(listener) as (reader, writer),
     ):
         writer.write(b"".join(written(text, at) for at, text in enumerate(texts)))
-        asked = [await within_bound(held.asked.get()) for _ in range(at_once)]
+        asked = [await within_bound(paused.requests.get()) for _ in range(at_once)]
         await had_its_turn(listener)
-        assert held.asked.empty()
+        assert paused.requests.empty()
         for at in range(count):
-            held.go[asked[at]].set()
+            paused.resume[asked[at]].set()
             assert (await read_packet(reader))[1] == asked[at]
             if len(asked) < count:
-                asked.append(await within_bound(held.asked.get()))
+                asked.append(await within_bound(paused.requests.get()))
         assert sorted(asked) == texts
 
 
 async def test_draining_answers_all_that_is_in_flight() -> None:
-    held = Held()
-    async with listening(held, framing=TAGGED) as listener, connected(listener) as (reader, writer):
+    paused = PausedExchange()
+    async with listening(paused, framing=TAGGED) as listener, connected(listener) as (reader, writer):
         writer.write(packet("one", 1) + packet("two", 2))
-        asked = [await within_bound(held.asked.get()) for _ in range(2)]
+        asked = [await within_bound(paused.requests.get()) for _ in range(2)]
         draining = asyncio.ensure_future(listener.drain(GENEROUS))
         for text in reversed(asked):
-            held.go[text].set()
+            paused.resume[text].set()
             assert (await read_packet(reader))[1] == text.upper()
         assert await read_all(reader) == b""
         await within_bound(draining)
@@ -175,15 +175,15 @@ async def test_a_request_without_a_readable_tag_ends_the_connection_after_the_ot
             raise DecodeError("no tag")
         return tag_of(message)
 
-    held = Held()
+    paused = PausedExchange()
     framing = replace(TAGGED, tag=choosy)
-    async with listening(held, framing=framing) as listener, connected(listener) as (reader, writer):
+    async with listening(paused, framing=framing) as listener, connected(listener) as (reader, writer):
         writer.write(packet("one", 1) + packet("bad", 2) + packet("three", 3))
-        held.go[await within_bound(held.asked.get())].set()
+        paused.resume[await within_bound(paused.requests.get())].set()
         assert await read_packet(reader) == (1, "ONE")
         assert "invalid-input: no tag" in (await read_packet(reader))[1]
         assert await read_all(reader) == b""
-    assert held.asked.empty()
+    assert paused.requests.empty()
 
 
 @pytest.mark.parametrize("size", [10, IN_THREAD + 1], ids=["at once", "in a thread"])
@@ -300,11 +300,11 @@ BAD = [
 async def test_what_cannot_be_cut_is_refused_after_what_came_before_and_ends_the_connection(
     sent: bytes, answer: str
 ) -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (reader, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (reader, writer):
         writer.write(packet("first") + sent)
-        held_text = await within_bound(held.asked.get())
-        held.go[held_text].set()
+        first = await within_bound(paused.requests.get())
+        paused.resume[first].set()
         assert await read_packet(reader) == (0, "FIRST")
         assert await read_packet(reader) == (0, answer)
         assert await read_all(reader) == b""
@@ -351,12 +351,12 @@ async def test_a_message_that_is_cut_off_is_answered(sent: bytes, why: str) -> N
 
 
 async def test_a_client_that_leaves_cancels_what_it_asked_for() -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (_, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (_, writer):
         writer.write(packet("one"))
-        await within_bound(held.asked.get())
+        await within_bound(paused.requests.get())
         writer.close()
-        await within_bound(held.cancelled.wait())
+        await within_bound(paused.cancelled.wait())
 
 
 async def test_an_exchange_that_fails_is_answered() -> None:

@@ -16,7 +16,7 @@ from gateway.core.types import Message
 from gateway.transports.tcp.server.connection import MESSAGES_PER_TURN
 from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
-from tests.transports.tcp.server.test_connection import Held
+from tests.transports.tcp.server.test_connection import PausedExchange
 from tests.transports.tcp.toy_protocol import (
     HEADER,
     ORDERED,
@@ -50,18 +50,18 @@ async def begun(listener: TcpListener) -> "asyncio.Task[int]":
 
 
 async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() -> None:
-    held = Held()
+    paused = PausedExchange()
     async with (
-        listening(held, timeouts=BRIEF) as listener,
+        listening(paused, timeouts=BRIEF) as listener,
         connected(listener) as (idle, _),
         connected(listener) as (busy, writer),
     ):
         writer.write(packet("one"))
-        await within_bound(held.asked.get())
+        await within_bound(paused.requests.get())
         draining = asyncio.ensure_future(listener.drain(20))
         assert await read_all(idle) == b""
         assert not draining.done()
-        held.go["one"].set()
+        paused.resume["one"].set()
         assert await read_all(busy) == packet("ONE")
         assert await within_bound(draining) == 0
 
@@ -79,28 +79,28 @@ async def test_a_message_that_arrives_on_an_idle_connection_while_draining_is_an
 
 async def test_new_requests_beside_those_in_flight_are_refused_while_draining() -> None:
     """Where replies carry a tag: the client can tell which of its requests was refused, and send it elsewhere."""
-    held = Held()
+    paused = PausedExchange()
     timeouts = Timeouts(grace=0.05)
     async with (
-        listening(held, framing=TAGGED, timeouts=timeouts) as listener,
+        listening(paused, framing=TAGGED, timeouts=timeouts) as listener,
         connected(listener) as (reader, writer),
         connected(listener) as (idle, other),
     ):
         writer.write(packet("one", 1))
-        await within_bound(held.asked.get())
+        await within_bound(paused.requests.get())
         draining = await begun(listener)
         refused = "not-ready: the gateway is stopping []"
         for stream, out in ((reader, writer), (reader, writer), (idle, other)):
             out.write(packet("two", 2))
             assert await read_packet(stream) == (0, refused)
         assert await read_all(idle) == b""
-        held.go["one"].set()
+        paused.resume["one"].set()
         assert (await read_packet(reader))[1] == "ONE"
         assert await read_all(reader) == b""
         writer.close()
         other.close()
         assert await within_bound(draining) == 0
-        assert held.asked.empty()
+        assert paused.requests.empty()
 
 
 class Refusals:
@@ -124,21 +124,21 @@ class Refusals:
 
 
 async def test_a_flood_that_is_refused_is_refused_a_few_at_a_time() -> None:
-    held, refusals = Held(), Refusals()
+    paused, refusals = PausedExchange(), Refusals()
     limits = replace(SMALL, connections=1)
-    listener = TcpListener(ListenerSettings(limits=limits), [(toy(TAGGED), "")], Exchanges(held, unused, refusals))
+    listener = TcpListener(ListenerSettings(limits=limits), [(toy(TAGGED), "")], Exchanges(paused, unused, refusals))
     await listener.start(Address("127.0.0.1", scheme="tcp"))
     flood, refused = packet("two", 2) * 5000, packet("not-ready")
     async with connected(listener) as (reader, writer):
         writer.write(packet("one", 1))
-        await within_bound(held.asked.get())
+        await within_bound(paused.requests.get())
         async with connected(listener) as (one_too_many, other):
             other.write(flood)
             assert refused * 32 <= await read_all(one_too_many)
         draining = await begun(listener)
         writer.write(flood)
         assert await within_bound(reader.readexactly(len(refused) * 5000)) == refused * 5000
-        held.go["one"].set()
+        paused.resume["one"].set()
         assert (await read_packet(reader))[1] == "ONE"
         writer.close()
         assert await within_bound(draining) == 0
@@ -182,12 +182,12 @@ async def test_draining_lets_a_message_that_is_arriving_finish() -> None:
 
 
 async def test_draining_is_bounded() -> None:
-    held = Held()
-    async with listening(held) as listener, connected(listener) as (_, writer):
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (_, writer):
         writer.write(packet("one"))
-        await within_bound(held.asked.get())
+        await within_bound(paused.requests.get())
         assert await within_bound(listener.drain(0.01)) == 1
-        await within_bound(held.cancelled.wait())
+        await within_bound(paused.cancelled.wait())
 
 
 async def test_a_taken_address_is_an_os_error() -> None:
