@@ -6,7 +6,7 @@ from gateway.transports.connector_connections import ConnectorConnections
 
 
 class Connection:
-    """Has a socket until the test says that it is lost."""
+    """Has a socket until the test reports that it is lost."""
 
     def __init__(self) -> None:
         self.is_aborted = False

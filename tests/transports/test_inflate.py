@@ -16,7 +16,7 @@ from tests.transports.tcp.toy_protocol import HEADER, SQUEEZING, squeezed
 LIMITS = Limits(message=2**22)
 
 
-async def test_what_inflates_far_is_left_to_a_thread() -> None:
+async def test_a_body_that_inflates_far_is_left_to_a_thread() -> None:
     data = gzip.compress(bytes(IN_THREAD + 1))
     assert inflate_small(data, "gzip", LIMITS, "it") is None
     assert inflate_small(bytes(IN_THREAD + 1), "gzip", LIMITS, "it") is None
@@ -38,11 +38,11 @@ async def test_a_message_that_takes_long_is_inflated_in_a_thread() -> None:
         data = squeezed(text)
         found = await inflate_message(Message(parts=(data[: HEADER.size], data[HEADER.size :])), framing, LIMITS)
         assert found.parts[1] == text
-    # the second was begun on the loop, and given up where it became large
+    # the second was begun without a thread, and stopped when it became large
     assert where == [True, True, False, False]
 
 
-def test_what_is_inflated_is_counted_and_refused_where_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inflated_bytes_are_counted_and_refused_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     before = PROCESS_MEMORY.used
     data = gzip.compress(bytes(2**20))
     body = inflate(data, "gzip", LIMITS, "it")

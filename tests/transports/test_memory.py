@@ -29,7 +29,7 @@ def test_a_body_is_what_was_appended(pieces: list[bytes], more: int) -> None:
 
 
 @given(st.integers(1, 5 * MIB), st.integers(1, 200_000))
-def test_a_body_is_what_was_received_into_its_room(size: int, at_most: int) -> None:
+def test_a_body_is_what_was_received_into_unfilled(size: int, at_most: int) -> None:
     memory, sent = Memory(100 * MIB), bytes(range(256)) * (size // 256 + 1)
     arriving = ArrivingBody(size, memory)
     while arriving.missing:
@@ -40,7 +40,7 @@ def test_a_body_is_what_was_received_into_its_room(size: int, at_most: int) -> N
     assert arriving.body == sent[:size]
 
 
-def test_what_was_only_announced_is_not_counted() -> None:
+def test_an_announced_size_is_not_counted() -> None:
     memory = Memory(MIB)
     bodies = [ArrivingBody(64 * MIB, memory) for _ in range(100)]
     assert memory.used == 0
@@ -72,7 +72,7 @@ def test_a_body_that_broke_off_is_freed() -> None:
     assert memory.used == 0
 
 
-def test_what_would_exceed_the_limit_is_refused_before_and_while_it_arrives() -> None:
+def test_a_body_over_the_limit_is_refused_before_and_while_it_arrives() -> None:
     memory = Memory(MIB)
     with pytest.raises(GatewayError, match=f"no memory for {MIB + 1} bytes more: .* limits.memory is {MIB} bytes"):
         memory.check(MIB + 1)
@@ -86,7 +86,7 @@ def test_what_would_exceed_the_limit_is_refused_before_and_while_it_arrives() ->
     assert memory.used == MIB // 2
 
 
-def test_what_is_there_already_is_counted_and_small_bodies_are_not() -> None:
+def test_track_counts_large_bodies_only() -> None:
     memory = Memory(MIN_COUNTED)
     small, large = memory.track(bytes(MIN_COUNTED - 1)), memory.track(bytes(3 * MIN_COUNTED))
     assert (len(small), len(large), memory.used) == (MIN_COUNTED - 1, 3 * MIN_COUNTED, 3 * MIN_COUNTED)
@@ -98,14 +98,14 @@ def test_the_default_is_half_of_what_the_process_may_use() -> None:
     assert 0 < default_limit() <= machine_memory() // 2
 
 
-def test_the_peak_is_of_what_was_held_at_once() -> None:
+def test_the_peak_is_the_most_that_was_held_at_once() -> None:
     memory = Memory(10 * MIB)
     for _ in range(100):
         memory.track(bytes(MIN_COUNTED))
     assert (memory.used, memory.peak) == (0, MIN_COUNTED)
 
 
-def test_the_log_tells_that_messages_are_refused_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_messages_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     memory = Memory(MIB)
     held = memory.track(bytes(MIN_COUNTED))
     for _ in range(3):

@@ -26,7 +26,7 @@ def reply(message: Message, protocol: Protocol) -> Message:
 
 @pytest.fixture
 async def unused() -> AsyncIterator[int]:
-    """What is in use before, and must be after."""
+    """The bytes in use before the test; the same must be in use after it."""
     before = PROCESS_MEMORY.used
     yield before
     assert PROCESS_MEMORY.used == before
@@ -39,7 +39,7 @@ async def until_used(least: int, most: float = float("inf")) -> None:
 
 @pytest.mark.parametrize("framing", [toy.ORDERED, TAGGED], ids=["one at a time", "multiplexed"])
 @pytest.mark.parametrize("leave", [True, False], ids=["they leave", "they read after all"])
-async def test_what_fifty_clients_do_not_read_is_counted_until_it_is_gone(
+async def test_unread_replies_of_fifty_clients_are_counted_until_they_are_gone(
     framing: Framing, leave: bool, unused: int
 ) -> None:
     async with asyncio.timeout(GENEROUS), listening(reply, framing=framing, limits=LIMITS) as listener:

@@ -1,4 +1,4 @@
-"""From a client through listener, core and connector to an endpoint and back, with bytes that nobody looks into."""
+"""Streams from a client through listener, core and connector to an endpoint and back, without a codec."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ from tests.transports.http.server.toy_listener import (
 
 
 class PieceCutter:
-    """Every piece is a message, as it comes."""
+    """Each piece of the body is a message."""
 
     def __init__(self, limit: int) -> None:
         """There is no limit."""
@@ -162,7 +162,7 @@ async def test_an_endpoint_that_is_slower_than_the_deadline_is_left() -> None:
 
 
 async def test_much_goes_through_a_client_that_reads_slowly() -> None:
-    """And waits at the endpoint meanwhile."""
+    """The rest waits at the endpoint meanwhile."""
     piece, count, written = b"x" * 2**16, 1000, 0
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

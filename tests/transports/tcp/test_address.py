@@ -13,7 +13,7 @@ from gateway.transports.tcp import parse_address
         ("unix:///run/mip.sock", Address(path="/run/mip.sock", scheme="unix")),
     ],
 )
-def test_where_an_endpoint_is(text: str, address: Address) -> None:
+def test_an_address_is_read(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
@@ -34,6 +34,6 @@ def test_where_an_endpoint_is(text: str, address: Address) -> None:
         ("host:\u0661", "outside ASCII"),
     ],
 )
-def test_what_is_no_address_is_told(text: str, why: str) -> None:
+def test_a_bad_address_is_refused_saying_why(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"(?s)bad address .*{why}.*; expected host:port, tcp://host:port or unix"):
         parse_address(text)

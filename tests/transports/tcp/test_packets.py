@@ -13,7 +13,7 @@ def reader(limit: int = 1000, scratch: int = 64) -> PacketReader:
 
 
 def feed(into: PacketReader, data: bytes) -> list[Packet]:
-    """As a loop does: fills the buffer, and tells how far."""
+    """Feed `data` as an event loop does: fill the buffer, and report how many bytes."""
     packets: list[Packet] = []
     while data:
         buffer = into.buffer
@@ -47,7 +47,7 @@ def test_messages_are_cut_out_wherever_the_stream_is_cut(places: list[int]) -> N
     into.check_end()
 
 
-def test_what_is_larger_than_the_scratch_is_received_into_a_buffer_of_its_size() -> None:
+def test_a_message_larger_than_the_scratch_has_a_buffer_of_its_size() -> None:
     into = reader(scratch=16)
     feed(into, packet(bytes(100))[:20])
     assert len(into.buffer) == 100 - (20 - HEADER.size)
@@ -71,7 +71,7 @@ def _into(packets: list[Packet], into: PacketReader, data: bytes) -> list[Packet
     return []
 
 
-def test_what_is_no_header_is_shown() -> None:
+def test_a_malformed_header_is_kept_for_the_error() -> None:
     into = reader()
     with pytest.raises(DecodeError, match="magic b'G', expected b'T'"):
         feed(into, b"GET / HTTP/1.1\r\n\r\n")
@@ -86,7 +86,7 @@ def test_what_is_no_header_is_shown() -> None:
         (packet("abcd")[:12], "3 of the 4 bytes that its header announces"),
     ],
 )
-def test_an_end_in_the_middle_is_told(sent: bytes, why: str) -> None:
+def test_an_end_inside_a_message_is_an_error(sent: bytes, why: str) -> None:
     into = reader()
     assert feed(into, sent) == []
     with pytest.raises(DecodeError, match=why):
@@ -98,7 +98,7 @@ HEADS = [b"one", b"head", b"four", b"tail"]
 
 
 @given(st.lists(st.integers(0, len(HEADED_SEVERAL)), max_size=6), st.sampled_from([1, 13, 64, 4096]))
-def test_what_is_too_large_is_its_head_wherever_the_stream_is_cut(places: list[int], scratch: int) -> None:
+def test_a_message_over_the_limit_is_its_head_wherever_the_stream_is_cut(places: list[int], scratch: int) -> None:
     into, packets = PacketReader(HEADED, Limits(message=100), memoryview(bytearray(scratch))), []
     ends = sorted({*places, len(HEADED_SEVERAL)})
     for start, end in zip([0, *ends], ends, strict=False):
@@ -108,7 +108,7 @@ def test_what_is_too_large_is_its_head_wherever_the_stream_is_cut(places: list[i
     into.check_end()
 
 
-def test_an_end_in_what_is_dropped_is_told() -> None:
+def test_an_end_inside_dropped_bytes_is_an_error() -> None:
     into = PacketReader(HEADED, Limits(message=100), memoryview(bytearray(4096)))
     assert texts(feed(into, packet("head" + "x" * 300)[:100])) == [b"head"]
     assert into.in_body
@@ -116,7 +116,7 @@ def test_an_end_in_what_is_dropped_is_told() -> None:
         into.check_end()
 
 
-def test_what_is_dropped_is_received_in_large_pieces_and_what_follows_is_read() -> None:
+def test_dropped_bytes_are_received_in_large_pieces_and_the_next_message_is_read() -> None:
     size = 3 * 2**20
     into = PacketReader(HEADED, Limits(message=100), memoryview(bytearray(SCRATCH_BYTES)))
     sent = packet("head" + "x" * size) + packet("next")

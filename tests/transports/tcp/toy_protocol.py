@@ -1,4 +1,5 @@
-"""A packet protocol of magic, tag, size and that many bytes; a listener of it, a connector to it, and raw peers."""
+"""A toy protocol of packets (magic, tag, size, and that many bytes), a listener and a connector for it, and raw
+peers."""
 
 import asyncio
 import zlib
@@ -23,7 +24,7 @@ from gateway.transports.timeouts import Timeouts
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 SMALL = Limits(message=100_000)
 GENEROUS = 20.0
-"""Seconds that no test needs: the bound of every wait."""
+"""The limit of every wait, in seconds; far more than any test needs."""
 
 HEADER = Struct("!cLL")
 
@@ -75,9 +76,9 @@ def squeezed(text: str | bytes, tag: int = 0) -> bytes:
 
 
 SQUEEZING = replace(TAGGED, is_compressed=is_squeezed, inflate=inflate)
-"""A text behind a NUL is zlib data."""
+"""A body that begins with NUL is compressed: zlib data follow."""
 HEADED = replace(TAGGED, head=lambda header: min(4, size(header)))
-"""The first four bytes of a text are its head, and all that comes of one that is too large."""
+"""The first four bytes of a body are its head; a message over the limit is cut down to it."""
 
 
 def unused(*_: Any) -> Any:
@@ -171,7 +172,7 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(handle: Handle, path: Path | None = None) -> AsyncIterator[str]:
-    """A raw server; gives its address. The connections are closed when their handler returns."""
+    """A raw server; yields its address. A connection is closed when its handler returns."""
     handlers: set[asyncio.Task[None]] = set()
 
     async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

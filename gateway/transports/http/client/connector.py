@@ -5,7 +5,7 @@ import ssl as tls
 from collections.abc import AsyncGenerator
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
-from gateway.core.frozen import replace
+from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.errors import connector_closed, not_connected, seconds_left, unreachable
@@ -19,9 +19,19 @@ from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
-IDLE_SECONDS = 4.0
-"""Close idle connections before the endpoint does: uvicorn (MLServer, KServe) and the C++ UM-Bridge server close them
-after 5 s."""
+
+@frozen
+class Timeouts:
+    """Seconds."""
+
+    connect: float = CONNECT_SECONDS
+    """For opening a connection: resolving the name, TCP and TLS."""
+    idle: float = 4.0
+    """Until an idle connection is closed: before the endpoint closes it, as uvicorn (MLServer, KServe) and the C++
+    UM-Bridge server do after 5 s."""
+
+
+DEFAULT_TIMEOUTS = Timeouts()
 
 
 class HttpConnector:
@@ -45,8 +55,7 @@ class HttpConnector:
         limits: Limits,
         stream_framing: StreamFraming | None = None,
         ssl: tls.SSLContext | None = None,
-        connect_timeout: float = CONNECT_SECONDS,
-        idle_seconds: float = IDLE_SECONDS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._address = parse_address(address)
         self._ssl = (ssl or tls.create_default_context()) if self._address.tls else None
@@ -54,10 +63,10 @@ class HttpConnector:
         self._heads = self._last_heads if connection_per_call else HeadWriter(self._address, close=False)
         self._limits = limits
         self._stream_framing = stream_framing
-        self._connect_timeout = connect_timeout
+        self._connect_seconds = timeouts.connect
         self._reusable = not connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._pool = Pool(idle_seconds)
+        self._pool = Pool(timeouts.idle)
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and return its reply, uncompressed. Cancelling closes the connection.
@@ -130,14 +139,14 @@ class HttpConnector:
         if self._pool.is_closed:
             raise connector_closed()
         loop = asyncio.get_running_loop()
-        seconds = connect_seconds(self._connect_timeout, deadline, loop.time())
+        seconds = connect_seconds(self._connect_seconds, deadline, loop.time())
         try:
             async with asyncio.timeout(seconds):
                 _, connection = await loop.create_connection(
                     self._connection, self._address.host, self._address.port, ssl=self._ssl
                 )
         except OSError as error:
-            raise not_connected(error, self._address.host, seconds, self._connect_timeout) from error
+            raise not_connected(error, self._address.host, seconds, self._connect_seconds) from error
         return connection
 
     def _connection(self) -> ClientConnection:

@@ -1,20 +1,19 @@
 """One client's HTTP/1.1 connection: receives requests one at a time, hands each to the exchange, and writes its reply
 before it looks at the next.
 
-The phases are drawn in `lifecycle`. What moves this connection from one to the next:
+The phases and their time limits are drawn in `lifecycle`. This table has the events and the methods that handle them:
 
-    IDLE       _head_begun       some of a head, but not all of it, has arrived        HEAD
-               _request_begun    the head is complete, a body follows                  BODY
-               _request_received the request is complete                               ANSWERING
-    HEAD       as IDLE
-    BODY       _request_received                                                       ANSWERING
-    ANSWERING  _send             the reply is written, and the client reads it slowly  FLUSHING
-    ANSWERING  _reply_written    the reply is written, the connection is kept          IDLE
-    FLUSHING                     the reply is written, and is the last one             LINGERING
-    any        _reject           the request cannot be received to its end             LINGERING
+    phase            event                                       method             next phase
+    IDLE             a part of a head arrived                    _head_begun        HEAD
+    IDLE, HEAD       the head is complete, a body follows        _request_begun     BODY
+    IDLE, HEAD, BODY the request is complete                     _request_received  ANSWERING
+    ANSWERING        the reply is written, but not read by now   _send              FLUSHING
+    ANSWERING,       the reply is written, and the connection    _reply_written     IDLE
+    FLUSHING           is kept, or this was the last reply                          LINGERING
+    any              the request cannot be received to its end   _reject            LINGERING
 
 Bytes that arrive while an earlier request is answered wait in `_ahead`. Parsing (`request_head`, `request_body`) and
-writing (`reply_bytes`, `streamed_reply`) know no sockets; this class has the order of things and their time limits.
+writing (`reply_bytes`, `streamed_reply`) are done without sockets in files of their own.
 """
 
 import asyncio

@@ -40,12 +40,10 @@ class TcpConnector:
         framing: Framing,
         connection_per_call: bool,
         limits: Limits,
-        connect_timeout: float = CONNECT_SECONDS,
     ) -> None:
         self._address = parse_address(address)
         self._framing = framing
         self._limits = limits
-        self._connect_timeout = connect_timeout
         self._per_call = connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: ConnectorConnections[ClientConnection] = ConnectorConnections()
@@ -123,11 +121,11 @@ class TcpConnector:
             self._attempt = spawn(self._connect(None))
             self._attempt.add_done_callback(self._attempted)
         attempt, loop = self._attempt, asyncio.get_running_loop()
-        seconds = connect_seconds(self._connect_timeout, deadline, loop.time())
+        seconds = connect_seconds(CONNECT_SECONDS, deadline, loop.time())
         # The attempt goes on for the other calls, up to the connect timeout.
         await asyncio.wait([attempt], timeout=seconds if deadline is not None else None)
         if not attempt.done():  # the deadline is near
-            raise not_connected(TimeoutError(), self._address.host, seconds, self._connect_timeout)
+            raise not_connected(TimeoutError(), self._address.host, seconds, CONNECT_SECONDS)
         if attempt.cancelled():
             raise connector_closed()
         return attempt.result()
@@ -140,12 +138,12 @@ class TcpConnector:
     async def _connect(self, deadline: float | None) -> ClientConnection:
         if self._connections.is_closed:
             raise connector_closed()
-        seconds = connect_seconds(self._connect_timeout, deadline, asyncio.get_running_loop().time())
+        seconds = connect_seconds(CONNECT_SECONDS, deadline, asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(seconds):
                 return await self._connected()
         except OSError as error:
-            raise not_connected(error, self._address.host, seconds, self._connect_timeout) from error
+            raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS) from error
 
     async def _connected(self) -> ClientConnection:
         loop, address = asyncio.get_running_loop(), self._address

@@ -1,4 +1,4 @@
-"""A raw server whose every byte the test decides."""
+"""A raw server: the test decides every byte that it sends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,7 +36,7 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 @dataclass
 class Endpoint:
-    """Answers the n-th request of all with the n-th reply (the last one again and again), and counts."""
+    """Answers the n-th request with the n-th reply, later ones with the last, and counts connections."""
 
     replies: list[bytes]
     requests: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Endpoint:
 
 @asynccontextmanager
 async def serving(handle: Handle, *, port: int = 0, **options: Any) -> AsyncIterator[int]:
-    """Serve on loopback; gives the port. The connections are closed when their handler returns."""
+    """Serve on the loopback; yields the port. A connection is closed when its handler returns."""
     handlers: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

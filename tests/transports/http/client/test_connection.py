@@ -1,4 +1,4 @@
-"""What one exchange does to its connection, on asyncio's own loop and on uvloop."""
+"""One exchange on one connection, on asyncio's own loop and on uvloop."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
 MIB = 2**20
 RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER of no seconds: closing sends RST."""
+"""SO_LINGER of 0 s: closing sends RST."""
 
 
 async def test_a_request_and_its_reply() -> None:
@@ -78,7 +78,7 @@ async def test_a_large_reply_is_allocated_once() -> None:
 
 @contextmanager
 def tracing() -> Iterator[list[int]]:
-    """The most bytes that Python had allocated at once, known afterwards."""
+    """The most bytes that Python had allocated at once; filled in at the end of the block."""
     peak: list[int] = []
     tracemalloc.start()
     try:
@@ -93,7 +93,7 @@ EARLY = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig"
 
 @pytest.mark.parametrize("closes", [True, False])
 async def test_a_reply_that_comes_before_the_request_is_written_is_delivered(closes: bool) -> None:
-    """And the connection, in the middle of a request, is never used again."""
+    """The connection is in the middle of a request, and is never used again."""
     ended = 0
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

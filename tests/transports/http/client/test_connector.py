@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.transports.http.client.connector import HttpConnector
+from gateway.transports.http.client.connector import HttpConnector, Timeouts
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -24,7 +24,7 @@ def free_port() -> int:
 
 
 async def failure(address: str, connect_timeout: float = 5.0) -> TransportError:
-    connector = HttpConnector(address, connection_per_call=False, limits=Limits(), connect_timeout=connect_timeout)
+    connector = HttpConnector(address, connection_per_call=False, limits=Limits(), timeouts=Timeouts(connect_timeout))
     with pytest.raises(TransportError) as caught:
         await connector.exchange(GET)
     await connector.close()
@@ -42,7 +42,7 @@ def test_a_bad_address_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_nobody_listens(host: str) -> None:
+async def test_nothing_listens_at_the_address(host: str) -> None:
     assert_unreachable(await failure(f"{host}:{free_port()}"), "connection refused")
 
 
@@ -51,8 +51,8 @@ async def test_an_unknown_host() -> None:
     assert_unreachable(error, "host name 'host.invalid' not resolved: .*")
 
 
-async def test_nobody_accepts() -> None:
-    """A full backlog: the system answers no connection request any more."""
+async def test_connecting_times_out() -> None:
+    """The backlog is full, so the system answers no further SYN."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         fillers = [socket.socket() for _ in range(4)]
         for filler in fillers:
@@ -86,7 +86,7 @@ async def test_a_prefix_goes_before_the_path() -> None:
     assert endpoint.requests[0][0].startswith(b"GET /base/v2 HTTP/1.1\r\n")
 
 
-async def test_the_deadline_is_told_and_one_that_has_passed_sends_nothing() -> None:
+async def test_the_deadline_goes_with_the_request_and_after_it_nothing_is_sent() -> None:
     endpoint = Endpoint([OK])
     now = asyncio.get_running_loop().time()
     async with serving(endpoint.handle) as port, connecting(port) as connector:

@@ -11,7 +11,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.http.client import pool
 from gateway.transports.http.client.connection import ClientConnection
-from gateway.transports.http.client.connector import HttpConnector
+from gateway.transports.http.client.connector import HttpConnector, Timeouts
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -101,7 +101,7 @@ async def test_concurrent_exchanges_do_not_mix() -> None:
 
 @pytest.mark.parametrize("afterwards", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
 async def test_an_idle_connection_that_the_peer_ended_is_not_used(afterwards: bytes) -> None:
-    """Also when the loop has not yet seen it: the exchange goes out once, on a new connection."""
+    """Not even if the loop has not noticed the end yet: the request is sent once, on a new connection."""
     endpoint = Endpoint([OK])
     idle = asyncio.Event()
     done = asyncio.Event()
@@ -135,7 +135,7 @@ async def test_idle_connections_are_closed_after_a_while() -> None:
         assert await reader.read() == b""
         ended.set()
 
-    async with serving(handle) as port, connecting(port, idle_seconds=0.01) as connector:
+    async with serving(handle) as port, connecting(port, timeouts=Timeouts(idle=0.01)) as connector:
         await connector.exchange(GET)
         await ended.wait()
 
@@ -188,7 +188,7 @@ async def test_closing_waits_for_the_last_connection_also_if_there_was_a_last_on
 
 
 class Repeating:
-    """A server that says back each request's body, and some replies twice: `again` writes the second one."""
+    """A server that replies with each request's body, and sends some replies twice: `again` writes the second one."""
 
     def __init__(self, again: Callable[[asyncio.StreamWriter, bytes, int], Awaitable[None]]) -> None:
         self.again = again
@@ -210,14 +210,14 @@ async def in_one_piece(writer: asyncio.StreamWriter, reply: bytes, number: int) 
 
 
 async def with_the_next(writer: asyncio.StreamWriter, reply: bytes, number: int) -> None:
-    """The second one comes later, while the connection is idle or carries another exchange."""
+    """The second reply comes later, while the connection is idle or carries another exchange."""
     writer.write(reply)
     await asyncio.sleep(0.001)
     writer.write(reply)
 
 
 async def calls(connector: HttpConnector, callers: int, each: int) -> tuple[int, int]:
-    """How many replies were the caller's own, and how many another's."""
+    """How many callers got their own reply, and how many got another's."""
     own = others = 0
 
     async def call(caller: int) -> None:
@@ -237,7 +237,7 @@ async def calls(connector: HttpConnector, callers: int, each: int) -> tuple[int,
     return own, others
 
 
-async def test_a_second_reply_behind_the_first_reaches_nobody() -> None:
+async def test_a_second_reply_after_the_first_reaches_no_exchange() -> None:
     server = Repeating(in_one_piece)
     async with serving(server.handle) as port, connecting(port) as connector:
         assert await calls(connector, 20, 50) == (1000, 0)
@@ -255,7 +255,7 @@ async def test_an_endpoint_that_answers_twice_is_found_out_at_once() -> None:
     assert server.connections > 900
 
 
-async def test_a_reply_that_the_loop_has_not_read_reaches_nobody() -> None:
+async def test_a_reply_that_the_loop_has_not_read_reaches_no_exchange() -> None:
     """It comes while the connection is idle; the next request goes out in the same turn of the loop."""
     unasked = OK_HEAD % 4 + b"evil"
     servers: list[asyncio.StreamWriter] = []
@@ -274,7 +274,7 @@ async def test_a_reply_that_the_loop_has_not_read_reaches_nobody() -> None:
             assert (await connector.exchange(post(b"%d" % number))).body == b"%d" % number
 
 
-async def test_an_endpoint_that_spoke_unasked_gets_a_connection_per_call_for_a_while(
+async def test_after_unrequested_bytes_the_endpoint_gets_a_connection_per_call_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     endpoint = Endpoint([OK + OK, OK])

@@ -85,7 +85,7 @@ STEPS = [10**9, 1, 7, 1000]
 
 
 def feed(reply: ReplyReader, data: bytes, step: int) -> Message | None:
-    """What a connection does: into `body_buffer` where there is one, else at most 64 KiB at a time."""
+    """Feed `data` as a connection does: into `body_buffer` if there is one, else at most 64 KiB at a time."""
     for piece in _pieces(reply, data, step):
         if reply.body_buffer is None:
             reply.read(memoryview(piece))
@@ -137,7 +137,7 @@ def test_bytes_behind_a_reply_change_nothing_and_end_its_connection(
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(("data", "why"), MALFORMED)
-def test_what_is_no_good_reply_is_refused(data: bytes, why: str, step: int) -> None:
+def test_a_malformed_reply_is_refused(data: bytes, why: str, step: int) -> None:
     with pytest.raises(TransportError, match=why) as caught:
         feed(ReplyReader(LIMITS), data, step)
     assert (caught.value.status, caught.value.reason) == (Status.INTERNAL, Reason.INVALID_OUTPUT)

@@ -62,6 +62,6 @@ def test_a_head_is_written(
         Message("GET", "/ä"),
     ],
 )
-def test_what_would_break_the_head_apart_is_refused(message: Message) -> None:
+def test_line_breaks_and_bad_paths_are_refused(message: Message) -> None:
     with pytest.raises(ValueError, match=r"line break|absolute|ascii"):
         CLOSING.write(message, 0, None)

@@ -63,7 +63,7 @@ GOOD = [
     (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", []),
     (b"HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nContent-Length: 2\r\n\r\na\n", [b"a"]),
     (b"HTTP/1.1 100 Continue\r\n\r\n" + STREAM, [b"a", b"b"]),
-    # What is no 200 is one message, whatever is in it.
+    # A reply other than 200 is one message, whatever is in it.
     (b"HTTP/1.1 500 Oh\r\nContent-Length: 4\r\n\r\na\nb\n", [b"a\nb\n"]),
     (b"HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks(b"a\n", b"b|") + END, [b"a\nb|"]),
     (
@@ -119,7 +119,7 @@ async def test_each_message_has_the_replys_status_and_headers() -> None:
     assert found == [(200, "b", b"a"), (200, "b", b"b")]
 
 
-async def test_bodies_that_nobody_looks_into_stay_in_their_coding() -> None:
+async def test_a_framing_may_leave_bodies_compressed() -> None:
     reply = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\n"
     endpoint = Endpoint([reply])
     framing = replace(LINES, keeps_coding=True)
@@ -173,7 +173,7 @@ BAD = [
     (CHUNKED + chunks(b"a\nb") + END, [b"a"], NOT_GOOD, "reply: the stream ends inside the line b'b'"),
     (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na\nb", [b"a"], NOT_GOOD, "the stream ends inside the line b'b'"),
     (b"HTTP/1.1 200 OK\r\n\r\na\nb", [b"a"], NOT_GOOD, "reply: the stream ends inside the line b'b'"),
-    # It is no stream of messages.
+    # The body is no stream of messages.
     (CHUNKED + chunks(b"a\n", b"\0\n") + END, [b"a"], NOT_GOOD, "reply: a line with NUL"),
     (CHUNKED + chunks(b"a\n", b"x" * 1001), [b"a"], NOT_GOOD, "reply: a line of more than 1000 bytes"),
     # It is not HTTP.
@@ -198,7 +198,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("reply", "messages", "kind", "text"), BAD)
-async def test_what_is_no_good_reply_fails_behind_the_messages_before_it(
+async def test_a_malformed_reply_fails_after_the_messages_before_the_fault(
     reply: bytes, messages: Sequence[bytes], kind: tuple[Status, Reason], text: str
 ) -> None:
     limits = Limits(message=1000, headers=500)
@@ -233,7 +233,7 @@ async def cancel_the_wait(connector: HttpConnector) -> None:
 
 
 @pytest.mark.parametrize("stop", [stop_early, cancel_the_wait])
-async def test_who_stops_taking_closes_the_connection(stop: Callable[[HttpConnector], object]) -> None:
+async def test_a_consumer_that_stops_closes_the_connection(stop: Callable[[HttpConnector], object]) -> None:
     seen = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -249,8 +249,8 @@ async def test_who_stops_taking_closes_the_connection(stop: Callable[[HttpConnec
         await seen.wait()
 
 
-async def test_messages_that_nobody_takes_stay_with_the_endpoint() -> None:
-    """And come, every one, when they are taken."""
+async def test_messages_that_are_not_pulled_stay_with_the_endpoint() -> None:
+    """All of them arrive once they are pulled."""
     line, count = b"x" * 1023 + b"\n", 64 * KIB
     written = 0
 
@@ -288,7 +288,7 @@ async def test_a_connector_that_is_closed_ends_its_streams() -> None:
             await anext(replies)
 
 
-async def test_what_is_not_sent() -> None:
+async def test_a_stream_that_cannot_begin_sends_nothing() -> None:
     endpoint = Endpoint([STREAM])
     now = asyncio.get_running_loop().time()
     async with (

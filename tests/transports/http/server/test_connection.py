@@ -69,7 +69,7 @@ async def within_bound(awaitable: Awaitable[T]) -> T:
 # What the exchange is given.
 
 
-async def test_the_message_says_who_asked_when_and_until_when() -> None:
+async def test_the_message_has_peer_time_and_deadline() -> None:
     paused = PausedExchange()
     async with listening(paused) as listener, connected(listener) as (_, writer):
         before = asyncio.get_running_loop().time()
@@ -123,7 +123,7 @@ async def test_a_client_that_sends_ahead_is_held_back_while_its_request_is_in_fl
         assert await read_reply(reader) == SAID
 
 
-async def test_a_reply_that_nobody_reads_stops_the_connection_and_is_continued() -> None:
+async def test_an_unread_reply_pauses_the_connection_until_it_is_read() -> None:
     answered = 0
 
     def big(message: Message, protocol: Protocol) -> Message:
@@ -156,7 +156,9 @@ async def test_the_same_head_again_is_the_same_request_again() -> None:
 # Failures.
 
 
-async def test_what_an_exchange_raises_is_the_gateways_fault_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_of_the_exchange_is_an_internal_error_without_details(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def fail(message: Message, protocol: Protocol) -> Message:
         raise KeyError("secret")
 
@@ -172,7 +174,7 @@ async def test_what_an_exchange_raises_is_the_gateways_fault_and_not_told(caplog
     assert "secret" in caplog.text
 
 
-async def test_an_error_of_the_gateway_keeps_its_words() -> None:
+async def test_a_gateway_error_keeps_its_text() -> None:
     def refuse(message: Message, protocol: Protocol) -> Message:
         raise refusal(Reason.INVALID_INPUT, "no")
 
@@ -220,7 +222,7 @@ async def test_a_request_that_is_cancelled_from_within_closes_its_connection() -
 
 
 async def test_an_error_reaches_a_client_that_is_still_sending() -> None:
-    """Closing at once would answer the rest of the body with a reset, which takes the reply from the client."""
+    """Closing at once would answer the rest of the body with a reset, and the client would lose the reply."""
     async with listening(limits=Limits(message=4 * MIB)) as listener, connected(listener) as (reader, writer):
         head = b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (3 * MIB)
         await send_whole(writer, head + bytes(3 * MIB))
@@ -247,7 +249,9 @@ LATE_BODY = reply("408 Request Timeout", "toy: nothing of the request's body cam
         (Timeouts(body=SOON), post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"), LATE_BODY),
     ],
 )
-async def test_a_slow_client_is_told_and_closed(timeouts: Timeouts, sent: bytes, expected: bytes) -> None:
+async def test_a_slow_client_gets_an_error_and_is_disconnected(
+    timeouts: Timeouts, sent: bytes, expected: bytes
+) -> None:
     async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, sent)
         assert await read_all(reader) == expected
@@ -278,7 +282,7 @@ async def test_a_body_that_trickles_has_a_total_time_and_a_least_rate(timeouts: 
     ids=["requests", "chunks"],
 )
 async def test_a_flood_on_one_connection_leaves_others_their_turn(flood: bytes) -> None:
-    """Whoever asks after the flood was sent is answered before the flood is."""
+    """A client that asks after the flood was sent is answered before the whole flood is."""
     async with (
         listening(limits=Limits()) as listener,
         connected(listener) as (flooded, flooding),

@@ -13,7 +13,7 @@ from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import connected, listening, read_reply, reply, send_whole
 
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
-"""Python 3.13 has another phrase for it."""
+"""The status line; Python 3.13 changed the phrase."""
 
 MIB = 2**20
 LIMITS = Limits(message=2 * MIB, inflation=2000)
@@ -72,7 +72,7 @@ async def test_compressed_requests_are_inflated(
         (gzip.compress(b"a"), "gzip, gzip", "415 Unsupported Media Type", "Content-Encoding 'gzip, gzip' is not "),
     ],
 )
-async def test_what_cannot_be_inflated_is_refused_and_the_connection_kept(
+async def test_a_body_that_cannot_be_inflated_is_refused_and_the_connection_kept(
     body: bytes, coding: str, status: str, text: str
 ) -> None:
     async with listening(limits=LIMITS) as listener, connected(listener) as (reader, writer):
@@ -88,7 +88,7 @@ async def test_what_cannot_be_inflated_is_refused_and_the_connection_kept(
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("size", [1024, 300 * 2**10])
 @pytest.mark.parametrize(("accepted", "coding"), [("gzip", "gzip"), ("X-GZIP", "gzip"), ("deflate", "deflate")])
-async def test_replies_are_deflated_for_who_asks_for_one_coding(
+async def test_replies_are_deflated_for_clients_that_ask_for_exactly_one_coding(
     accepted: str, coding: str, size: int, later: bool
 ) -> None:
     exchange = (lambda message, protocol: echo_later(message)) if later else echo

@@ -36,7 +36,7 @@ async def begun(listener: HttpListener) -> "asyncio.Task[int]":
     return draining
 
 
-async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() -> None:
+async def test_draining_closes_idle_connections_and_lets_requests_in_flight_finish() -> None:
     paused = PausedExchange()
     async with (
         listening(paused, timeouts=BRIEF) as listener,
@@ -67,7 +67,7 @@ async def test_a_request_that_arrives_on_an_idle_connection_while_draining_is_an
 
 
 async def test_a_connection_that_waits_to_be_accepted_is_served() -> None:
-    """To its client it is made, and the request is sent."""
+    """To its client the connection is established, and it has sent its request."""
     async with listening(timeouts=PATIENT) as listener:
         host, _, port = listener.address.partition(":")
         with socket.create_connection((host, int(port))) as client:  # the loop has no turn before the drain has
@@ -100,8 +100,8 @@ async def test_once_the_end_is_announced_replies_say_so_and_new_connections_are_
             assert await read_all(late) == SAID_LAST
 
 
-async def test_a_connection_whose_reply_told_no_end_is_kept_for_the_next_request() -> None:
-    """The first reply is so long that its client still reads it when the drain begins."""
+async def test_a_connection_whose_reply_did_not_say_close_is_kept_for_the_next_request() -> None:
+    """The first reply is so long that its client is still reading it when the drain begins."""
 
     def long(message: Message, protocol: Protocol) -> Message:
         return text_reply("x" * 32 * 2**20 if not message.query else "short")
@@ -141,7 +141,7 @@ async def test_draining_is_bounded() -> None:
             assert await read_all(reader) == b""
 
 
-async def test_requests_of_which_a_part_has_come_are_given_up_and_those_that_were_answered_are_not() -> None:
+async def test_drain_counts_partly_received_requests_as_unanswered_and_answered_ones_not() -> None:
     async with listening(timeouts=PATIENT) as listener, connected(listener), connected(listener) as (reader, writer):
         await send_whole(writer, HELLO)
         assert await read_reply(reader) == SAID
@@ -161,7 +161,7 @@ async def test_a_drain_may_be_cut_short_by_another() -> None:
         assert await within_bound(listener.drain(0)) == 1
 
 
-async def test_a_draining_listener_accepts_nobody() -> None:
+async def test_a_draining_listener_accepts_no_connection() -> None:
     async with listening() as listener:
         host, _, port = listener.address.partition(":")
         await listener.drain(0)

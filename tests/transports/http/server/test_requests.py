@@ -1,4 +1,5 @@
-"""Literal requests, hostile and odd: what the listener writes until it closes, sent whole and byte by byte."""
+"""Literal requests, valid, odd and hostile, and the bytes that the listener answers; each is sent whole and byte by
+byte."""
 
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -16,7 +17,7 @@ from tests.transports.http.server.toy_listener import (
 )
 
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
-"""Python 3.13 has another phrase for it."""
+"""The status line; Python 3.13 changed the phrase."""
 
 HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"

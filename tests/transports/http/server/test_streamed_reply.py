@@ -1,4 +1,4 @@
-"""Replies of any number of messages, to raw clients, on asyncio's own loop and on uvloop."""
+"""Streamed replies to raw clients, on asyncio's own loop and on uvloop."""
 
 import asyncio
 import gzip
@@ -26,7 +26,7 @@ from tests.transports.http.server.toy_listener import (
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
-"""Python 3.13 has another phrase for it."""
+"""The status line; Python 3.13 changed the phrase."""
 
 GET = b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = b"GET /stream HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -66,7 +66,7 @@ async def say_back(messages: AsyncIterator[Message], protocol: Protocol) -> Asyn
 
 
 class Source:
-    """A backend's stream that gives one message whenever the test says so, and tells when it is closed."""
+    """A backend's stream that yields a message when the test puts one in, and sets an event when it is closed."""
 
     def __init__(self) -> None:
         self.next: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -112,7 +112,7 @@ async def test_the_stream_is_given_the_request_and_the_next_one_is_answered_behi
         assert await read_all(reader) == stream + stream + SAID_LAST
 
 
-async def test_what_wants_no_stream_is_exchanged() -> None:
+async def test_a_request_that_wants_no_stream_is_exchanged() -> None:
     sent = b"POST /stream/not HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
     assert await replies_to(say_back, sent) == reply("200 OK", "POST /stream/not []", last=True)
 
@@ -230,7 +230,7 @@ async def test_an_error_with_something_behind_it_is_streamed() -> None:
         ),
     ],
 )
-async def test_what_is_raised_before_the_first_message_is_refused(error: Exception, expected: bytes) -> None:
+async def test_an_exception_before_the_first_message_becomes_an_error_reply(error: Exception, expected: bytes) -> None:
     assert await replies_to(giving(error), GET + HELLO_LAST) == expected + SAID_LAST
 
 
@@ -268,7 +268,7 @@ async def test_a_line_break_in_a_header_is_never_written(text: bytes) -> None:
 # Replies that are passed on.
 
 
-async def test_headers_of_the_backends_connection_stay_behind() -> None:
+async def test_hop_by_hop_headers_of_the_backend_are_not_passed_on() -> None:
     fields = [
         (b"content-type", b"text/plain"), (b"connection", b"close, X-Hop"), (b"x-hop", b"1"),
         (b"transfer-encoding", b"chunked"), (b"keep-alive", b"1"), (b"proxy-authenticate", b"Basic"),
@@ -280,12 +280,12 @@ async def test_headers_of_the_backends_connection_stay_behind() -> None:
 
 
 async def test_a_length_is_kept_and_its_body_goes_out_as_it_is() -> None:
-    """In as many pieces as it comes in."""
+    """The pieces in which it arrives do not matter."""
     said = await replies_to(giving(SIZED, SIZED), GET + HELLO_LAST)
     assert said == b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabab" + SAID_LAST
 
 
-async def test_a_length_is_told_to_head() -> None:
+async def test_the_reply_to_head_keeps_the_content_length() -> None:
     for status, line in ((200, b"200 OK"), (404, b"404 Not Found")):
         message = Message(status=status, headers=SIZED.headers)
         said = await replies_to(giving(message), b"HEAD" + LAST[3:])
@@ -328,7 +328,8 @@ class Endless:
 
 
 async def test_a_client_that_leaves_stops_a_stream_that_never_waits() -> None:
-    """The client takes so fast that nothing else makes the stream wait: the loop sees that it has gone all the same."""
+    """The client reads so fast that the stream never waits for it. The loop must notice that it has left all the
+    same."""
 
     def take_some(address: str) -> None:
         host, port = address.split(":")
@@ -395,7 +396,7 @@ async def test_a_stream_may_pause_for_longer_than_a_client_may() -> None:
         assert (await read_all(reader)).endswith(chunks(b"done\n") + END)
 
 
-async def test_what_http_1_0_has_not_yet_read_when_the_connection_closes_is_not_lost() -> None:
+async def test_bytes_that_an_http_1_0_client_has_not_read_at_the_close_are_not_lost() -> None:
     source, loop = Source(), asyncio.get_running_loop()
     source.say("x" * 60 * KIB, None)
     async with listening(stream=source, timeouts=Timeouts(linger=0.05)) as listener, asyncio.timeout(GENEROUS):
@@ -416,8 +417,8 @@ async def test_what_http_1_0_has_not_yet_read_when_the_connection_closes_is_not_
 # Draining.
 
 
-async def test_a_drain_lets_a_stream_finish_and_answers_what_was_sent_behind_it() -> None:
-    """The stream's head says nothing of an end, so that its client may have sent another request."""
+async def test_a_drain_lets_a_stream_finish_and_answers_the_request_after_it() -> None:
+    """The stream's head did not say `Connection: close`, so the client may have sent another request."""
     source = Source()
     timeouts = Timeouts(linger=0.05)
     async with listening(stream=source, timeouts=timeouts) as listener, connected(listener) as (reader, writer):
@@ -431,7 +432,7 @@ async def test_a_drain_lets_a_stream_finish_and_answers_what_was_sent_behind_it(
         assert await draining == 0
 
 
-async def test_a_drain_breaks_off_what_takes_too_long() -> None:
+async def test_a_drain_breaks_off_a_stream_that_takes_too_long() -> None:
     source = Source()
     async with listening(stream=source) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, GET)

@@ -1,4 +1,4 @@
-"""A protocol of pure functions that says back what the listener understood, and raw clients."""
+"""A listener of a toy protocol whose replies repeat what the listener understood, and raw clients."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,11 +30,11 @@ NUMBERS = {
     Reason.VERSION_NOT_SUPPORTED: 505,
 }
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-"""Their transports pause, close and half-close each in their own way."""
+"""Tests run on both, because their transports pause, close and half-close differently."""
 
 SMALL = Limits(message=1000, headers=500)
 GENEROUS = 20.0
-"""Seconds that no test needs: the bound of every wait."""
+"""The limit of every wait, in seconds; far more than any test needs."""
 
 
 def unused(*_: Any) -> Any:
@@ -61,7 +61,7 @@ def text_reply(text: str, status: int = 200) -> Message:
 
 
 def say_back(message: Message, protocol: Protocol) -> Message:
-    """Everything of `message` that a codec would look at, and its body."""
+    """A reply that repeats everything of `message` that a codec would look at, and its body."""
     query = f"?{message.query}" if message.query else ""
     names = "".join(f" {name}={text}" for name, text in message.captures.items())
     said = f"{message.method} {message.path}{query}{names} [{bytes(message.body).decode('latin-1')}]"
@@ -112,7 +112,7 @@ async def send_whole(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 async def send_byte_by_byte(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Each byte in a segment of its own, which the listener, on the same loop, has seen before the next is sent."""
+    """Send each byte in a segment of its own. The listener, on the same loop, has read it before the next is sent."""
     for at in range(len(data)):
         writer.write(data[at : at + 1])
         await writer.drain()

@@ -1,4 +1,4 @@
-"""What the connector does with an endpoint whose every byte the test decides."""
+"""The connector against an endpoint whose every byte the test decides."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ def ask(text: str) -> Message:
 
 
 class Upper:
-    """Says everything back in upper case, and counts connections."""
+    """Replies with each text in upper case, and counts connections."""
 
     def __init__(self, per_connection: int = 1000) -> None:
         self.connections = 0
@@ -63,12 +63,12 @@ async def test_a_kept_connection_that_the_endpoint_closed_is_not_used() -> None:
     async with serving(upper) as address, connecting(address) as connector:
         for text in ("one", "two"):
             assert body_of(await connector.exchange(ask(text))) == text.upper()
-            await asyncio.sleep(0.01)  # or the loop has not seen the end: then the call itself fails, and says so
+            await asyncio.sleep(0.01)  # else the loop has not noticed the end, and the call itself fails
     assert upper.connections == 2
 
 
 async def test_a_connection_per_call_where_the_endpoint_wants_it() -> None:
-    """Also one that serves a connection until its client closes it."""
+    """Also an endpoint that serves a connection until its client closes it."""
     closed = asyncio.Queue[None]()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -177,7 +177,7 @@ async def test_hundreds_of_calls_in_flight_on_one_connection() -> None:
 
 
 async def test_a_call_with_a_wrong_tag_in_its_reply_is_free_when_it_is_given_up() -> None:
-    """And the connection goes on."""
+    """The connection goes on with the other calls."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -193,7 +193,7 @@ async def test_a_call_with_a_wrong_tag_in_its_reply_is_free_when_it_is_given_up(
         assert not connection._waiting
 
 
-async def test_a_flood_of_replies_that_nobody_asked_for_ends_the_connection() -> None:
+async def test_a_flood_of_unrequested_replies_ends_the_connection() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_packet(reader)
         while True:
@@ -206,7 +206,7 @@ async def test_a_flood_of_replies_that_nobody_asked_for_ends_the_connection() ->
     assert error.message == "reply: more than 1000 replies to calls that were never made"
 
 
-async def test_a_tail_of_a_reply_does_not_spoil_the_next() -> None:
+async def test_the_tail_of_a_late_reply_is_not_read_as_the_next() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tag, text = await read_packet(reader)
         writer.write(packet(text.upper(), tag) + b"\0")
@@ -220,7 +220,7 @@ async def test_a_tail_of_a_reply_does_not_spoil_the_next() -> None:
 @pytest.mark.parametrize(
     "said", [b"", packet("half", 1)[:-2], packet("half", 1)[:5], HEADER.pack(b"T", 1, 2**32 - 1) + b"head"]
 )
-async def test_a_silent_connection_lets_no_call_after_call_wait_in_vain(said: bytes) -> None:
+async def test_after_a_call_in_vain_on_a_silent_connection_the_next_has_a_new_one(said: bytes) -> None:
     """The endpoint's machine may be gone without a word, or the endpoint stuck in a reply, also in one that is beyond
     the limit and dropped as it comes."""
     connections = 0
@@ -246,7 +246,7 @@ async def test_a_silent_connection_lets_no_call_after_call_wait_in_vain(said: by
         assert len(connector._connections._open) == 1
 
 
-async def test_who_still_waits_on_a_connection_that_was_silent_gets_the_reply() -> None:
+async def test_calls_that_still_wait_on_a_silent_connection_get_their_replies() -> None:
     asked: list[int] = []
     go = asyncio.Event()
 
@@ -268,7 +268,7 @@ async def test_who_still_waits_on_a_connection_that_was_silent_gets_the_reply() 
                 await connector.exchange(ask("in vain"))
         go.set()
         assert body_of(await patient) == "AFTER ALL"
-        assert await closed == b""  # nobody waits there any more
+        assert await closed == b""  # no call waits there any more
 
 
 async def test_late_replies_are_no_flood() -> None:
@@ -423,7 +423,7 @@ async def fails(address: str, text: str = "one", **settings: object) -> Transpor
         (HEADER.pack(b"T", 0, 0xFFFFFFFF), Status.INTERNAL, "reply: a message of 4294967295 bytes is larger than"),
     ],
 )
-async def test_what_is_no_reply(reply: bytes, status: Status, why: str) -> None:
+async def test_a_malformed_reply_fails_the_call(reply: bytes, status: Status, why: str) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_packet(reader)
         writer.write(reply)
@@ -436,7 +436,8 @@ async def test_what_is_no_reply(reply: bytes, status: Status, why: str) -> None:
 
 @pytest.mark.parametrize("family", ["tcp", "unix"])
 async def test_the_reply_of_an_endpoint_that_did_not_read_the_request_is_found(family: str, tmp_path: Path) -> None:
-    """It answers by the header alone and closes, which resets the connection while the request is still written."""
+    """The endpoint answers after the header and closes, which resets the connection while the request is being
+    written."""
     path = str(tmp_path / "s")
     with socket.socket(socket.AF_INET if family == "tcp" else socket.AF_UNIX) as server:
         server.bind(("127.0.0.1", 0) if family == "tcp" else path)
@@ -456,7 +457,7 @@ async def test_the_reply_of_an_endpoint_that_did_not_read_the_request_is_found(f
     assert body_of(reply) == "no"
 
 
-async def test_nobody_listens(tmp_path: Path) -> None:
+async def test_nothing_listens_at_the_address(tmp_path: Path) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # bound and not listening: nobody else gets the port
         error = await fails(f"127.0.0.1:{bound.getsockname()[1]}")
@@ -482,7 +483,7 @@ async def test_a_call_that_is_given_up_closes_its_connection() -> None:
         await ended.wait()
 
 
-async def test_what_nobody_asked_for_is_not_taken_for_a_reply() -> None:
+async def test_unrequested_bytes_are_not_taken_for_a_reply() -> None:
     sent = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -523,7 +524,7 @@ async def test_closing_waits_for_a_connection_that_was_opened_after_another_was_
             await running
 
 
-async def test_closing_fails_what_is_running_and_what_comes_after() -> None:
+async def test_closing_fails_running_and_later_exchanges() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 

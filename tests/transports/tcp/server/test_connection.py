@@ -1,4 +1,4 @@
-"""What one client sees of the listener."""
+"""One client's connection to the listener."""
 
 import asyncio
 from collections.abc import Callable
@@ -105,7 +105,7 @@ async def test_hundreds_of_tagged_requests_are_answered_in_any_order() -> None:
         for first in range(0, count, MAX_IN_FLIGHT):
             asked = [await within_bound(paused.requests.get()) for _ in range(MAX_IN_FLIGHT)]
             assert asked == [f"n{at}" for at in range(first, first + MAX_IN_FLIGHT)]
-            assert paused.requests.empty()  # so many and no more are in flight
+            assert paused.requests.empty()  # no more than that are in flight
             for text in reversed(asked):
                 paused.resume[text].set()
                 assert await read_packet(reader) == (int(text[1:]), text.upper())
@@ -118,7 +118,7 @@ def paused_except_pings(paused: PausedExchange) -> Exchange:
 
 
 async def had_its_turn(listener: TcpListener) -> None:
-    """Whatever the listener does of itself is done: another client has asked often enough."""
+    """Let the listener finish what it does by itself: wait for several requests of another client."""
     async with connected(listener) as (reader, writer):
         for _ in range(50):
             writer.write(packet("ping"))
@@ -214,7 +214,7 @@ async def test_a_request_that_cannot_be_inflated_is_refused_and_the_next_is_answ
 
 
 @pytest.mark.parametrize("piece", [1000, 200_000], ids=["in pieces", "at once"])
-async def test_of_a_message_beyond_the_limit_the_head_is_handed_over_and_the_next_is_read(piece: int) -> None:
+async def test_a_message_over_the_limit_is_cut_to_its_head_and_the_next_is_read(piece: int) -> None:
     async with listening(framing=HEADED) as listener, connected(listener) as (reader, writer):
         sent = packet("head" + "x" * 100_000, 1) + packet("next", 2)
         for at in range(0, len(sent), piece):
@@ -224,7 +224,7 @@ async def test_of_a_message_beyond_the_limit_the_head_is_handed_over_and_the_nex
         assert await read_packet(reader) == (2, "NEXT")
 
 
-async def test_a_message_beyond_the_limit_may_not_dawdle() -> None:
+async def test_a_message_over_the_limit_has_the_same_time_limits() -> None:
     async with (
         listening(framing=HEADED, timeouts=Timeouts(body=0.01)) as listener,
         connected(listener) as (reader, writer),
@@ -269,7 +269,7 @@ async def test_a_large_request_and_a_large_reply() -> None:
 
 
 async def test_a_client_that_does_not_read_is_not_read_from() -> None:
-    """Neither its requests nor its replies pile up."""
+    """Neither requests nor replies pile up in the gateway."""
     asked = 0
 
     def enlarge(message: Message, protocol: Protocol) -> Message:
@@ -297,7 +297,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("sent", "answer"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
-async def test_what_cannot_be_cut_is_refused_after_what_came_before_and_ends_the_connection(
+async def test_a_malformed_message_is_refused_after_those_before_it_and_ends_the_connection(
     sent: bytes, answer: str
 ) -> None:
     paused = PausedExchange()
@@ -310,7 +310,7 @@ async def test_what_cannot_be_cut_is_refused_after_what_came_before_and_ends_the
         assert await read_all(reader) == b""
 
 
-async def test_no_reset_eats_the_refusal_of_a_client_that_goes_on_sending() -> None:
+async def test_a_client_that_goes_on_sending_gets_its_error_and_no_reset() -> None:
     async with listening() as listener, connected(listener) as (reader, writer):
         writer.write(HEADER.pack(b"T", 0, 100_001))
         assert (await read_packet(reader))[1].startswith("too-large")
@@ -320,7 +320,7 @@ async def test_no_reset_eats_the_refusal_of_a_client_that_goes_on_sending() -> N
         assert await read_all(reader) == b""
 
 
-async def test_what_is_dropped_is_bounded() -> None:
+async def test_the_bytes_dropped_while_lingering_are_bounded() -> None:
     async with listening() as listener, connected(listener) as (reader, writer):
         writer.write(b"no header")
         await read_packet(reader)
@@ -350,7 +350,7 @@ async def test_a_message_that_is_cut_off_is_answered(sent: bytes, why: str) -> N
         assert await read_all(reader) == b""
 
 
-async def test_a_client_that_leaves_cancels_what_it_asked_for() -> None:
+async def test_a_client_that_leaves_cancels_its_requests() -> None:
     paused = PausedExchange()
     async with listening(paused) as listener, connected(listener) as (_, writer):
         writer.write(packet("one"))
@@ -383,7 +383,7 @@ async def test_an_exchange_that_fails_is_answered() -> None:
     ],
     ids=["idle", "header", "body"],
 )
-async def test_a_slow_client_is_told_and_let_go(sent: bytes, timeouts: Timeouts, answer: bytes) -> None:
+async def test_a_slow_client_gets_an_error_and_is_disconnected(sent: bytes, timeouts: Timeouts, answer: bytes) -> None:
     async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
         writer.write(sent)
         assert answer in await read_all(reader)
@@ -421,7 +421,7 @@ async def test_a_message_that_trickles_has_a_total_time_and_a_least_rate(timeout
 
 
 async def test_each_message_has_its_own_time() -> None:
-    """Also where one begins in the piece that ends the one before."""
+    """Also for a message that begins in the same piece in which the one before ends."""
     timeouts, message = Timeouts(body=5, message=0.5), packet(b"x" * 100)
     stream = message * 20
     async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
@@ -432,7 +432,7 @@ async def test_each_message_has_its_own_time() -> None:
 
 
 async def test_a_flood_on_one_connection_leaves_others_their_turn() -> None:
-    """Whoever asks after the flood was sent is answered before the flood is."""
+    """A client that asks after the flood was sent is answered before the whole flood is."""
     async with (
         listening() as listener,
         connected(listener) as (flooded, flooding),
@@ -447,7 +447,7 @@ async def test_a_flood_on_one_connection_leaves_others_their_turn() -> None:
         assert await within_bound(whole) == packet("") * 5000
 
 
-async def test_a_client_that_never_reads_is_let_go() -> None:
+async def test_a_client_that_never_reads_is_disconnected() -> None:
     asked = []
 
     def enlarge(message: Message, protocol: Protocol) -> Message:
@@ -464,7 +464,7 @@ async def test_a_client_that_never_reads_is_let_go() -> None:
         raise AssertionError("the connection is still there")
 
 
-async def test_the_peer_is_told_to_the_exchange() -> None:
+async def test_the_message_has_the_peer() -> None:
     def tell(message: Message, protocol: Protocol) -> Message:
         return reply(message.peer)
 

@@ -49,7 +49,7 @@ async def begun(listener: TcpListener) -> "asyncio.Task[int]":
     return draining
 
 
-async def test_draining_closes_what_is_idle_and_lets_what_is_in_flight_finish() -> None:
+async def test_draining_closes_idle_connections_and_lets_requests_in_flight_finish() -> None:
     paused = PausedExchange()
     async with (
         listening(paused, timeouts=BRIEF) as listener,
@@ -78,7 +78,7 @@ async def test_a_message_that_arrives_on_an_idle_connection_while_draining_is_an
 
 
 async def test_new_requests_beside_those_in_flight_are_refused_while_draining() -> None:
-    """Where replies carry a tag: the client can tell which of its requests was refused, and send it elsewhere."""
+    """Where replies carry a tag, the client knows which request was refused, and can send it elsewhere."""
     paused = PausedExchange()
     timeouts = Timeouts(grace=0.05)
     async with (
@@ -252,7 +252,7 @@ async def test_a_folder_that_is_not_there_is_an_os_error(tmp_path: Path) -> None
             pass
 
 
-async def test_the_socket_of_a_successor_is_left_alone(tmp_path: Path) -> None:
+async def test_a_socket_file_that_another_process_replaced_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "toy.sock"
     async with listening(address=at(path)):
         path.unlink()
@@ -275,7 +275,7 @@ async def test_clients_of_a_unix_socket_have_no_address(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_one_protocol_with_a_framing_is_what_it_takes() -> None:
+def test_only_one_protocol_with_a_framing_is_accepted() -> None:
     no_framing = replace(toy(ORDERED), carrier=HttpForm())
     with pytest.raises(ValueError, match="toy has no framing"):
         TcpListener(ListenerSettings(), [(no_framing, "")], exchanges())
