@@ -21,8 +21,8 @@ from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
 
 @frozen
-class Timeouts:
-    """Seconds."""
+class ConnectorTimeouts:
+    """Time limits in seconds."""
 
     connect: float = CONNECT_SECONDS
     """For opening a connection: resolving the name, TCP and TLS."""
@@ -31,7 +31,7 @@ class Timeouts:
     UM-Bridge server do after 5 s."""
 
 
-DEFAULT_TIMEOUTS = Timeouts()
+DEFAULT_TIMEOUTS = ConnectorTimeouts()
 
 
 class HttpConnector:
@@ -55,12 +55,12 @@ class HttpConnector:
         limits: Limits,
         stream_framing: StreamFraming | None = None,
         ssl: tls.SSLContext | None = None,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        timeouts: ConnectorTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._address = parse_address(address)
         self._ssl = (ssl or tls.create_default_context()) if self._address.tls else None
-        self._last_heads = HeadWriter(self._address, close=True)
-        self._heads = self._last_heads if connection_per_call else HeadWriter(self._address, close=False)
+        self._closing_heads = HeadWriter(self._address, close=True)
+        self._heads = self._closing_heads if connection_per_call else HeadWriter(self._address, close=False)
         self._limits = limits
         self._stream_framing = stream_framing
         self._connect_seconds = timeouts.connect
@@ -77,7 +77,7 @@ class HttpConnector:
             ValueError: the message cannot be written as HTTP.
         """
         size = sum(map(len, message.parts))
-        heads = self._heads if self._pool.keeps else self._last_heads
+        heads = self._heads if self._pool.keeps else self._closing_heads
         head = heads.write(message, size, _seconds_left(message))
         connection = self._pool.take() or await self._new(message.deadline)
         reader = ReplyReader(self._limits, to_head=message.method == "HEAD", close=connection.abort)
@@ -103,7 +103,7 @@ class HttpConnector:
             text = "replies are not streamed in this protocol"
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
-        heads = self._heads if self._pool.keeps else self._last_heads
+        heads = self._heads if self._pool.keeps else self._closing_heads
         head = heads.write(message, size, _seconds_left(message))
         connection = self._pool.take() or await self._new(message.deadline)
         reply = StreamedReplyReader(self._limits, self._stream_framing, to_head=message.method == "HEAD")

@@ -21,7 +21,7 @@ MAX_UNREQUESTED = 1000
 
 
 class ConnectionObserver(typing.Protocol):
-    """What a connection reports to; the connector."""
+    """What a connection reports its state to: the connector."""
 
     def opened(self, connection: "ClientConnection") -> None:
         """The socket is connected."""

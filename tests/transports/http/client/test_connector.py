@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.transports.http.client.connector import HttpConnector, Timeouts
+from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -24,7 +24,8 @@ def free_port() -> int:
 
 
 async def failure(address: str, connect_timeout: float = 5.0) -> TransportError:
-    connector = HttpConnector(address, connection_per_call=False, limits=Limits(), timeouts=Timeouts(connect_timeout))
+    timeouts = ConnectorTimeouts(connect_timeout)
+    connector = HttpConnector(address, connection_per_call=False, limits=Limits(), timeouts=timeouts)
     with pytest.raises(TransportError) as caught:
         await connector.exchange(GET)
     await connector.close()

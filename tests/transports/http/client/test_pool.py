@@ -11,7 +11,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.http.client import pool
 from gateway.transports.http.client.connection import ClientConnection
-from gateway.transports.http.client.connector import HttpConnector, Timeouts
+from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -135,7 +135,7 @@ async def test_idle_connections_are_closed_after_a_while() -> None:
         assert await reader.read() == b""
         ended.set()
 
-    async with serving(handle) as port, connecting(port, timeouts=Timeouts(idle=0.01)) as connector:
+    async with serving(handle) as port, connecting(port, timeouts=ConnectorTimeouts(idle=0.01)) as connector:
         await connector.exchange(GET)
         await ended.wait()
 
