@@ -27,7 +27,7 @@ BAD = {
     "host:65536": "[Pp]ort",
     "host:http": "[Pp]ort",
     "host:8000/v2": "a path needs a scheme",
-    "::1:8000": "in brackets",
+    "::1:8000": "needs brackets",
     "[::1:8000": "Invalid IPv6",
     "[host]:80": "bad address",
     "ftp://host:21": "the scheme 'ftp' is not one of http, https",

@@ -240,7 +240,7 @@ async def test_a_socket_where_somebody_listens_is_taken(tmp_path: Path) -> None:
 async def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "toy.sock"
     path.write_text("precious")
-    with pytest.raises(OSError, match="no socket"):
+    with pytest.raises(OSError, match="not a socket"):
         async with listening(address=at(path)):
             pass
     assert path.read_text() == "precious"
