@@ -96,16 +96,16 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
     # has no readers to remove, and hands over in the next turn, also after the server is closed.
     for each in server.sockets:
         loop.remove_reader(each.fileno())
-    await _turns()
+    await _run_scheduled()
     server.close()
     accepted: list[socket.socket] = []
     for copy in copies:
         with copy:
             copy.setblocking(False)
-            accepted += _queued(copy)
+            accepted += _accept_queued(copy)
     for connection in accepted:
         await loop.connect_accepted_socket(protocol, connection)
-    await _turns()
+    await _run_scheduled()
 
 
 def _refuse_handshakes(listening: socket.socket) -> None:
@@ -129,13 +129,13 @@ def _refuse_handshakes(listening: socket.socket) -> None:
         )
 
 
-async def _turns() -> None:
+async def _run_scheduled() -> None:
     """Let the loop run what is scheduled by now, and what that schedules."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
-def _queued(listening: socket.socket) -> Iterator[socket.socket]:
+def _accept_queued(listening: socket.socket) -> Iterator[socket.socket]:
     while True:
         try:
             connection, _ = listening.accept()

@@ -79,7 +79,7 @@ class HttpConnector:
         size = sum(map(len, message.parts))
         heads = self._heads if self._pool.keeps else self._closing_heads
         head = heads.write(message, size, _seconds_left(message))
-        connection = self._pool.take() or await self._new(message.deadline)
+        connection = self._pool.take() or await self._fresh_connection(message.deadline)
         reader = ReplyReader(self._limits, to_head=message.method == "HEAD", close=connection.abort)
         waiter = connection.send(head, message, size, reader)
         try:
@@ -105,7 +105,7 @@ class HttpConnector:
         size = sum(map(len, message.parts))
         heads = self._heads if self._pool.keeps else self._closing_heads
         head = heads.write(message, size, _seconds_left(message))
-        connection = self._pool.take() or await self._new(message.deadline)
+        connection = self._pool.take() or await self._fresh_connection(message.deadline)
         reply = StreamedReplyReader(self._limits, self._stream_framing, to_head=message.method == "HEAD")
         end = connection.send(head, message, size, reply)
         end.add_done_callback(reply.ended)
@@ -127,7 +127,7 @@ class HttpConnector:
         """Close every connection. Exchanges that are running fail."""
         await self._pool.close()
 
-    async def _new(self, deadline: float | None) -> ClientConnection:
+    async def _fresh_connection(self, deadline: float | None) -> ClientConnection:
         """A new connection, on which the endpoint has sent nothing. The caller sends its request at once."""
         connection = await self._connect(deadline)
         if not connection.is_fresh():
@@ -143,13 +143,13 @@ class HttpConnector:
         try:
             async with asyncio.timeout(seconds):
                 _, connection = await loop.create_connection(
-                    self._connection, self._address.host, self._address.port, ssl=self._ssl
+                    self._make_connection, self._address.host, self._address.port, ssl=self._ssl
                 )
         except OSError as error:
             raise not_connected(error, self._address.host, seconds, self._connect_seconds) from error
         return connection
 
-    def _connection(self) -> ClientConnection:
+    def _make_connection(self) -> ClientConnection:
         return ClientConnection(self._scratch, self._pool, reusable=self._reusable)
 
     async def _inflated_reply(self, reply: ReplyReader) -> Message:

@@ -52,7 +52,7 @@ class HttpListener:
             OSError: the address is taken, not allowed, or not of this machine.
         """
         self._server = await asyncio.get_running_loop().create_server(
-            self._connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+            self._make_connection, address.host, address.port, backlog=BACKLOG, start_serving=False
         )
         for sock in self._server.sockets:
             keep_probing(sock)
@@ -69,7 +69,7 @@ class HttpListener:
         self._connections.begin_draining()
         if self._server is not None:
             server, self._server = self._server, None
-            await stop_accepting(server, self._connection)
+            await stop_accepting(server, self._make_connection)
         return await self._connections.end(seconds)
 
     @property
@@ -77,5 +77,5 @@ class HttpListener:
         """As in every Listener."""
         return self._connections.refused
 
-    def _connection(self) -> ServerConnection:
+    def _make_connection(self) -> ServerConnection:
         return ServerConnection(self._context)

@@ -87,10 +87,10 @@ class TcpConnector:
 
     async def _exchange(self, message: Message) -> Message:
         if self._framing.tag is not None:
-            return await (await self._multiplexed(message.deadline)).exchange(message)
+            return await (await self._shared_connection(message.deadline)).exchange(message)
         connection = self._take() or await self._connect(message.deadline)
         reply = await connection.exchange(message)
-        self._done(connection)
+        self._release(connection)
         return reply
 
     def _take(self) -> ClientConnection | None:
@@ -102,14 +102,14 @@ class TcpConnector:
             connection.abort()
         return None
 
-    def _done(self, connection: ClientConnection) -> None:
+    def _release(self, connection: ClientConnection) -> None:
         """Keep the connection after its call was answered, or let the endpoint close it."""
         if self._per_call:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.close)
         else:
             self._idle.append(connection)
 
-    async def _multiplexed(self, deadline: float | None) -> ClientConnection:
+    async def _shared_connection(self, deadline: float | None) -> ClientConnection:
         """The shared connection. The first call that needs it connects; all calls that wait for it share that attempt,
         and its failure."""
         if self._shared is not None and not self._shared.is_usable():
@@ -119,7 +119,7 @@ class TcpConnector:
             return self._shared
         if self._attempt is None:
             self._attempt = spawn(self._connect(None))
-            self._attempt.add_done_callback(self._attempted)
+            self._attempt.add_done_callback(self._attempt_ended)
         attempt, loop = self._attempt, asyncio.get_running_loop()
         seconds = connect_seconds(CONNECT_SECONDS, deadline, loop.time())
         # The attempt goes on for the other calls, up to the connect timeout.
@@ -130,7 +130,7 @@ class TcpConnector:
             raise connector_closed()
         return attempt.result()
 
-    def _attempted(self, attempt: "asyncio.Task[ClientConnection]") -> None:
+    def _attempt_ended(self, attempt: "asyncio.Task[ClientConnection]") -> None:
         self._attempt = None
         if not attempt.cancelled() and attempt.exception() is None:
             self._shared = attempt.result()
@@ -141,17 +141,17 @@ class TcpConnector:
         seconds = connect_seconds(CONNECT_SECONDS, deadline, asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(seconds):
-                return await self._connected()
+                return await self._open()
         except OSError as error:
             raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS) from error
 
-    async def _connected(self) -> ClientConnection:
+    async def _open(self) -> ClientConnection:
         loop, address = asyncio.get_running_loop(), self._address
         if address.path:
-            _, connection = await loop.create_unix_connection(self._connection, address.path)
+            _, connection = await loop.create_unix_connection(self._make_connection, address.path)
         else:
-            _, connection = await loop.create_connection(self._connection, address.host, address.port)
+            _, connection = await loop.create_connection(self._make_connection, address.host, address.port)
         return connection
 
-    def _connection(self) -> ClientConnection:
+    def _make_connection(self) -> ClientConnection:
         return ClientConnection(self._framing, self._limits, self._scratch, self)

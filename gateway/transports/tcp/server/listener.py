@@ -77,12 +77,12 @@ class TcpListener:
             self._unix.remove()
         if self._server is not None:
             server, self._server = self._server, None
-            await stop_accepting(server, self._connection)
+            await stop_accepting(server, self._make_connection)
         return await self._connections.end(seconds)
 
     async def _bind(self, address: Address) -> asyncio.Server:
         server = await asyncio.get_running_loop().create_server(
-            self._connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+            self._make_connection, address.host, address.port, backlog=BACKLOG, start_serving=False
         )
         for sock in server.sockets:
             keep_probing(sock)
@@ -91,7 +91,7 @@ class TcpListener:
     async def _bind_unix(self, path: str) -> asyncio.Server:
         self._unix = UnixSocket(path)
         return await asyncio.get_running_loop().create_unix_server(
-            self._connection, sock=self._unix.socket, backlog=BACKLOG, start_serving=False
+            self._make_connection, sock=self._unix.socket, backlog=BACKLOG, start_serving=False
         )
 
     @property
@@ -99,5 +99,5 @@ class TcpListener:
         """As in every Listener."""
         return self._connections.refused
 
-    def _connection(self) -> ServerConnection:
+    def _make_connection(self) -> ServerConnection:
         return ServerConnection(self._context)
