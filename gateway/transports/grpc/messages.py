@@ -8,7 +8,7 @@ from typing import TypeAlias
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.transports.grpc.inflating import Compressed
-from gateway.transports.memory import PROCESS, Arriving
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
 
 PREFIX = Struct(">BL")
 """Whether the message is compressed, and its size."""
@@ -33,7 +33,7 @@ class MessageReader:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._prefix = b""
-        self._body: Arriving | None = None
+        self._body: ArrivingBody | None = None
         self._is_compressed = False
 
     @property
@@ -58,7 +58,7 @@ class MessageReader:
             # Nearly always, a frame is a message.
             size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
-                return [self._complete(PROCESS.hold(data[PREFIX_SIZE:].tobytes()))]
+                return [self._complete(PROCESS_MEMORY.track(data[PREFIX_SIZE:].tobytes()))]
         return self._pieces(data)
 
     def _pieces(self, data: memoryview) -> list[Received]:
@@ -81,8 +81,8 @@ class MessageReader:
         self._prefix += data[:missing]
         if len(self._prefix) == PREFIX_SIZE:
             size = self._read_prefix(self._prefix)
-            PROCESS.check(size)
-            self._body = Arriving(size, PROCESS)
+            PROCESS_MEMORY.check(size)
+            self._body = ArrivingBody(size, PROCESS_MEMORY)
             self._prefix = b""
         return data[missing:]
 

@@ -15,7 +15,7 @@ from gateway.transports.grpc.client import connection
 from gateway.transports.grpc.client.call import Call
 from gateway.transports.grpc.client.connection import Connection
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS
-from gateway.transports.memory import PROCESS
+from gateway.transports.memory import PROCESS_MEMORY
 from tests.transports.grpc import http2
 from tests.transports.grpc.http2 import (
     ACK,
@@ -223,20 +223,20 @@ def test_credit_grows_with_time_and_work() -> None:
 
 
 async def test_what_a_prefix_announces_costs_nothing_and_what_came_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = PROCESS.used
+    before = PROCESS_MEMORY.used
     made, _, call = begun(monkeypatch)
     feed(made, http2.data(b"x", size=60 * 2**20))
-    assert PROCESS.used - before <= 2**17
+    assert PROCESS_MEMORY.used - before <= 2**17
     for _ in range(20):
         feed(made, frame(DATA, 0, 1, bytes(10_000)))
-    assert 200_000 <= PROCESS.used - before <= 2**20
+    assert 200_000 <= PROCESS_MEMORY.used - before <= 2**20
     made.give_up(call)
     del call
-    assert PROCESS.used == before
+    assert PROCESS_MEMORY.used == before
 
 
 async def test_a_reply_for_which_there_is_no_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PROCESS, "limit", PROCESS.used + 2**20)
+    monkeypatch.setattr(PROCESS_MEMORY, "limit", PROCESS_MEMORY.used + 2**20)
     made, wire, call = begun(monkeypatch)
     feed(made, http2.data(b"x", size=2**21))
     assert call.error is not None

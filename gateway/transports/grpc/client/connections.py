@@ -11,10 +11,10 @@ from gateway.core.address import Address
 from gateway.core.errors import TransportError
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
+from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, deadline_passed, not_connected, unreachable
 from gateway.transports.grpc.client.connection import Connection
 from gateway.transports.grpc.client.timeouts import Timeouts
-from gateway.transports.open_connections import OpenConnections
 from gateway.transports.timeouts import connect_seconds
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
@@ -34,7 +34,7 @@ class Connections:
         self._limits = limits
         self._timeouts = timeouts
         self._ready: list[Connection] = []
-        self._connections: OpenConnections[Connection] = OpenConnections()
+        self._connections: ConnectorConnections[Connection] = ConnectorConnections()
         self._turn = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """A heap: who came first is the next, also after having been woken in vain."""

@@ -14,7 +14,7 @@ from gateway.transports.grpc.server import calls, replies
 from gateway.transports.grpc.server.calls import Call, Method, refused, stopping
 from gateway.transports.grpc.server.heads import Fault, RequestHead
 from gateway.transports.grpc.server.http2 import Begun, Event, Received, Reset, ServerConnection, Stream
-from gateway.transports.lifecycle import Lifecycle, Phase, Terms
+from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
@@ -29,7 +29,7 @@ _MAX_METHOD = 200
 
 
 @frozen
-class Site(Terms):
+class Site(ConnectionContext):
     """What all connections of one listener share."""
 
     methods: Mapping[bytes, Method]
@@ -74,7 +74,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         if self._phase in _LAST:  # one too many
             return
         self._phase = Phase.HEAD
-        self._alarm.set(self._terms.timeouts.grace if self.is_draining else self._terms.timeouts.head)
+        self._alarm.set(self._context.timeouts.grace if self.is_draining else self._context.timeouts.head)
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -227,7 +227,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
     def _went_on(self) -> None:
         if self._phase is Phase.HEAD and self.http2.is_open:
             self._phase = Phase.IDLE
-            self._alarm.set(self._terms.timeouts.idle)
+            self._alarm.set(self._context.timeouts.idle)
         if self.is_draining and self.http2.is_open and not self._is_told:
             self._begin_drain()
         if self.http2.block_since is not None and not self._is_watching:
@@ -263,18 +263,18 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """Look regularly at what is waited for, while there is anything."""
         self._is_watching = True
         self._phase = Phase.ANSWERING
-        timeouts = self._terms.timeouts
+        timeouts = self._context.timeouts
         self._alarm.set(min(timeouts.head, timeouts.body, timeouts.write) / 4)
 
     def _expire(self) -> None:
         if self._phase is Phase.HEAD and self.is_draining:
-            self.give_up()
+            self.terminate()
             return
         if self._phase is not Phase.ANSWERING:
             super()._expire()
             return
         self._is_watching = False
-        now, timeouts = self._loop.time(), self._terms.timeouts
+        now, timeouts = self._loop.time(), self._context.timeouts
         if self._is_overdue(now, timeouts):
             return
         for stream in list(self.http2.streams.values()):
@@ -287,7 +287,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """Whether the connection was ended because the client does not go on with a header block, or does not read."""
         began = self.http2.block_since
         if began is not None and now - began > timeouts.head:
-            self._give_up(refusal(Reason.REQUEST_TIMEOUT, f"a header block did not end within {timeouts.head:g} s"))
+            self._reject(refusal(Reason.REQUEST_TIMEOUT, f"a header block did not end within {timeouts.head:g} s"))
             return True
         if self._backlog is None:
             return False
@@ -326,18 +326,18 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         if self.http2.is_open:
             self._begin_drain()
         else:
-            self._alarm.set(self._terms.timeouts.grace)
+            self._alarm.set(self._context.timeouts.grace)
 
     def _begin_drain(self) -> None:
         self._is_told = True
         self.http2.begin_drain()
-        self._loop.call_later(self._terms.timeouts.linger, self._refuse_new)
+        self._loop.call_later(self._context.timeouts.linger, self._refuse_new)
         for stream in list(self.http2.streams.values()):
             if stream.call is not None:
                 stream.call.drain()
         self.flush()
 
-    def give_up(self) -> None:
+    def terminate(self) -> None:
         """End what is in flight with UNAVAILABLE, and close once the client has read it."""
         if self._phase in _LAST:
             self.abort()
@@ -359,7 +359,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             self.http2.refuse_new_streams()
             self.flush()
 
-    def _give_up(self, error: GatewayError) -> None:
+    def _reject(self, error: GatewayError) -> None:
         self.http2.close(ErrorCode.ENHANCE_YOUR_CALM, error.message)
         self.flush()
 

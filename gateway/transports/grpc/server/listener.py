@@ -10,13 +10,13 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
-from gateway.transports.connections import Connections
 from gateway.transports.grpc import schema
 from gateway.transports.grpc.server.calls import Method
 from gateway.transports.grpc.server.connection import SCRATCH_BYTES, Connection, Site
 from gateway.transports.grpc.server.descriptors import Descriptors
 from gateway.transports.grpc.server.health import Health
 from gateway.transports.grpc.server.reflection import Reflection
+from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
@@ -39,7 +39,7 @@ class GrpcListener:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._connections = Connections(settings.name, settings.limits.connections)
+        self._connections = ListenerConnections(settings.name, settings.limits.connections)
         self._ending = asyncio.Event()
         methods = _methods([protocol for protocol, _ in protocols], exchanges, self._ending)
         self._site = Site(
