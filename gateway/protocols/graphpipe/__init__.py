@@ -4,12 +4,12 @@ from urllib.parse import quote
 
 from gateway.core.examples import curl
 from gateway.core.protocol import HttpForm, Models, Protocol, Traits, Wire
-from gateway.protocols.graphpipe.decode_request import decode_request
+from gateway.protocols.graphpipe.client import encode_request, has_one_model
 from gateway.protocols.graphpipe.decode_response import decode_response
-from gateway.protocols.graphpipe.encode_request import encode_request, has_one_model
 from gateway.protocols.graphpipe.encode_response import encode_response
 from gateway.protocols.graphpipe.errors import encode_error
 from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
+from gateway.protocols.graphpipe.server import decode_request
 
 PROTOCOLS = (
     Protocol(

@@ -5,8 +5,8 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response
 from gateway.protocols.graphpipe import errors, schema
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
 from gateway.protocols.graphpipe.metadata import read_metadata
-from gateway.protocols.graphpipe.reader import Flatbuffer
 from gateway.protocols.graphpipe.tensors import read_tensor
 
 

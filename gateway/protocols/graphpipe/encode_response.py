@@ -3,8 +3,8 @@
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Translate
 from gateway.protocols.graphpipe import layouts, metadata, schema
+from gateway.protocols.graphpipe.flatbuffer_writer import Structures, Writer
 from gateway.protocols.graphpipe.tensors import OCTETS, Form, interleaved, payloads, write_tensors
-from gateway.protocols.graphpipe.writer import Structures, Writer
 
 _JSON = Headers(((b"content-type", b"application/json"),))
 

@@ -12,8 +12,8 @@ from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayErro
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.graphpipe import layouts, schema
-from gateway.protocols.graphpipe.reader import Flatbuffer, Table
-from gateway.protocols.graphpipe.writer import Writer
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
+from gateway.protocols.graphpipe.flatbuffer_writer import Writer
 
 Told: TypeAlias = tuple[tuple[int, str], ...]
 """The codes and texts of one reply's `errors`, in their order."""

@@ -1,7 +1,7 @@
 """How the tables lie that are written: all fields that a reader of the real clients and servers needs, always."""
 
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.writer import Layout
+from gateway.protocols.graphpipe.flatbuffer_writer import Layout
 
 REQUEST = Layout((schema.Request.REQ, 4), (schema.Request.REQ_TYPE, 1))
 

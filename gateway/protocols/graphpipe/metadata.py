@@ -8,10 +8,10 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Signature, TensorSpec
 from gateway.protocols.graphpipe import layouts, schema
-from gateway.protocols.graphpipe.reader import Flatbuffer, Table
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
+from gateway.protocols.graphpipe.flatbuffer_writer import Writer
 from gateway.protocols.graphpipe.tensors import read_type
 from gateway.protocols.graphpipe.texts import decode, encode
-from gateway.protocols.graphpipe.writer import Writer
 
 _FIELDS = schema.MetadataResponse
 _TENSOR = schema.IOMetadata

@@ -10,8 +10,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal, unsupported
 from gateway.core.types import Buffer, Headers, Parameters, Shape, Tensor
 from gateway.protocols.graphpipe import layouts, schema
-from gateway.protocols.graphpipe.reader import Table
-from gateway.protocols.graphpipe.writer import Writer
+from gateway.protocols.graphpipe.flatbuffer_reader import Table
+from gateway.protocols.graphpipe.flatbuffer_writer import Writer
 
 _MOST_BYTES = 2**63 - 1
 OCTETS = Headers(((b"content-type", b"application/octet-stream"),))

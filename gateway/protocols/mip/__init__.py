@@ -5,8 +5,8 @@ from gateway.core.protocol import Models, Protocol, Rows, Servers, StreamForm, T
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING
+from gateway.protocols.mip.schema import NAME, NAN, Batch
 from gateway.protocols.mip.server import decode_request, encode_response
-from gateway.protocols.mip.words import NAME, NAN, Batch
 
 SPLIT = Traits(
     wire=Wire(

@@ -8,10 +8,10 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor
-from gateway.protocols.mip import columns, examples
+from gateway.protocols.mip import payload, tensors
 from gateway.protocols.mip.errors import decode_error
 from gateway.protocols.mip.packets import HEADER, packet
-from gateway.protocols.mip.words import MOST_ROWS, MOST_TENSORS, NAN, Batch, Kind, Subtype
+from gateway.protocols.mip.schema import MOST_ROWS, MOST_TENSORS, NAN, Batch, Kind, Subtype
 
 _PINGS = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
@@ -34,10 +34,10 @@ def encode_request(request: Request, target: Target) -> Message:
     batch, is_split = _batch(inputs, target), _is_split(target)
     nan = request.translate.nan or NAN
     found = [
-        columns.split(tensor, batch, tensor.shape[is_split:], nan, _label(tensor, at))
+        tensors.split(tensor, batch, tensor.shape[is_split:], nan, _label(tensor, at))
         for at, tensor in enumerate(inputs)
     ]
-    return packet(Kind.INFERENCE, Subtype.REQUEST, examples.write(len(inputs), 0, batch, found))
+    return packet(Kind.INFERENCE, Subtype.REQUEST, payload.write(len(inputs), 0, batch, found))
 
 
 def _refuse_parameters(*given: Parameters) -> None:
@@ -55,16 +55,16 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         DecodeError: the reply is no answer to the request.
         GatewayError: the error that it tells.
     """
-    header, payload = message.parts
+    header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
     if kind == Kind.ERROR:
-        raise decode_error(subtype, payload)
+        raise decode_error(subtype, body)
     wanted = Kind.INFERENCE if request.operation is Operation.INFER else Kind.PING
     if (kind, subtype) != (wanted, Subtype.RESPONSE):
         raise DecodeError(f"a packet of kind {kind} and subtype {subtype}, expected a {wanted.name.lower()} response")
     if wanted is Kind.PING:
         return True
-    return Response(tuple(_outputs(payload, request, target)), request.model, request.version, request.id)
+    return Response(tuple(_outputs(body, request, target)), request.model, request.version, request.id)
 
 
 def _label(tensor: Tensor, at: int) -> str:
@@ -91,8 +91,8 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
     return batch
 
 
-def _outputs(payload: "bytes | bytearray | memoryview", request: Request, target: Target) -> Iterator[Tensor]:
-    found = examples.read(payload, target.limits.json_values)
+def _outputs(body: "bytes | bytearray | memoryview", request: Request, target: Target) -> Iterator[Tensor]:
+    found = payload.read(body, target.limits.json_values)
     batch = _batch(request.inputs, target)
     if found.batch != batch:
         raise DecodeError(f"a batch of {found.batch} for the {batch} that was sent")
@@ -100,5 +100,5 @@ def _outputs(payload: "bytes | bytearray | memoryview", request: Request, target
     if rest:
         raise DecodeError(f"{len(found.contents)} TLVs, expected as many for each of {batch} examples")
     for at, (form, contents) in enumerate(found.columns(count, "output")):
-        tensor = columns.stack(form, contents, f"output {at}", target.limits.json_values)
+        tensor = tensors.stack(form, contents, f"output {at}", target.limits.json_values)
         yield tensor if _is_split(target) else replace(tensor, shape=tensor.shape[1:])

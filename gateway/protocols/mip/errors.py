@@ -3,7 +3,7 @@
 from gateway.core.errors import REASONS, GatewayError, Reason, Status
 from gateway.core.types import Buffer, Message, Request
 from gateway.protocols.mip.packets import HEADER, packet
-from gateway.protocols.mip.words import VERSION, Fault, Kind, Subtype
+from gateway.protocols.mip.schema import VERSION, Fault, Kind, Subtype
 
 _FAULTS: dict[Status, Fault] = {
     Status.INVALID_ARGUMENT: Fault.SHAPE,

@@ -6,7 +6,7 @@ from struct import Struct
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Framing
 from gateway.core.types import Buffer, Message
-from gateway.protocols.mip.words import MOST_BYTES, VERSION
+from gateway.protocols.mip.schema import MOST_BYTES, VERSION
 
 HEADER = Struct("!4BL")
 

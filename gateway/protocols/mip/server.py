@@ -6,11 +6,11 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_outpu
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
-from gateway.protocols.mip import columns, examples
-from gateway.protocols.mip.examples import COUNTS, Column
-from gateway.protocols.mip.json_texts import STRINGS
+from gateway.protocols.mip import payload, tensors
+from gateway.protocols.mip.json_examples import STRINGS
 from gateway.protocols.mip.packets import HEADER, packet
-from gateway.protocols.mip.words import MOST_TENSORS, NAN, Form, Kind, Subtype
+from gateway.protocols.mip.payload import COUNTS, Column
+from gateway.protocols.mip.schema import MOST_TENSORS, NAN, Form, Kind, Subtype
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -23,7 +23,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         DecodeError: it is not a request, or the payload is not what its counts say.
         GatewayError: UNIMPLEMENTED, an unknown kind.
     """
-    header, payload = message.parts
+    header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
     if subtype != Subtype.REQUEST:
         raise DecodeError(f"subtype {subtype} is not a request, which has {Subtype.REQUEST.value}")
@@ -31,8 +31,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         return Request(Operation.READY, listener.model)
     if kind != Kind.INFERENCE:
         raise unsupported(f"kind {kind} is not supported; expected 1 (ping) or 2 (inference)")
-    inputs = tuple(_inputs(examples.read(payload, listener.limits.json_values), listener))
-    counts = Message(parts=(bytes(payload[: COUNTS.size]),))
+    inputs = tuple(_inputs(payload.read(body, listener.limits.json_values), listener))
+    counts = Message(parts=(bytes(body[: COUNTS.size]),))
     return Request(Operation.INFER, listener.model, inputs=inputs, origin=counts)
 
 
@@ -58,25 +58,25 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     preferred = Form.NPY if "npy" in given else Form.JSON
     text = Form.JSON if STRINGS in given and "text" not in given else Form.TEXT
     found = [_column(tensor, at, batch, translate.nan or NAN, preferred, text) for at, tensor in enumerate(outputs)]
-    return packet(Kind.INFERENCE, Subtype.RESPONSE, examples.write(inputs, len(outputs), batch, found))
+    return packet(Kind.INFERENCE, Subtype.RESPONSE, payload.write(inputs, len(outputs), batch, found))
 
 
-def _inputs(payload: examples.Examples, listener: ListenerSettings) -> Iterator[Tensor]:
-    if not payload.batch:
+def _inputs(found: payload.Examples, listener: ListenerSettings) -> Iterator[Tensor]:
+    if not found.batch:
         raise DecodeError("the batch is empty, expected at least one example")
-    expected = payload.inputs * payload.batch
-    if len(payload.contents) != expected:
-        told = f"{payload.batch} examples of {payload.inputs} inputs"
-        raise DecodeError(f"{len(payload.contents)} TLVs, expected {expected} for {told}")
-    for at, (form, contents) in enumerate(payload.columns(payload.inputs, "input")):
-        yield columns.stack(form, contents, f"input {at}", listener.limits.json_values)
+    expected = found.inputs * found.batch
+    if len(found.contents) != expected:
+        told = f"{found.batch} examples of {found.inputs} inputs"
+        raise DecodeError(f"{len(found.contents)} TLVs, expected {expected} for {told}")
+    for at, (form, contents) in enumerate(found.columns(found.inputs, "input")):
+        yield tensors.stack(form, contents, f"input {at}", listener.limits.json_values)
 
 
 def _column(tensor: Tensor, at: int, batch: int, nan: str, preferred: Form, text: Form) -> Column:
     what = f"output {tensor.name!r}" if tensor.name else f"output {at}"
     if not tensor.shape or tensor.shape[0] != batch:
         raise _rows(what, tensor, batch)
-    return columns.split(tensor, batch, tensor.shape[1:], nan, what, preferred, text)
+    return tensors.split(tensor, batch, tensor.shape[1:], nan, what, preferred, text)
 
 
 def _rows(what: str, tensor: Tensor, batch: int) -> GatewayError:

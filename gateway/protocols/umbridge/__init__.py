@@ -3,12 +3,12 @@
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.examples import curl
 from gateway.core.protocol import HttpForm, Models, Protocol, Rows, Servers, Traits, Wire
-from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
-from gateway.protocols.umbridge.decode_response import decode_response
+from gateway.protocols.umbridge.client import decode_response
 from gateway.protocols.umbridge.encode_request import encode_request
 from gateway.protocols.umbridge.encode_response import encode_response
 from gateway.protocols.umbridge.errors import encode_error
-from gateway.protocols.umbridge.words import MODEL_INFO, NAME, NAN, PARTS
+from gateway.protocols.umbridge.schema import MODEL_INFO, NAME, NAN, PARTS
+from gateway.protocols.umbridge.server import PATTERNS, decode_request
 
 PROTOCOLS = (
     Protocol(

@@ -8,9 +8,9 @@ from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, Tensor
 from gateway.json import write
-from gateway.protocols.umbridge import configs
+from gateway.protocols.umbridge import config
+from gateway.protocols.umbridge.schema import JSON, KEYS, MODEL_INFO, NAN, PARTS, PATHS
 from gateway.protocols.umbridge.vectors import all_to_json, members, to_json
-from gateway.protocols.umbridge.words import JSON, KEYS, MODEL_INFO, NAN, PARTS, PATHS
 
 # There is no question about health or about one model's state: a server that lists its models is well.
 INFO = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY})
@@ -73,4 +73,4 @@ def _index(name: str, given: Tensor) -> bytes:
 
 
 def _config(request: Request, target: Target) -> bytes:
-    return configs.to_json(request, target.limits, f"backend {target.backend!r}")
+    return config.to_json(request, target.limits, f"backend {target.backend!r}")

@@ -8,8 +8,7 @@ from gateway.core.errors import Reason, invalid_output, refusal, unsupported
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Answer, Message, Request, Response, Signature, TensorSpec, Translate
 from gateway.json import write
-from gateway.protocols.umbridge.vectors import all_to_json, members, to_json
-from gateway.protocols.umbridge.words import (
+from gateway.protocols.umbridge.schema import (
     CALLS,
     INPUT_SIZES,
     JSON,
@@ -20,6 +19,7 @@ from gateway.protocols.umbridge.words import (
     SIZES,
     TEST_SHARED_MEMORY,
 )
+from gateway.protocols.umbridge.vectors import all_to_json, members, to_json
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:

@@ -16,7 +16,7 @@ from gateway.core.types import (
     Tensor,
     TensorSpec,
 )
-from gateway.protocols.umbridge.decode_response import decode_response
+from gateway.protocols.umbridge.client import decode_response
 from tests.protocols.umbridge.wire import TARGET, floats, integers, numbers, reply
 
 EVALUATE = Request(Operation.INFER, "m")

@@ -8,10 +8,10 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request
 from gateway.protocols.graphpipe import layouts, schema
-from gateway.protocols.graphpipe.configs import write_config
+from gateway.protocols.graphpipe.flatbuffer_writer import Structures, Writer
+from gateway.protocols.graphpipe.strings import write_config
 from gateway.protocols.graphpipe.tensors import OCTETS, Form, interleaved, payloads, write_tensors
 from gateway.protocols.graphpipe.texts import encode, encode_names
-from gateway.protocols.graphpipe.writer import Structures, Writer
 
 
 def encode_request(request: Request, target: Target) -> Message:

@@ -9,10 +9,9 @@ from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Parameters, Request, Tensor
 from gateway.json import INT64_MAX, INT64_MIN, Form, Json, read
-from gateway.protocols.umbridge import configs
+from gateway.protocols.umbridge import config
 from gateway.protocols.umbridge.excerpts import excerpt
-from gateway.protocols.umbridge.vectors import to_tensor
-from gateway.protocols.umbridge.words import (
+from gateway.protocols.umbridge.schema import (
     CALLS,
     KEYS,
     MODEL_INFO,
@@ -20,6 +19,7 @@ from gateway.protocols.umbridge.words import (
     SHARED_MEMORY_CALLS,
     TEST_SHARED_MEMORY,
 )
+from gateway.protocols.umbridge.vectors import to_tensor
 
 ABOUT_SERVER = {
     "GET /Info": (Operation.MODELS, ""),
@@ -112,8 +112,8 @@ def _index(name: str, key: str, given: Json) -> Tensor:
 
 def _parameters(part: str, body: dict[str, Json], listener: ListenerSettings) -> Parameters:
     if part == MODEL_INFO:
-        return configs.NO_PARAMETERS
-    return configs.to_parameters(body.get("config"), listener.limits, f"listener {listener.name!r}")
+        return config.NO_PARAMETERS
+    return config.to_parameters(body.get("config"), listener.limits, f"listener {listener.name!r}")
 
 
 def _required(body: dict[str, Json], key: str) -> Json:

@@ -5,8 +5,8 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import Message, Parameters, Request, RequestedOutput, Tensor
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.configs import CONFIG, check_size, read_config
-from gateway.protocols.graphpipe.reader import Flatbuffer, Table
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
+from gateway.protocols.graphpipe.strings import CONFIG, check_size, read_config
 from gateway.protocols.graphpipe.tensors import read_tensor
 from gateway.protocols.graphpipe.texts import decode
 

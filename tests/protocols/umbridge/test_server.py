@@ -9,7 +9,7 @@ from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import Headers, Request, Tensor
-from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
+from gateway.protocols.umbridge.server import PATTERNS, decode_request
 from tests.protocols.umbridge.wire import LISTENER, UMBRIDGE, asked, call, floats, index, integers, numbers
 
 GRADIENT = {"name": "m", "outWrt": 0, "inWrt": 0, "input": [[1.5]], "sens": [2.5], "config": {}}

@@ -10,8 +10,8 @@ from gateway.core.types import Answer, Message, ModelEntry, Request, Response, S
 from gateway.json import Form, Json, read
 from gateway.protocols.umbridge import errors
 from gateway.protocols.umbridge.excerpts import excerpt
+from gateway.protocols.umbridge.schema import CALLS, INPUT_SIZES, MODEL_INFO, NAME, OUTPUT_SIZES, SIZES
 from gateway.protocols.umbridge.vectors import to_tensor
-from gateway.protocols.umbridge.words import CALLS, INPUT_SIZES, MODEL_INFO, NAME, OUTPUT_SIZES, SIZES
 
 Document = dict[str, Json]
 

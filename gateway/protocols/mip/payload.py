@@ -7,7 +7,7 @@ from struct import Struct
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
 from gateway.core.types import Buffer
-from gateway.protocols.mip.words import FORMS, MOST_ROWS, Form
+from gateway.protocols.mip.schema import FORMS, MOST_ROWS, Form
 
 COUNTS = Struct("!2BH")
 _TL = Struct("!2L")

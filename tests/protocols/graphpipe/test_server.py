@@ -6,8 +6,8 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import Message
-from gateway.protocols.graphpipe.decode_request import decode_request
-from gateway.protocols.graphpipe.encode_request import METADATA
+from gateway.protocols.graphpipe.client import METADATA
+from gateway.protocols.graphpipe.server import decode_request
 from tests.protocols.graphpipe.wire import LISTENER, asked, call, recorded, tensor_message, u32
 
 

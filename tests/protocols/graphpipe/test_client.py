@@ -7,8 +7,8 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Parameters, Request, RequestedOutput, Tensor, tensor
 from gateway.protocols.graphpipe import layouts, schema
-from gateway.protocols.graphpipe.reader import Flatbuffer
-from gateway.protocols.graphpipe.writer import Writer
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
+from gateway.protocols.graphpipe.flatbuffer_writer import Writer
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
 
 X = tensor("x", np.array([1, 2], np.float32))

@@ -6,9 +6,9 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.types import Buffer, Shape, Tensor
-from gateway.protocols.mip import json_texts, npy
-from gateway.protocols.mip.examples import Column
-from gateway.protocols.mip.words import Form
+from gateway.protocols.mip import json_examples, npy
+from gateway.protocols.mip.payload import Column
+from gateway.protocols.mip.schema import Form
 
 
 def stack(form: Form, contents: Sequence[Buffer], what: str, values: int) -> Tensor:
@@ -20,7 +20,7 @@ def stack(form: Form, contents: Sequence[Buffer], what: str, values: int) -> Ten
     """
     match form:
         case Form.JSON:
-            return json_texts.stack(contents, "", what, values)
+            return json_examples.stack(contents, "", what, values)
         case Form.NPY:
             return npy.stack(contents, "", what)
         case _:
@@ -72,7 +72,7 @@ def _elements(tensor: Tensor, rows: int, what: str) -> list[bytes]:
 def _write_text(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
     elements = _elements(tensor, rows, what)
     for at, element in enumerate(elements):
-        json_texts.text(element, at, what)
+        json_examples.text(element, at, what)
     return [[element] for element in elements]
 
 
@@ -82,10 +82,10 @@ def _write_image(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -
 
 def _write_json(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
     if tensor.datatype is not Datatype.BYTES:
-        return json_texts.texts_of_numbers(tensor, rows, shape, nan, what)
+        return json_examples.texts_of_numbers(tensor, rows, shape, nan, what)
     if tensor.content_type == Form.JSON.name.lower():  # its elements are JSON texts themselves
         return _write_text(tensor, rows, shape, nan, what)
-    return json_texts.texts_of_strings(tensor, rows, shape, what)
+    return json_examples.texts_of_strings(tensor, rows, shape, what)
 
 
 def _write_npy(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
@@ -104,4 +104,4 @@ _WRITERS: dict[Form, Callable[[Tensor, int, Shape, str, str], list[list[Buffer]]
     Form.IMAGE: _write_image,
     Form.NPY: _write_npy,
 }
-_FORMS = {form.name.lower(): form for form in Form} | {json_texts.STRINGS: Form.JSON}
+_FORMS = {form.name.lower(): form for form in Form} | {json_examples.STRINGS: Form.JSON}
