@@ -1,4 +1,4 @@
-"""`config`: any JSON value on the wire of UM-Bridge, and elsewhere a parameter that holds its text."""
+"""`config`: any JSON value in UM-Bridge; in a canonical Request the parameter `config`, which holds its JSON text."""
 
 from collections.abc import Iterable
 
@@ -7,20 +7,20 @@ from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.protocol import Limits
 from gateway.core.types import Parameters, ParameterValue, Request
 from gateway.json import Json, read, write
-from gateway.protocols.umbridge.excerpts import excerpt
+from gateway.protocols.umbridge.errors import excerpt
 
 CONFIG = "config"
 NO_PARAMETERS: Parameters = {}
 EMPTY = b"{}"
-_AS_GOOD_AS_EMPTY = (b"null", b"[]")
+_EQUAL_TO_EMPTY = (b"null", b"[]")
 
 
-def to_parameters(config: Json, limits: Limits, where: str) -> Parameters:
-    """The parameter for a request's `config`: compact text of equal value, in the order of its keys. None for `{}`,
-    `[]` (R writes an empty list so), null, or a request without one.
+def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
+    """The parameter for a message's `config`: compact JSON of equal value with its keys in order. No parameter for
+    `{}`, `[]` (an empty list of R), null, or a message without `config`.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, its text is longer than the limit.
+        GatewayError: RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
     """
     if config is None or config == {} or config == []:
         return NO_PARAMETERS
@@ -29,30 +29,30 @@ def to_parameters(config: Json, limits: Limits, where: str) -> Parameters:
     return {CONFIG: raw.decode()}
 
 
-def to_json(request: Request, limits: Limits, where: str) -> bytes:
-    """The JSON value for a request's parameter; `{}` without one, since that is what every client sends.
+def encode_config(request: Request, limits: Limits, where: str) -> bytes:
+    """The JSON value of `config` for a request's parameter; `{}` without one, as every client sends.
 
     Raises:
-        GatewayError: the parameter is not JSON text, or too long; there are other parameters.
+        GatewayError: INVALID_ARGUMENT, the parameter is not JSON text, or there are other parameters, which UM-Bridge
+            cannot carry; RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
     """
     if not request.parameters and not any(tensor.parameters for tensor in request.inputs):
         return EMPTY
-    refuse_others(request.parameters, "")
+    _refuse_other_parameters(request.parameters, "")
     for tensor in request.inputs:
-        refuse_others(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
-    raw = _checked(request.parameters.get(CONFIG, EMPTY.decode()), limits, where)
-    return EMPTY if raw in _AS_GOOD_AS_EMPTY else raw
+        _refuse_other_parameters(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
+    raw = _checked_json(request.parameters.get(CONFIG, EMPTY.decode()), limits, where)
+    return EMPTY if raw in _EQUAL_TO_EMPTY else raw
 
 
-def refuse_others(parameters: Parameters, owner: str, allowed: Iterable[str] = (CONFIG,)) -> None:
-    """Nothing that a client said is dropped in silence."""
+def _refuse_other_parameters(parameters: Parameters, owner: str, allowed: Iterable[str] = (CONFIG,)) -> None:
     for name in parameters:
         if name not in allowed:
-            raise invalid_input(f"parameter {name!r}{owner} has no place in UM-Bridge, which takes 'config' only")
+            raise invalid_input(f"parameter {name!r}{owner} is not supported by UM-Bridge, which takes 'config' only")
 
 
-def _checked(text: ParameterValue, limits: Limits, where: str) -> bytes:
-    """`text` as it will stand in the message: one whole value, so that it can not add members of its own."""
+def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:
+    """`text` as it is inserted into the message: exactly one JSON value, so that it cannot add members of its own."""
     if not isinstance(text, str):
         raise invalid_input(f"parameter 'config' is {excerpt(text)}, expected JSON text")
     try:

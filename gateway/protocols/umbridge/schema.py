@@ -1,4 +1,4 @@
-"""The words of UM-Bridge 1.0 on the wire: paths, keys, and what every message says alike."""
+"""The paths, keys and constants of the UM-Bridge 1.0 HTTP interface."""
 
 from gateway.core.operations import Operation
 from gateway.core.types import Headers
@@ -11,19 +11,19 @@ CALLS = {
     "ApplyJacobian": Operation.APPLY_JACOBIAN,
     "ApplyHessian": Operation.APPLY_HESSIAN,
 }
-"""The model's operations: each word is a path, and a key of ModelInfo's `support`."""
+"""The operations of a model. Each key is a path of the interface and a key of ModelInfo's `support`."""
 
-PATHS = {operation: f"/{word}" for word, operation in CALLS.items()}
+PATHS = {operation: f"/{call}" for call, operation in CALLS.items()}
 
 INPUT_SIZES, OUTPUT_SIZES, MODEL_INFO = PARTS = ("InputSizes", "OutputSizes", "ModelInfo")
-"""The three questions that together are a model's metadata: each word is a path, and a Request's `part`."""
+"""The three requests that together give a model's metadata. Each is a path, and the `part` of a Request."""
 
-SIZES = {INPUT_SIZES: "inputSizes", OUTPUT_SIZES: "outputSizes"}
-"""The key of the answer."""
+SIZES_KEYS = {INPUT_SIZES: "inputSizes", OUTPUT_SIZES: "outputSizes"}
+"""The key of the reply to each."""
 
 TEST_SHARED_MEMORY = "TestShMem"
-SHARED_MEMORY_CALLS = tuple(f"{word}ShMem" for word in CALLS)
-"""In no document: clients and servers on one machine pass the numbers of a call through POSIX shared memory."""
+SHARED_MEMORY_CALLS = tuple(f"{call}ShMem" for call in CALLS)
+"""Not documented: with these, a client and a server on one machine pass the numbers through POSIX shared memory."""
 
 KEYS = {
     "out_wrt": "outWrt",
@@ -33,12 +33,12 @@ KEYS = {
     "sens": "sens",
     "vec": "vec",
 }
-"""The JSON keys of the tensors that a derivative takes beside the model's inputs."""
+"""The JSON keys of the tensors that a derivative takes in addition to the model's inputs (see DERIVATIVES)."""
 
 PROTOCOL_VERSION = 1.0
-"""A JSON number: the document says string, and a string breaks the Python and the C++ client."""
+"""A JSON number. The specification says string, but a string breaks the Python and the C++ client."""
 
 NAN = "literal"
-"""NaN, Infinity and -Infinity are what the Python and the Julia package read; `null` becomes a silent None."""
+"""NaN, Infinity and -Infinity, which the Python and the Julia package read. They take `null` for a silent None."""
 
-JSON = Headers(((b"content-type", b"application/json"),))
+JSON_HEADERS = Headers(((b"content-type", b"application/json"),))

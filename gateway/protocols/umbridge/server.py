@@ -1,81 +1,87 @@
-"""What a UM-Bridge client asks."""
+"""Facing clients: requests to canonical Requests, Answers to replies."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import pack
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, unsupported
+from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Parameters, Request, Tensor
+from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate
 from gateway.json import INT64_MAX, INT64_MIN, Form, Json, read
-from gateway.protocols.umbridge import config
-from gateway.protocols.umbridge.excerpts import excerpt
+from gateway.protocols.umbridge import metadata
+from gateway.protocols.umbridge.config import NO_PARAMETERS, decode_config
+from gateway.protocols.umbridge.errors import excerpt, required
 from gateway.protocols.umbridge.schema import (
     CALLS,
+    INPUT_SIZES,
+    JSON_HEADERS,
     KEYS,
     MODEL_INFO,
+    NAN,
+    OUTPUT_SIZES,
     PARTS,
     SHARED_MEMORY_CALLS,
     TEST_SHARED_MEMORY,
 )
-from gateway.protocols.umbridge.vectors import to_tensor
+from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors
 
-ABOUT_SERVER = {
+SERVER_PATTERNS = {
     "GET /Info": (Operation.MODELS, ""),
-    # A forwarded probe succeeds where the server is on the client's machine, and from then on the numbers of every
-    # call bypass the gateway. An empty answer makes the client send them by HTTP.
+    # Answered here and never forwarded: the probe of a client on the server's machine would succeed, and from then on
+    # the numbers of every call would bypass the gateway. An empty reply makes the client send them by HTTP.
     f"POST /{TEST_SHARED_MEMORY}": (Operation.LIVE, TEST_SHARED_MEMORY),
 }
-ABOUT_MODEL = {
-    **{f"POST /{word}": (operation, "") for word, operation in CALLS.items()},
+MODEL_PATTERNS = {
+    **{f"POST /{call}": (operation, "") for call, operation in CALLS.items()},
     **{f"POST /{part}": (Operation.METADATA, part) for part in PARTS},
 }
-REFUSED = tuple(f"POST /{word}" for word in SHARED_MEMORY_CALLS)
-PATTERNS = (*ABOUT_SERVER, *ABOUT_MODEL, *REFUSED)
+SHARED_MEMORY_PATTERNS = tuple(f"POST /{call}" for call in SHARED_MEMORY_CALLS)
+PATTERNS = (*SERVER_PATTERNS, *MODEL_PATTERNS, *SHARED_MEMORY_PATTERNS)
 
-FORMS: dict[Operation, dict[str, Form]] = {Operation.METADATA: {}} | {
+ARRAY_KEYS: dict[Operation, dict[str, Form]] = {Operation.METADATA: {}} | {
     operation: {
         "input": Form.VECTORS,
         **{KEYS[name]: Form.ARRAY for name in DERIVATIVES.get(operation, ()) if name not in INDEX_TENSORS},
     }
     for operation in CALLS.values()
 }
+"""The keys of a request whose values are read as arrays. Any other value becomes a plain Python value."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The question of one HTTP request. Its inputs have no names and no datatype; those of derivatives are followed by
-    the tensors of DERIVATIVES. A `config` becomes the parameter of that name, holding its JSON text.
+    """The canonical Request of one HTTP request. Inputs have no names and no datatype; those of a derivative are
+    followed by the tensors of DERIVATIVES. `config` becomes the parameter of that name, which holds its JSON text.
 
-    Content-Type is not looked at (Julia and the conformity suite send none), nor are keys that are not known.
+    Content-Type is ignored (Julia and the conformity suite send none), and so are unknown keys.
 
-    What is wrong with a call that names a model is the Request's `flaw`: real servers look at the name first, and the
-    conformity suite asks for unknown models with nothing but their names.
+    An error in a request that names a model is returned as the Request's `flaw`: real servers check the model's name
+    first, and the conformity suite asks for unknown models with the name alone.
 
     Raises:
         DecodeError: the body is not JSON, or names no model.
-        GatewayError: a call through shared memory; a `config` beyond the limit.
+        GatewayError: UNIMPLEMENTED, a call through shared memory; RESOURCE_EXHAUSTED, `config` is beyond the limit.
     """
-    if message.pattern in REFUSED:
+    if message.pattern in SHARED_MEMORY_PATTERNS:
         raise unsupported("shared memory cannot cross the gateway; send the numbers by HTTP")
-    if message.pattern in ABOUT_SERVER:
-        operation, part = ABOUT_SERVER[message.pattern]
+    if message.pattern in SERVER_PATTERNS:
+        operation, part = SERVER_PATTERNS[message.pattern]
         return Request(operation, part=part)
-    operation, part = ABOUT_MODEL[message.pattern]
+    operation, part = MODEL_PATTERNS[message.pattern]
     try:
-        body = read(message.body, FORMS[operation], values=listener.limits.json_values, literals=True, level=1)
+        body = read(message.body, ARRAY_KEYS[operation], values=listener.limits.json_values, literals=True, level=1)
     except DecodeError as error:
-        return Request(operation, _model_alone(message, listener, error), part=part, flaw=str(error))
+        return Request(operation, _model_despite(error, message, listener), part=part, flaw=str(error))
     model = _model(body)
     try:
-        inputs = () if part else (*_inputs(operation, body), *_extras(operation, body))
+        inputs = () if part else (*_inputs(operation, body), *_derivative_tensors(operation, body))
         return Request(operation, model, inputs=inputs, parameters=_parameters(part, body, listener), part=part)
     except DecodeError as error:
         return Request(operation, model, part=part, flaw=str(error))
 
 
-def _model_alone(message: Message, listener: ListenerSettings, error: DecodeError) -> str:
-    """The name in a body whose numbers are none. Raises `error` where it cannot be found."""
+def _model_despite(error: DecodeError, message: Message, listener: ListenerSettings) -> str:
+    """The model's name in a body whose arrays are malformed. Raises `error` if there is none."""
     try:
         return _model(read(message.body, {}, values=listener.limits.json_values, literals=True))
     except DecodeError:
@@ -83,40 +89,75 @@ def _model_alone(message: Message, listener: ListenerSettings, error: DecodeErro
 
 
 def _model(body: dict[str, Json]) -> str:
-    name = _required(body, "name")
+    name = required(body, "name", "request")
     if not isinstance(name, str) or not name:
         raise DecodeError(f'"name" is {excerpt(name)}, expected the name of a model')
     return name
 
 
 def _inputs(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
-    # The C++ client leaves the key out of the derivatives of a model without inputs; its Evaluate has `[]`.
-    vectors = _required(body, "input") if operation is Operation.INFER else body.get("input", ())
-    return (to_tensor("", vector, f"input {at}") for at, vector in enumerate(vectors))
+    # For a model without inputs the C++ client writes `[]` in Evaluate, and leaves the key out in derivatives.
+    vectors = required(body, "input", "request") if operation is Operation.INFER else body.get("input", ())
+    return (decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors))
 
 
-def _extras(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
+def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
     for name in DERIVATIVES.get(operation, ()):
         key = KEYS[name]
-        given = _required(body, key)
-        yield _index(name, key, given) if name in INDEX_TENSORS else to_tensor(name, given, f'"{key}"')
+        value = required(body, key, "request")
+        yield _decode_index(name, key, value) if name in INDEX_TENSORS else decode_vector(name, value, f'"{key}"')
 
 
-def _index(name: str, key: str, given: Json) -> Tensor:
-    """A position of any sign: the model's server says what is out of range. The C++ server takes `0.0` as well."""
-    number = int(given) if isinstance(given, float) and given.is_integer() else given
+def _decode_index(name: str, key: str, value: Json) -> Tensor:
+    """The position of a vector, also a negative one: the model's server reports what is out of range. `0.0` is taken
+    as well, as by the C++ server."""
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
-        raise DecodeError(f'"{key}" is {excerpt(given)}, expected the position of a vector, counted from 0')
+        raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')
     return Tensor(name, Datatype.INT64, (1,), pack("<q", number))
 
 
 def _parameters(part: str, body: dict[str, Json], listener: ListenerSettings) -> Parameters:
     if part == MODEL_INFO:
-        return config.NO_PARAMETERS
-    return config.to_parameters(body.get("config"), listener.limits, f"listener {listener.name!r}")
+        return NO_PARAMETERS
+    return decode_config(body.get("config"), listener.limits, f"listener {listener.name!r}")
 
 
-def _required(body: dict[str, Json], key: str) -> Json:
-    if key not in body:
-        raise DecodeError(f'no "{key}" in the request; it has {", ".join(map(excerpt, body)) or "no keys"}')
-    return body[key]
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The HTTP reply to a Request of decode_request. It has only the members of the interface: the conformity suite
+    forbids any other.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor whose size is asked for has a free
+            dimension; INTERNAL, a derivative is not exactly one tensor.
+    """
+    encode_body = _BODY_ENCODERS[request.operation, request.part]
+    return Message(headers=JSON_HEADERS, parts=encode_body(answer, translate.nan or NAN), status=200)
+
+
+def _encode_outputs(answer: Answer, nan: str) -> tuple[bytes, ...]:
+    assert isinstance(answer, Response)
+    return encode_object([("output", encode_vectors(answer.outputs, nan, "output"))])
+
+
+def _encode_derivative(answer: Answer, nan: str) -> tuple[bytes, ...]:
+    assert isinstance(answer, Response)
+    if len(answer.outputs) != 1:
+        names = ", ".join(repr(output.name) for output in answer.outputs) or "none"
+        raise invalid_output(f"the derivative has {len(answer.outputs)} outputs ({names}), expected one")
+    return encode_object([("output", encode_vector(answer.outputs[0], nan, "output"))])
+
+
+def _encode_no_shared_memory(answer: Answer, nan: str) -> tuple[bytes, ...]:
+    return (b"{}",)
+
+
+_BODY_ENCODERS: dict[tuple[Operation, str], Callable[[Answer, str], tuple[bytes, ...]]] = {
+    (Operation.INFER, ""): _encode_outputs,
+    **{(operation, ""): _encode_derivative for operation in DERIVATIVES},
+    (Operation.METADATA, INPUT_SIZES): metadata.encode_input_sizes,
+    (Operation.METADATA, OUTPUT_SIZES): metadata.encode_output_sizes,
+    (Operation.METADATA, MODEL_INFO): metadata.encode_model_info,
+    (Operation.MODELS, ""): metadata.encode_info,
+    (Operation.LIVE, TEST_SHARED_MEMORY): _encode_no_shared_memory,
+}
