@@ -1,5 +1,5 @@
-"""Examples in JSON text, as Python's json reads and writes it: numbers, booleans and strings in rectangular lists are
-tensors, any other JSON is BYTES that hold the text itself."""
+"""Examples as JSON texts, read and written as Python's json does. Numbers, booleans and strings, alone or in
+rectangular lists, become tensors. Any other JSON becomes BYTES that hold the JSON text itself."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,67 +9,68 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import Buffer, Shape, Tensor
+from gateway.core.types import Buffer, Tensor
 from gateway.json import Array, number_pieces, read, read_bare, string_pieces, write
 
 STRINGS = "strings"
-"""The content type of BYTES that were strings in JSON, and stay such on their way to a peer that speaks MIP."""
+"""The content type of BYTES that were strings in JSON, and are written as such to a peer that speaks MIP."""
 
-_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+_DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+"""The datatype of an array by the kind of dtype that the JSON reader chose from its literals."""
 
 
-def stack(contents: Sequence[Buffer], name: str, what: str, values: int) -> Tensor:
-    """The examples in `contents` as one untyped tensor with a dimension more in front; of JSON that is no rectangular
-    array of numbers, booleans or strings, or not the same in all examples, BYTES `[batch]` of its texts. `values`
-    is `limits.json_values`.
+def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
+    """The examples as one untyped Tensor with an added first dimension. If they are not rectangular arrays of numbers,
+    booleans or strings, or not alike, BYTES `[batch]` with the text of each. `json_values` is that of `limits`.
 
     Raises:
-        DecodeError: naming `what`, if it is not JSON.
+        DecodeError: an example is not JSON; names `what`.
     """
-    texts = [_utf8(content) for content in contents]
+    texts = [_as_utf8(example) for example in examples]
     try:
-        return _tensor(_array(texts, values), name)
+        return _tensor(_as_one_array(texts, json_values))
     except DecodeError:
-        _check(texts, what, values)
-    return Tensor(name, Datatype.BYTES, (len(texts),), bytes_elements.pack(texts), content_type="json")
+        _check_each(texts, what, json_values)
+    return Tensor("", Datatype.BYTES, (len(texts),), bytes_elements.pack(texts), content_type="json")
 
 
-def texts_of_numbers(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
-    """Each of the `rows` of a tensor of numbers, of the given shape. Floats are widened to double, exactly.
+def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
+    """The JSON text of each row of a tensor of numbers or BOOL, in pieces. Floats are widened to double, exactly.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
     """
-    array = tensor.array.reshape(rows, *shape)
+    array = tensor.array
     if array.dtype.kind not in "biu":
         array = array.astype(np.float64, copy=False)
     return [list(number_pieces(row, nan, what)) for row in array]
 
 
-def texts_of_strings(tensor: Tensor, rows: int, shape: Shape, what: str) -> list[list[Buffer]]:
-    """Each of the `rows` of a tensor of BYTES, of the given shape, as a nested list of strings.
+def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
+    """The JSON text of each row of a tensor of BYTES, in pieces: a nested list of strings.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
     """
-    texts = [text(element, at, what) for at, element in enumerate(bytes_elements.unpack(tensor.data))]
+    texts = [decode_text(element, at, what) for at, element in enumerate(bytes_elements.unpack(tensor.data))]
+    rows, *shape = tensor.shape
     if len(shape) == 1:
         [size] = shape
-        return [list(string_pieces(_lists(texts, row * size, size))) for row in range(rows)]
+        return [list(string_pieces(_short_lists(texts, row * size, size))) for row in range(rows)]
     flat = np.empty(tensor.elements, object)
     flat[:] = texts
-    array = flat.reshape(rows, *shape)
+    array = flat.reshape(tensor.shape)
     return [[write(array[row].tolist() if shape else array[row])] for row in range(rows)]
 
 
-def _lists(texts: list[str], start: int, size: int) -> Iterator[list[str]]:
-    """So many texts from `start`, in lists that are not long."""
+def _short_lists(texts: list[str], start: int, size: int) -> Iterator[list[str]]:
+    """The `size` texts from `start`, in lists of bounded length."""
     end = start + size
     return (texts[at : min(at + bytes_elements.PIECE, end)] for at in range(start, end, bytes_elements.PIECE))
 
 
-def text(element: bytes, at: int, what: str) -> str:
-    """The text of a BYTES element.
+def decode_text(element: bytes, at: int, what: str) -> str:
+    """The text of BYTES element number `at`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, it is not UTF-8.
@@ -77,49 +78,49 @@ def text(element: bytes, at: int, what: str) -> str:
     try:
         return element.decode()
     except UnicodeDecodeError as error:
-        raise invalid_input(f"{what}: element {at} is not UTF-8, and MIP's TEXT and JSON carry nothing else") from error
+        raise invalid_input(f"{what}: element {at} is not UTF-8, as MIP's TEXT and JSON require") from error
 
 
-def _utf8(content: Buffer) -> bytes:
-    raw = bytes(content)
+def _as_utf8(example: Buffer) -> bytes:
+    raw = bytes(example)
     encoding = json.detect_encoding(raw)
     if encoding == "utf-8":
         return raw
     try:
         return raw.decode(encoding).encode()
     except UnicodeError as error:
-        raise DecodeError(f"not JSON: begins as {encoding}, and is not") from error
+        raise DecodeError(f"not JSON: begins like {encoding}, but is not valid {encoding}") from error
 
 
-def _array(texts: list[bytes], values: int) -> Array:
-    """All examples as one array.
+def _as_one_array(texts: list[bytes], json_values: int) -> Array:
+    """All examples as one array with an added first dimension.
 
     Raises:
-        DecodeError: they are not.
+        DecodeError: they are not arrays, or not alike.
     """
-    if len(texts) > 1 and all(map(_is_closed, texts)):
-        array = read_bare(_in_one_list(texts), values=values, literals=True)
+    if len(texts) > 1 and all(map(_stands_alone, texts)):
+        array = read_bare(_as_one_list(texts), values=json_values, literals=True)
         if array.shape[0] != len(texts):
-            raise DecodeError("examples run into each other")
+            raise DecodeError("an example holds several values")
         return array
-    arrays = (read_bare(each, values=values, literals=True) for each in texts)
+    arrays = (read_bare(text, values=json_values, literals=True) for text in texts)
     first = next(arrays)
-    return Array(_joined(first, arrays) if len(texts) > 1 else first.values, (len(texts), *first.shape))
+    return Array(_join_strings(first, arrays) if len(texts) > 1 else first.values, (len(texts), *first.shape))
 
 
-def _in_one_list(texts: list[bytes]) -> bytes:
-    # join() takes 80 bytes for each, of which there may be one in every nine bytes of a packet
+def _as_one_list(texts: list[bytes]) -> bytes:
+    # Not join(): it takes 80 bytes for each text, and a packet may have a text in every 9 bytes.
     joined = bytearray(b"[")
-    for each in texts:
-        joined += each
+    for text in texts:
+        joined += text
         joined += b","
     joined[-1:] = b"]"
     return bytes(joined)
 
 
-def _is_closed(text: bytes) -> bool:
-    """Whether the text cannot run into the next one when they are joined by commas, and read as one array of as many
-    rows: it has no strings, and closes the brackets it opens."""
+def _stands_alone(text: bytes) -> bool:
+    """Whether the text can be joined with others by commas and be read as one row of an array: it has no strings, and
+    closes the brackets that it opens. Otherwise `[1` and `2]` would be read as one list."""
     if b'"' in text:
         return False
     opened = text.count(b"[")
@@ -128,35 +129,35 @@ def _is_closed(text: bytes) -> bool:
     return opened == text.count(b"]") and text.lstrip()[:1] == b"[" and text.rstrip()[-1:] == b"]"
 
 
-def _joined(first: Array, others: Iterable[Array]) -> bytes:
-    """The raw form of the strings of them all."""
+def _join_strings(first: Array, others: Iterable[Array]) -> bytes:
+    """The strings of all arrays in the raw form of BYTES."""
     if not isinstance(first.values, bytes):
-        raise DecodeError("examples are not JSON by themselves")
+        raise DecodeError("an example may hold several values")
     joined = bytearray(first.values)
     for array in others:
         if array.shape != first.shape or not isinstance(array.values, bytes):
-            raise DecodeError("examples differ in shape or sort")
+            raise DecodeError("examples differ in shape or datatype")
         joined += array.values
     return bytes(joined)
 
 
-def _tensor(array: Array, name: str) -> Tensor:
+def _tensor(array: Array) -> Tensor:
     values = array.values
     if isinstance(values, bytes):
-        return Tensor(name, Datatype.BYTES, array.shape, values, content_type=STRINGS, untyped=True)
-    return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
+        return Tensor("", Datatype.BYTES, array.shape, values, content_type=STRINGS, untyped=True)
+    return Tensor("", _DATATYPES[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
 
 
-_LONGEST_SCALAR = 5000
-"""Python refuses integers of more than 4300 digits."""
+_MAX_SCALAR = 5000
+"""The most bytes of a JSON number. Python refuses integers of more than 4300 digits."""
 
 
-def _check(texts: list[bytes], what: str, values: int) -> None:
-    for at, each in enumerate(texts):
-        if len(each) > _LONGEST_SCALAR and each.lstrip()[:1] not in (b"[", b"{", b'"'):
-            raise DecodeError(f"{what} of example {at}: not JSON, or a number of {len(each)} digits")
+def _check_each(texts: list[bytes], what: str, json_values: int) -> None:
+    for at, text in enumerate(texts):
+        if len(text) > _MAX_SCALAR and text.lstrip()[:1] not in (b"[", b"{", b'"'):
+            raise DecodeError(f"{what} of example {at}: not JSON, or a number of {len(text)} digits")
         try:
-            document = read(b'{"example":' + each + b"}", {}, values=values, literals=True)
+            document = read(b'{"example":' + text + b"}", {}, values=json_values, literals=True)
         except DecodeError as error:
             raise DecodeError(f"{what} of example {at}: {error}") from error
         if len(document) != 1:

@@ -1,19 +1,19 @@
-"""MIP's numbers, as the code of kubemo has them: its text gives none for the version and the error codes."""
+"""The numbers of MIP. The specification has none for the version and the error codes: these are kubemo's."""
 
 from enum import IntEnum
 
 NAME = "mip"
 VERSION = 0
 NAN = "literal"
-"""NaN, Infinity and -Infinity: what Python's json, which kubemo reads and writes with, has for them."""
+"""NaN, Infinity and -Infinity, as Python's json writes them, with which kubemo reads and writes."""
 
-MOST_TENSORS = 0xFF
-MOST_ROWS = 0xFFFF
-MOST_BYTES = 0xFFFFFFFF
+MAX_TENSORS = 0xFF
+MAX_BATCH = 0xFFFF
+MAX_PAYLOAD = 0xFFFFFFFF
 
 
-class Kind(IntEnum):
-    """What a packet is about."""
+class PacketKind(IntEnum):
+    """`kind` of a packet."""
 
     ERROR = 0
     PING = 1
@@ -21,14 +21,14 @@ class Kind(IntEnum):
 
 
 class Subtype(IntEnum):
-    """Of every kind but ERROR, whose subtype is the error's code."""
+    """`subtype` of a ping and an inference. The subtype of an error is its ErrorCode."""
 
     REQUEST = 0
     RESPONSE = 1
 
 
-class Fault(IntEnum):
-    """Error codes."""
+class ErrorCode(IntEnum):
+    """`subtype` of an error."""
 
     PROTOCOL = 0
     SUBTYPE = 1
@@ -38,26 +38,25 @@ class Fault(IntEnum):
     INTERNAL = 5
 
 
-class Form(IntEnum):
-    """Types of TLVs."""
+class TlvType(IntEnum):
+    """The type of a TLV: how the tensor in it is written."""
 
     TEXT = 1
     JSON = 2
     IMAGE = 3
     NPY = 0x4E505900
-    """`NPY` and a NUL. No type of kubemo's own: a .npy file, for peers that have registered it with
-    `kubemo.register()`."""
+    """`NPY` and a NUL: a .npy file. It is not one of kubemo's types: peers add it with `kubemo.register()`."""
 
 
-FORMS = frozenset(Form)
+TLV_TYPES = frozenset(TlvType)
 
 
-class Batch:
-    """The words of a backend's `batch`."""
+class BatchMode:
+    """The values of `batch` on a backend."""
 
     SPLIT = "split"
-    """The first dimension of every tensor counts the examples of one packet."""
+    """One packet, in which the first dimension of every tensor counts the examples."""
     WHOLE = "whole"
-    """A packet has one example, which holds the tensors as they are."""
+    """One packet with one example, which holds the tensors unchanged."""
     EACH = "each"
-    """A packet for each row, its one example."""
+    """One packet with one example for each row."""

@@ -1,107 +1,109 @@
-"""One tensor of all examples: the contents of its TLVs to a Tensor, and back."""
+"""A Tensor to the column of its TLVs, and back. The first dimension of the Tensor counts the examples."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, invalid_input
-from gateway.core.types import Buffer, Shape, Tensor
+from gateway.core.types import Buffer, Tensor
 from gateway.protocols.mip import json_examples, npy
 from gateway.protocols.mip.payload import Column
-from gateway.protocols.mip.schema import Form
+from gateway.protocols.mip.schema import TlvType
 
 
-def stack(form: Form, contents: Sequence[Buffer], what: str, values: int) -> Tensor:
-    """The contents of one column, an example each, as an unnamed tensor whose first dimension counts them. `values` is
-    `limits.json_values`.
+class Style(NamedTuple):
+    """How the tensors of one message are written: NaN and infinities (`translate.nan`), and the TLV types of numbers
+    and of BYTES where a tensor's `content_type` does not say."""
+
+    nan: str
+    numbers: TlvType = TlvType.JSON
+    text: TlvType = TlvType.TEXT
+
+
+def decode_column(type_: TlvType, examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
+    """The unnamed Tensor of a column. `json_values` is that of `limits`.
 
     Raises:
-        DecodeError: naming `what`.
+        DecodeError: the data is malformed; names `what`.
     """
-    match form:
-        case Form.JSON:
-            return json_examples.stack(contents, "", what, values)
-        case Form.NPY:
-            return npy.stack(contents, "", what)
+    match type_:
+        case TlvType.JSON:
+            return json_examples.decode(examples, what, json_values)
+        case TlvType.NPY:
+            return npy.decode(examples, what)
         case _:
-            packed = bytes_elements.pack(map(bytes, contents))
-            return Tensor("", Datatype.BYTES, (len(contents),), packed, content_type=form.name.lower())
+            packed = bytes_elements.pack(map(bytes, examples))
+            return Tensor("", Datatype.BYTES, (len(examples),), packed, content_type=type_.name.lower())
 
 
-def split(
-    tensor: Tensor,
-    rows: int,
-    shape: Shape,
-    nan: str,
-    what: str,
-    preferred: Form = Form.JSON,
-    preferred_text: Form = Form.TEXT,
-) -> Column:
-    """`tensor` as one content, of the given shape, for each of its `rows`. Its `content_type` tells the form; without
-    one numbers have the `preferred` one, BYTES the `preferred_text` if there is one element in each, else JSON.
+def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
+    """The column of `tensor`. Its `content_type` decides the TLV type. Without one, numbers have the style's type; so
+    have BYTES if there is one element in each example, and otherwise they are JSON.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming `what`: it has no such form.
+        GatewayError: INVALID_ARGUMENT, the tensor cannot be written in this type; names `what`.
     """
-    form = _form(tensor, rows, preferred, preferred_text, what)
-    return Column(form, _WRITERS[form](tensor, rows, shape, nan, what))
+    type_ = _tlv_type(tensor, style, what)
+    return Column(type_, _ENCODERS[type_](tensor, style.nan, what))
 
 
-def _form(tensor: Tensor, rows: int, preferred: Form, preferred_text: Form, what: str) -> Form:
+def _tlv_type(tensor: Tensor, style: Style, what: str) -> TlvType:
     if tensor.content_type:
-        form = _FORMS.get(tensor.content_type)
-        if form is None:
-            raise invalid_input(f"{what} has the content type {tensor.content_type!r}; expected {', '.join(_FORMS)}")
-        return form
+        type_ = _TLV_TYPES.get(tensor.content_type)
+        if type_ is None:
+            known = ", ".join(_TLV_TYPES)
+            raise invalid_input(f"{what} has the content type {tensor.content_type!r}; expected {known}")
+        return type_
     if tensor.datatype is not Datatype.BYTES:
-        return preferred
-    return preferred_text if tensor.elements == rows else Form.JSON
+        return style.numbers
+    return style.text if tensor.elements == tensor.shape[0] else TlvType.JSON
 
 
-def _elements(tensor: Tensor, rows: int, what: str) -> list[bytes]:
-    """The one BYTES element of each row."""
-    if tensor.datatype is not Datatype.BYTES:
-        raise _no_form(tensor, what)
-    if tensor.elements != rows:
-        raise invalid_input(
-            f"{what} has shape {list(tensor.shape)}, but as {tensor.content_type} it has one element in each example"
-        )
-    return bytes_elements.unpack(tensor.data)
-
-
-def _write_text(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
-    elements = _elements(tensor, rows, what)
+def _encode_text(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
+    elements = _one_element_each(tensor, what)
     for at, element in enumerate(elements):
-        json_examples.text(element, at, what)
+        json_examples.decode_text(element, at, what)
     return [[element] for element in elements]
 
 
-def _write_image(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
-    return [[element] for element in _elements(tensor, rows, what)]
+def _encode_image(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
+    return [[element] for element in _one_element_each(tensor, what)]
 
 
-def _write_json(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
+def _encode_json(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     if tensor.datatype is not Datatype.BYTES:
-        return json_examples.texts_of_numbers(tensor, rows, shape, nan, what)
-    if tensor.content_type == Form.JSON.name.lower():  # its elements are JSON texts themselves
-        return _write_text(tensor, rows, shape, nan, what)
-    return json_examples.texts_of_strings(tensor, rows, shape, what)
+        return json_examples.encode_numbers(tensor, nan, what)
+    if tensor.content_type == TlvType.JSON.name.lower():  # each element is a JSON text already
+        return _encode_text(tensor, nan, what)
+    return json_examples.encode_strings(tensor, what)
 
 
-def _write_npy(tensor: Tensor, rows: int, shape: Shape, nan: str, what: str) -> list[list[Buffer]]:
+def _encode_npy(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     if tensor.datatype is Datatype.BYTES:
-        raise _no_form(tensor, what)
-    return npy.files(tensor, rows, shape)
+        raise _wrong_datatype(tensor, what)
+    return npy.encode(tensor)
 
 
-def _no_form(tensor: Tensor, what: str) -> GatewayError:
-    return invalid_input(f"{what} is {tensor.datatype}, which cannot travel as {tensor.content_type}")
+def _one_element_each(tensor: Tensor, what: str) -> list[bytes]:
+    """The BYTES elements of a tensor that has one in each example."""
+    if tensor.datatype is not Datatype.BYTES:
+        raise _wrong_datatype(tensor, what)
+    if tensor.elements != tensor.shape[0]:
+        found = f"each example of {what} has shape {list(tensor.shape[1:])}"
+        raise invalid_input(f"{found}, but as {tensor.content_type} it must have one element")
+    return bytes_elements.unpack(tensor.data)
 
 
-_WRITERS: dict[Form, Callable[[Tensor, int, Shape, str, str], list[list[Buffer]]]] = {
-    Form.TEXT: _write_text,
-    Form.JSON: _write_json,
-    Form.IMAGE: _write_image,
-    Form.NPY: _write_npy,
+def _wrong_datatype(tensor: Tensor, what: str) -> GatewayError:
+    return invalid_input(f"{what} is {tensor.datatype}, which cannot be sent as {tensor.content_type}")
+
+
+_ENCODERS: dict[TlvType, Callable[[Tensor, str, str], list[list[Buffer]]]] = {
+    TlvType.TEXT: _encode_text,
+    TlvType.JSON: _encode_json,
+    TlvType.IMAGE: _encode_image,
+    TlvType.NPY: _encode_npy,
 }
-_FORMS = {form.name.lower(): form for form in Form} | {json_examples.STRINGS: Form.JSON}
+_TLV_TYPES = {type_.name.lower(): type_ for type_ in TlvType} | {json_examples.STRINGS: TlvType.JSON}
+"""The TLV type of each content type."""
