@@ -1,7 +1,10 @@
-"""Flatbuffers front to back: every offset points forward, to what is written after it.
+"""Writes flatbuffers front to back: everything is written after the offset that points to it.
 
-The structure comes first and the payloads (tensors' data) last, so that a message goes out as parts: the structure,
-then each tensor's own buffer, never joined.
+A message is its structure, then the payloads, which are the data of tensors:
+
+    root | tables, names, shapes, ... | length, payload 0 | length, payload 1 | ...
+
+So it is sent in parts, structure and data alternating, and the buffers of tensors are never copied.
 """
 
 from collections.abc import Callable
@@ -14,57 +17,58 @@ _I32 = Struct("<i")
 _I64 = Struct("<q")
 
 _WORD = 8
-_ALIGNMENT = 64
-"""Of payloads: what vector instructions like best. Every reader takes it."""
-_MOST = 2**31
-"""An offset has 32 bits, and most readers take one for a sign."""
+_PAYLOAD_ALIGNMENT = 64
+"""The alignment that suits vector instructions best. Every reader accepts it."""
+MAX_MESSAGE = 2**31
+"""An offset has 32 bits, and most readers take it for a signed number."""
+TOO_LARGE = "a GraphPipe message must be smaller than 2 GiB"
+
+_MAX_CACHED_SIZE = 1024
+_MAX_CACHED = 256
 
 
-_SMALL = 1024
-_REMEMBERED = 256
-
-
-class Structures:
-    """The structures that were written lately, if they are small: clients and servers send the same again and again,
-    but for the payloads. `write` makes one of what tells it apart from others."""
+class StructureCache:
+    """Caches small structures. Clients and servers send messages that differ in nothing but their payloads. `write`
+    writes the structure for the arguments of `get`."""
 
     def __init__(self, write: Callable[..., tuple[bytes, ...]]) -> None:
         self._write = write
-        self._known: dict[tuple[object, ...], tuple[bytes, ...]] = {}
+        self._structures: dict[tuple[object, ...], tuple[bytes, ...]] = {}
 
-    def get(self, *traits: object) -> tuple[bytes, ...]:
-        """What `write` makes of `traits`, which must be hashable."""
-        known = self._known.get(traits)
-        return self._new(traits) if known is None else known
+    def get(self, *key: object) -> tuple[bytes, ...]:
+        """The result of `write(*key)`. All arguments must be hashable."""
+        structure = self._structures.get(key)
+        return self._write_new(key) if structure is None else structure
 
-    def _new(self, traits: tuple[object, ...]) -> tuple[bytes, ...]:
-        structure = self._write(*traits)
-        if sum(map(len, structure)) <= _SMALL:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[traits] = structure
+    def _write_new(self, key: tuple[object, ...]) -> tuple[bytes, ...]:
+        structure = self._write(*key)
+        if sum(map(len, structure)) <= _MAX_CACHED_SIZE:
+            if len(self._structures) >= _MAX_CACHED:
+                self._structures.clear()
+            self._structures[key] = structure
         return structure
 
 
 class Layout:
-    """How a table lies that has all its fields, given as (slot in the vtable, bytes) in the order in which they lie;
-    `place` is where each is in the table."""
+    """How a table is laid out that has all of the given fields: (slot in the vtable, size in bytes), in the order in
+    which they lie in the table. `offsets` is the offset in the table of each slot's field."""
 
     def __init__(self, *fields: tuple[int, int]) -> None:
-        self.place: dict[int, int] = {}
+        self.offsets: dict[int, int] = {}
         at = 4
         for slot, size in fields:
             at = _aligned(at, size)
-            self.place[slot] = at
+            self.offsets[slot] = at
             at += size
         self.size = at
-        slots = range(4, max(self.place, default=2) + 2, 2)
-        numbers = (4 + 2 * len(slots), at, *(self.place.get(slot, 0) for slot in slots))
+        slots = range(4, max(self.offsets, default=2) + 2, 2)
+        numbers = (4 + 2 * len(slots), at, *(self.offsets.get(slot, 0) for slot in slots))
         self.vtable = Struct(f"<{len(numbers)}H").pack(*numbers)
 
 
 class Writer:
-    """Writes one message, whose root table comes first. `at` is where the offset to what is written stands."""
+    """Writes the structure of one message, whose root table comes first. In every method that takes it, `at` is the
+    place of a field: of the number itself, or of the offset to what is written."""
 
     def __init__(self) -> None:
         self._out = bytearray(4)
@@ -72,74 +76,74 @@ class Writer:
         self._payloads: list[tuple[int, int, int]] = []
 
     def table(self, layout: Layout, at: int = 0) -> int:
-        """A table of zeros; where it lies."""
+        """Write a table of zeros, and return its place."""
         vtable = self._vtables.get(layout)
         if vtable is None:
             self._align(2)
             vtable = self._vtables[layout] = len(self._out)
             self._out += layout.vtable
-        start = self._link(at, _WORD)
+        start = self._begin(at, _WORD)
         self._out += _I32.pack(start - vtable)
         self._out += bytes(layout.size - 4)
         return start
 
     def byte(self, at: int, number: int) -> None:
-        """A uint8, within a table."""
+        """Write a uint8 within a table."""
         self._out[at] = number
 
     def long(self, at: int, number: int) -> None:
-        """An int64, within a table."""
+        """Write an int64 within a table."""
         _I64.pack_into(self._out, at, number)
 
     def string(self, at: int, text: bytes) -> None:
-        """A string, with the NUL behind it that C needs."""
-        self._link(at, 4)
+        """Write a string, followed by the NUL that C needs."""
+        self._begin(at, 4)
         self._out += _U32.pack(len(text))
         self._out += text
         self._out.append(0)
 
     def longs(self, at: int, numbers: tuple[int, ...]) -> None:
-        """A vector of int64."""
-        self._link(at, _WORD, 4)
+        """Write a vector of int64."""
+        self._begin(at, _WORD, 4)
         self._out += Struct(f"<I{len(numbers)}q").pack(len(numbers), *numbers)
 
-    def links(self, at: int, count: int) -> range:
-        """A vector of offsets; the places where each is."""
-        self._link(at, 4)
+    def vector_of_offsets(self, at: int, count: int) -> range:
+        """Write a vector of `count` offsets, and return their places."""
+        self._begin(at, 4)
         self._out += _U32.pack(count)
         start = len(self._out)
         self._out += bytes(4 * count)
         return range(start, len(self._out), 4)
 
     def strings(self, at: int, texts: tuple[bytes, ...]) -> None:
-        """A vector of strings."""
-        for place, text in zip(self.links(at, len(texts)), texts, strict=True):
+        """Write a vector of strings."""
+        for place, text in zip(self.vector_of_offsets(at, len(texts)), texts, strict=True):
             self.string(place, text)
 
     def payload(self, at: int, count: int, size: int) -> None:
-        """A vector of `count` elements in `size` bytes, to be written last."""
+        """Reserve a vector of `count` elements in `size` bytes. It comes after the structure."""
         self._payloads.append((at, count, size))
 
-    def gaps(self) -> tuple[bytes, ...]:
-        """The message but for its payloads: each of them follows one of these.
+    def finish(self) -> tuple[bytes, ...]:
+        """The structure in as many pieces as there are payloads, or in one. Each payload follows its piece.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED, the message has 2 GiB.
+            GatewayError: RESOURCE_EXHAUSTED, the message has 2 GiB or more.
         """
         end = len(self._out)
         lengths = []
         for at, count, size in self._payloads:
-            start = _aligned(end + 4, _ALIGNMENT)
-            if start + size >= _MOST:
-                raise refusal(Reason.TOO_LARGE, "a GraphPipe message must be smaller than 2 GiB")
+            start = _aligned(end + 4, _PAYLOAD_ALIGNMENT)
+            if start + size >= MAX_MESSAGE:
+                raise refusal(Reason.TOO_LARGE, TOO_LARGE)
             _U32.pack_into(self._out, at, start - 4 - at)
             lengths.append(bytes(start - 4 - end) + _U32.pack(count))
             end = start + size
-        whole = bytes(self._out)
-        return (whole + lengths[0], *lengths[1:]) if lengths else (whole,)
+        structure = bytes(self._out)
+        return (structure + lengths[0], *lengths[1:]) if lengths else (structure,)
 
-    def _link(self, at: int, alignment: int, shift: int = 0) -> int:
-        """Link what comes next, whose byte `shift` is to be aligned, and tell where it lies."""
+    def _begin(self, at: int, alignment: int, shift: int = 0) -> int:
+        """Point the offset at `at` to the end, and return that place. The byte `shift` after it is aligned."""
         self._align(alignment, shift)
         start = len(self._out)
         _U32.pack_into(self._out, at, start - at)

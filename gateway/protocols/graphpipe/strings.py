@@ -1,34 +1,70 @@
-"""`config`: "a string or any other binary data" for the model, opaque here, and elsewhere the parameter of that name.
+"""Strings of the schema: names, which are UTF-8 text, and `config`, which may be any bytes.
 
-Bytes that are not UTF-8 stand in the parameter's text as lone surrogates (`surrogateescape`), which no other protocol
-writes: it refuses them."""
+`config` ("a string or any other binary data") is for the model. In a canonical Request it is the parameter of that
+name. Bytes that are not UTF-8 become lone surrogates in the parameter's text (`surrogateescape`). Only GraphPipe writes
+these back: every other protocol refuses them.
+"""
+
+from collections.abc import Iterable
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
-from gateway.core.errors import Reason, invalid_input, refusal
+from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Request
+from gateway.core.types import Parameters, Request
 
 CONFIG = "config"
-_BYTES = "surrogateescape"
+NO_PARAMETERS: Parameters = {}
+_ANY_BYTES = "surrogateescape"
 
 
-def read_config(raw: bytes) -> str:
-    """The parameter's text."""
-    return raw.decode(errors=_BYTES)
-
-
-def check_size(raw: bytes, limits: Limits, where: str) -> None:
-    """Raises GatewayError, RESOURCE_EXHAUSTED, for a config beyond the limit."""
-    if len(raw) > limits.config:
-        text = f"config of {len(raw)} bytes; `limits: {{config: {limits.config}}}` of {where} allows no more"
-        raise refusal(Reason.TOO_LARGE, text)
-
-
-def write_config(request: Request, target: Target) -> bytes:
-    """The field's bytes; empty without the parameter. Nothing else that a client said is dropped in silence.
+def decode_text(raw: bytes, what: str) -> str:
+    """The text in `raw`.
 
     Raises:
-        GatewayError: it is no text, or too long; there are other parameters.
+        DecodeError: it is not UTF-8; names `what`.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{what} is not UTF-8: {raw[:40]!r}") from error
+
+
+def encode_text(text: str, what: str) -> bytes:
+    """`text` as UTF-8.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, it holds lone surrogates; names `what`.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{what} {text[:40]!r} is not UTF-8") from error
+
+
+def encode_names(names: Iterable[str], what: str) -> tuple[bytes, ...]:
+    """The names as UTF-8; no names if all of them are empty."""
+    encoded = tuple([encode_text(name, what) for name in names])
+    return encoded if any(encoded) else ()
+
+
+def decode_config(raw: bytes, limits: Limits, where: str) -> Parameters:
+    """The parameter for a request's `config`; no parameter if it is empty.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED, it is longer than `limits.config`.
+    """
+    if not raw:
+        return NO_PARAMETERS
+    _check_size(raw, limits, where)
+    return {CONFIG: raw.decode(errors=_ANY_BYTES)}
+
+
+def encode_config(request: Request, target: Target) -> bytes:
+    """The bytes of `config` for a request's parameter; empty without one.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, the parameter is not text, or there are other parameters, which GraphPipe cannot
+            carry; RESOURCE_EXHAUSTED, it is longer than `limits.config`.
     """
     for owner, parameters, allowed in (
         ("", request.parameters, (CONFIG,)),
@@ -37,13 +73,21 @@ def write_config(request: Request, target: Target) -> bytes:
     ):
         for name in parameters:
             if name not in allowed:
-                raise invalid_input(f"parameter {name!r}{owner} has no place in GraphPipe, which takes 'config' only")
+                raise invalid_input(
+                    f"parameter {name!r}{owner} is not supported by GraphPipe, which takes 'config' only"
+                )
     text = request.parameters.get(CONFIG, "")
     if not isinstance(text, str):
         raise invalid_input(f"parameter 'config' is {text!r}, expected text")
     try:
-        raw = text.encode(errors=_BYTES)
+        raw = text.encode(errors=_ANY_BYTES)
     except UnicodeEncodeError as error:
         raise invalid_input(f"config {text[:40]!r} is not UTF-8") from error
-    check_size(raw, target.limits, f"backend {target.backend!r}")
+    _check_size(raw, target.limits, f"backend {target.backend!r}")
     return raw
+
+
+def _check_size(raw: bytes, limits: Limits, where: str) -> None:
+    if len(raw) > limits.config:
+        text = f"config of {len(raw)} bytes; `limits: {{config: {limits.config}}}` of {where} allows no more"
+        raise refusal(Reason.TOO_LARGE, text)
