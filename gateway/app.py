@@ -95,7 +95,7 @@ class Gateway:
         config = self.config
         connections.PROCESS.fit(config.limits.connections)
         memory.PROCESS.limit = config.limits.memory or memory.default_limit()
-        memory.use_one_arena()
+        memory.set_allocator()
         self._giving_back = spawn(memory.give_back(memory.PROCESS))
         for reference in config.reference:
             served = await serve_reference(reference, self._clock)

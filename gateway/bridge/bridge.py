@@ -61,6 +61,7 @@ class Bridge:
         self._extensions = Extensions(self._rewrite)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,
+            Operation.EXPLAIN: self._explain,
             **dict.fromkeys(DERIVATIVES, self._derive),
             Operation.METADATA: self._metadata.signature,
             Operation.MODEL_READY: self._metadata.ready,
@@ -166,6 +167,12 @@ class Bridge:
             if not self._says_that_model_streams(error) or self._settings.stream != "error" or _HINT in error.message:
                 raise
             raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}") from error
+
+    async def _explain(self, request: Request) -> Response:
+        """The explanation of an inference. Its tensors are passed unchanged: no signature describes an explanation, nor
+        the inputs that it takes beside those of the model."""
+        key = self._rewrite.key(request)
+        return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
 
     def _says_that_model_streams(self, error: GatewayError) -> bool:
         """Whether the backend's error says that the model only streams."""

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from gateway.bridge import names, shapes
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.settings import RouteSettings
+from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Protocol, Rows
 from gateway.core.types import Request, Signature
@@ -49,6 +50,8 @@ class Fitting:
     """The model's tensors under the backend's names, with the batch dimension that they are fitted to."""
     inputs: names.NamedSpecs = ()
     """The inputs that clients send, with their names for them."""
+    has_bytes: bool = False
+    """Whether the signature has BYTES."""
     row_by_row: bool = False
     """The backend is called once for each row of a batch."""
 
@@ -66,7 +69,8 @@ class Fitting:
         if Rows.FIRST in (client, backend) and _is_one_row(signature):
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)
-        return replace(self, signature=signature, inputs=inputs, row_by_row=single)
+        has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*signature.inputs, *signature.outputs))
+        return replace(self, signature=signature, inputs=inputs, has_bytes=has_bytes, row_by_row=single)
 
 
 class Fittings:

@@ -25,7 +25,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
             a requested output has a parameter that the backend's protocol cannot carry.
     """
     backend, settings, signature = fitting.backend, fitting.settings, fitting.signature
-    if Datatype.BYTES not in fitting.client.traits.wire.datatypes:
+    if fitting.has_bytes and Datatype.BYTES not in fitting.client.traits.wire.datatypes:
         _refuse_bytes(request.model, fitting)
     if request.schemaless:
         request = json_members.resolve_inputs(request, signature, settings)

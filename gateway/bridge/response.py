@@ -96,7 +96,8 @@ def paired(
     """
     specs = {spec.name: spec for spec in signature.outputs}
     order = [output.name for output in requested] or list(specs)
-    if requested and all(tensor.name for tensor in outputs):
+    given = [tensor.name for tensor in outputs]
+    if requested and given != order and all(given):
         outputs = names.picked(outputs, order)
     if len(outputs) != len(order):
         text = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"

@@ -79,6 +79,9 @@ class ListenerConfig(Keys):
     """The model for requests that do not name one."""
     prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
     """`{PROTOCOL: PATH}`: serve the protocol below this path."""
+    flavor: Mapping[Name, Name] = {}
+    """`{PROTOCOL: FLAVOR}`: which kind of server clients take the gateway for, if the kinds differ towards clients: for
+    v1-rest `kserve` (the default) or `tensorflow`."""
     allow_offline: Flag = False
     """Let clients take the listener offline and online (grps). Offline it reports that it is not ready, but still
     answers requests."""
@@ -173,8 +176,8 @@ class BackendConfig(Keys):
     packet for each row."""
     flavor: Name = ""
     """The kind of server, if servers differ in how they implement the protocol: for v2-rest `triton`, `mlserver`,
-    `kserve`, `binary` (any other with binary tensors) or `plain`. Without it each server is asked before its first
-    call."""
+    `kserve`, `binary` (any other with binary tensors) or `plain`; for v1-rest `kserve`, `tensorflow` or `gateway`
+    (another gateway). Without it each server is asked before its first call."""
     limits: LimitsKey = Field(default_factory=Limits)
     """Bounds on what the backend answers."""
     forward_headers: Annotated[

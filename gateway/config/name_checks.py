@@ -52,6 +52,21 @@ def _prefixes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield Finding(("listeners", at, "prefix", name), text, at_key=True)
 
 
+def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, listener in parts.listeners.items():
+        for name, flavor in listener.flavor.items():
+            location: Location = ("listeners", at, "flavor", name)
+            if name not in listener.protocols:
+                text = f"the listener does not speak {name!r}{suggestion(name, listener.protocols)}"
+                yield Finding(location, text, at_key=True)
+            elif name in catalog.protocols:
+                faces = catalog.protocols[name].faces
+                if faces:
+                    yield from _unknown(location, f"flavor of {name} towards clients", flavor, faces)
+                else:
+                    yield Finding(location, f"clients of {name} are answered in one way only", at_key=True)
+
+
 def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     listeners = list(parts.listeners.items())
     for (first, one), (second, other) in combinations(listeners, 2):
@@ -194,6 +209,7 @@ def _pages(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _protocol_names,
     _prefixes,
+    _faces,
     _listener_names,
     _transports,
     _byte_streams,

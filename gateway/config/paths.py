@@ -22,9 +22,18 @@ def rows(
     protocols: Mapping[str, Protocol],
 ) -> tuple[tuple[Protocol, str], ...]:
     """The rows of the listener's PathTable. Protocols that are not in `protocols` are left out."""
-    own = [(protocols[name], listener.prefix.get(name, "")) for name in listener.protocols if name in protocols]
+    own = [
+        (_facing(protocols[name], listener), listener.prefix.get(name, ""))
+        for name in listener.protocols
+        if name in protocols
+    ]
     here = [route for route in routes if route.match.path and route.match.listener in (None, listener.name)]
     return patterns.rows(own, listener.model, _matched(here), _passed(here, backends), pages=listener.metrics_page)
+
+
+def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
+    """The protocol in the flavor that the listener has for its clients."""
+    return protocol.faces.get(listener.flavor.get(protocol.name, ""), protocol)
 
 
 def _matched(routes: Iterable[RouteConfig]) -> Iterator[tuple[str, str]]:

@@ -91,6 +91,14 @@ class Message:
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
+def with_headers(message: Message, headers: Headers) -> Message:
+    """A request to a backend with other headers: `replace` at 0.6 of its cost, since each one needs it."""
+    return Message(
+        message.method, message.path, headers, message.parts, message.status, message.query, message.pattern,
+        message.captures, message.peer, message.received, message.deadline,
+    )  # fmt: skip
+
+
 @frozen
 class ReplyMessage(Message):
     """A reply of an endpoint. `close` closes the connection that it came over, where that carries one exchange after
@@ -279,13 +287,13 @@ class Translate:
 
     nan: Nan | None = None
     """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
-    a `string`. The default is that of the protocol written: literal for umbridge and mip, string for grps, error for
-    v2."""
+    a `string`. The default is that of the protocol written, which its page tells."""
     bytes: BytesForm = "text"
     """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
     """The form of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,
-    `bin_data`, `gmap` or `ndarray`. Without it the form that a client of grps sent, else `gtensors`."""
+    `bin_data`, `gmap` or `ndarray`; for v1 `rows`, `named_rows`, `columns` or `named_columns`. Without it the form that
+    a client of the same protocol sent, else the first of these."""
 
 
 DEFAULT_TRANSLATE = Translate()

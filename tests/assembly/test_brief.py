@@ -12,7 +12,7 @@ from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.types import Message
 from gateway.registry import protocols
-from tests.held import ask, get, port_of
+from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 
 CONFIG = """

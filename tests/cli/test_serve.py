@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import gateway, started
-from tests.held import INFER, REPLY, Held, ask, held, port_of
 from tests.interop.processes import eventually, start_gateway
+from tests.paused_server import INFER, REPLY, Held, ask, held, port_of
 
 CONFIG = """
 listeners:

@@ -358,7 +358,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "server operation",
         ROUTE + "match: {operation: models}}]\n",
         [
-            "3:48: expected infer, stream, model-ready, metadata, config, model-statistics, load, unload, "
+            "3:48: expected infer, explain, stream, model-ready, metadata, config, model-statistics, load, unload, "
             "trace-settings, log-settings, gradient, apply_jacobian or apply_hessian, "
             "got 'models'"
         ],

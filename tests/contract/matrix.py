@@ -19,7 +19,7 @@ from gateway.core.types import Answer, Request, Response, TensorSpec
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.reference.model import Model
-from tests.contract.dialects import DIALECTS, Dialect, names_models
+from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.contract.installed import PROTOCOLS
 
 BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "count", "fail")

@@ -51,7 +51,7 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> tuple[bytes, ...]:
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> tuple[bytes, ...]:
     """The JSON list of the tensors' vectors, in pieces. `role` is `input` or `output`; errors name the tensor by it."""
     vectors = [encode_vector(tensor, nan, _label(tensor, at, role)) for at, tensor in enumerate(tensors)]
-    if all(len(vector) == 1 for vector in vectors):
+    if sum(map(len, vectors)) == len(vectors):
         return (b"[%b]" % b",".join([text for [text] in vectors]),)
     return (b"[", *[piece for at, vector in enumerate(vectors) for piece in (b"," * (at > 0), *vector)], b"]")
 

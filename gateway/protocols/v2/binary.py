@@ -56,6 +56,12 @@ def split(message: Message) -> tuple[Buffer, BinaryTensors]:
     return view[:end], BinaryTensors(view[end:])
 
 
+def json_size(message: Message) -> int:
+    """How many bytes of a message's body are JSON, as far as its headers tell."""
+    text = message.headers.get(HEADER)
+    return int(text) if text.isdecimal() and len(text) <= 19 else len(message.body)
+
+
 def _header_length(text: str, size: int) -> int:
     # int() alone would take "+5", "1_0" and digits of other scripts; Triton 2.51 takes "abc" as 0
     if not (text.isascii() and text.isdigit()) or len(text) > 19:

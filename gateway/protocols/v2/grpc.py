@@ -26,7 +26,15 @@ from gateway.core.protocol import (
 )
 from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
-from gateway.protocols.v2 import grpc_extensions, grpc_metadata, grpc_requests, grpc_responses, grpc_streams, schema
+from gateway.protocols.v2 import (
+    grpc_extensions,
+    grpc_metadata,
+    grpc_requests,
+    grpc_responses,
+    grpc_streams,
+    grpc_tensors,
+    schema,
+)
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
 from gateway.protocols.v2.flavors import FLAVORS, MLSERVER
 from gateway.protocols.v2.grpc_errors import denies_readiness, encode_error
@@ -223,4 +231,5 @@ V2_GRPC = Protocol(
     ),
     example=_example,
     encode_end=grpc_streams.encode_end,
+    looked_at=grpc_tensors.beside_raw,
 )

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.core.types import Buffer, ParameterValue, Tensor
+from gateway.core.types import Buffer, Message, ParameterValue, Tensor
 from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
-from gateway.protobuf.wire import Allowance, cut, key, varint
+from gateway.protobuf.wire import LENGTH, Allowance, cut, fields, key, varint
 from gateway.protocols.v2 import schema
 from gateway.protocols.v2.grpc_parameters import read_parameters, write_parameters
 from gateway.protocols.v2.parameters import refuse_shared_memory
@@ -151,3 +151,23 @@ def write_inference(head: Protobuf, form: Form, tensors: Sequence[Tensor], flavo
             parts += (written, tensor.data)
             written = b""
     return (*parts, written) if written else tuple(parts)
+
+
+_PER_FIELD = 256
+"""Bytes that take as long as one field that is skipped."""
+_ENOUGH = 2**20
+
+
+def beside_raw(message: Message) -> int:
+    """How many bytes an inference has beside its raw tensors, which are left where they are; not all of them, where
+    there are many."""
+    raw = REQUEST.raw_number if message.pattern else REPLY.raw_number
+    size = 0
+    try:
+        for number, wire_type, start, value, end in fields(message.body):
+            size += _PER_FIELD + (value if number == raw and wire_type == LENGTH else end) - start
+            if size > _ENOUGH:
+                break
+    except DecodeError:
+        pass  # the decoder says so, and as soon
+    return size

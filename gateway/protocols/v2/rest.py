@@ -31,7 +31,7 @@ from gateway.protocols.v2 import (
     rest_responses,
     rest_streams,
 )
-from gateway.protocols.v2.binary import JSON_HEADERS
+from gateway.protocols.v2.binary import JSON_HEADERS, json_size
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
 from gateway.protocols.v2.flavors import FLAVORS, KSERVE
 from gateway.protocols.v2.members import check_id
@@ -267,4 +267,5 @@ V2_REST = Protocol(
     ),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_streams.encode_end,
+    looked_at=json_size,
 )
