@@ -198,7 +198,7 @@ def arrays() -> Iterator[Row]:
     np.save(file, np.random.default_rng(1).normal(size=10))
     octets = file.getvalue()
     yield Row(
-        "npy: 10 doubles", lambda: npy.stack([octets], "x", "input 0"), "np.load", lambda: np.load(io.BytesIO(octets))
+        "npy: 10 doubles", lambda: npy.decode([octets], "input 0"), "np.load", lambda: np.load(io.BytesIO(octets))
     )
 
 

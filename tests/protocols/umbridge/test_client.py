@@ -1,14 +1,16 @@
+"""Requests to backends, and what their replies mean."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gateway.core.errors import GatewayError, Reason
+from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Parameters, Request, Tensor, tensor
-from gateway.protocols.umbridge.encode_request import encode_request
-from tests.protocols.umbridge.wire import TARGET, floats, index, integers
+from gateway.core.types import Headers, Message, Parameters, Request, Response, Tensor, tensor
+from gateway.protocols.umbridge.client import decode_response, encode_request
+from tests.protocols.umbridge.wire import TARGET, answered, floats, index, integers, numbers
 
 SENS, VEC = floats(0.5, name="sens"), integers(7, name="vec")
 BODIES: list[tuple[Request, str, bytes]] = [
@@ -74,8 +76,8 @@ def test_all_that_is_asked_of_the_server_is_its_info(operation: Operation) -> No
 
 
 @pytest.mark.parametrize("operation", [Operation.CONFIG, Operation.STREAM, Operation.METADATA])
-def test_what_umbridge_has_no_words_for_is_refused(operation: Operation) -> None:
-    with pytest.raises(GatewayError, match=f"UM-Bridge has no words for '{operation.value}'") as caught:
+def test_an_operation_that_umbridge_does_not_have_is_refused(operation: Operation) -> None:
+    with pytest.raises(GatewayError, match=f"operation '{operation.value}' is not supported by UM-Bridge") as caught:
         encode_request(Request(operation, "m"), TARGET)
     assert caught.value.reason is Reason.UNSUPPORTED
 
@@ -155,11 +157,11 @@ def test_a_config_beyond_the_limit_of_the_backend_is_refused() -> None:
     assert caught.value.reason is Reason.TOO_LARGE
 
 
-def test_a_parameter_without_a_place_is_refused_by_name() -> None:
-    with pytest.raises(GatewayError, match="parameter 'temperature' has no place in UM-Bridge") as caught:
+def test_a_parameter_that_umbridge_does_not_have_is_refused_by_name() -> None:
+    with pytest.raises(GatewayError, match="parameter 'temperature' is not supported by UM-Bridge") as caught:
         evaluate(parameters={"config": "{}", "temperature": 0.5})
     assert caught.value.reason is Reason.INVALID_INPUT
-    with pytest.raises(GatewayError, match="parameter 'unit' of input 'x' has no place in UM-Bridge"):
+    with pytest.raises(GatewayError, match="parameter 'unit' of input 'x' is not supported by UM-Bridge"):
         evaluate(replace(floats(1.0, name="x"), parameters={"unit": "m"}))
 
 
@@ -183,3 +185,74 @@ def test_a_derivative_without_its_tensors_is_refused() -> None:
 def test_the_deadline_goes_along() -> None:
     assert encode_request(Request(Operation.INFER, "m", deadline=2.5), TARGET).deadline == 2.5
     assert encode_request(Request(Operation.MODELS, deadline=2.5), TARGET).deadline == 2.5
+
+
+# Replies
+
+EVALUATE, GRADIENT = Request(Operation.INFER, "m"), Request(Operation.GRADIENT, "m")
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs"),
+    [
+        ('{"output": [[1.5, 2], [3]] }', (floats(1.5, 2), integers(3))),
+        ('{"time":[1,"s"],"output":[[1]],"log":{"output":null}}', (integers(1),)),
+        ('{"output":[]}', ()),
+        ('{"output":[[]]}', (integers(),)),
+        ('{"output":[2.5,[1]]}', (floats(2.5), integers(1))),
+    ],
+    ids=["spaces", "other keys", "no outputs", "empty vector", "scalar for a vector"],
+)
+def test_the_outputs_of_evaluate_are_vectors_without_names(body: str, outputs: tuple[Tensor, ...]) -> None:
+    assert answered(body, EVALUATE) == Response(outputs)
+
+
+@pytest.mark.parametrize("literals", ["NaN, Infinity, -Infinity", "nan, inf, -inf"])
+def test_what_servers_print_for_nan_and_infinities_is_read(literals: str) -> None:
+    answer = answered(f'{{"output": [[{literals}, 0.5]]}}', EVALUATE)
+    assert isinstance(answer, Response)
+    assert str(numbers(answer.outputs[0])) == "[nan, inf, -inf, 0.5]"
+
+
+@pytest.mark.parametrize(
+    ("body", "output"),
+    [
+        ('{"output":[1.5,2.5]}', floats(1.5, 2.5, name="output")),
+        ('{"output":[]}', integers(name="output")),
+        ('{"output":7}', integers(7, name="output")),
+    ],
+)
+def test_a_derivative_is_one_tensor_of_the_companion_s_name(body: str, output: Tensor) -> None:
+    for operation in (Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN):
+        assert answered(body, Request(operation, "m")) == Response((output,))
+
+
+WRONG = [
+    (EVALUATE, '{"output":[[null]]}', "null"),
+    (EVALUATE, '{"output":[[1.0],[np.float64(1.5)]]}', "."),
+    (EVALUATE, '{"output":[[None]]}', "."),
+    (EVALUATE, '{"output":[["a"]]}', "."),
+    (EVALUATE, '{"output":[[true]]}', "output 0 holds booleans, expected a vector of numbers"),
+    (EVALUATE, '{"output":[[[1,2]]]}', "."),
+    (EVALUATE, '{"output":null}', "."),
+    (EVALUATE, '{"output":1}', "."),
+    (EVALUATE, '{"outputs":[[1]]}', "no \"output\" in the reply; it has 'outputs'"),
+    (EVALUATE, "{}", 'no "output" in the reply; it has no keys'),
+    (EVALUATE, "", "."),
+    (EVALUATE, "<html>", "."),
+    (EVALUATE, "[[1]]", "."),
+    (GRADIENT, '{"output":[[1,2]]}', r"output has shape \[1, 2\], expected a vector of numbers"),
+    (GRADIENT, '{"output":null}', "."),
+]
+
+
+@pytest.mark.parametrize(("request_", "body", "says"), WRONG)
+def test_a_reply_that_is_not_what_was_asked_is_refused(request_: Request, body: str, says: str) -> None:
+    with pytest.raises(DecodeError, match=says):
+        answered(body, request_)
+
+
+@pytest.mark.parametrize("content_type", [b"", b"text/plain; charset=utf-8", b"application/octet-stream"])
+def test_the_content_type_is_not_looked_at(content_type: bytes) -> None:
+    message = Message(headers=Headers([(b"content-type", content_type)]), parts=(b'{"output":[[1]]}',), status=200)
+    assert decode_response(message, EVALUATE, TARGET) == Response((integers(1),))

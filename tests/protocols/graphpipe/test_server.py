@@ -1,3 +1,5 @@
+"""Requests of clients, and what they are answered."""
+
 import numpy as np
 import pytest
 
@@ -5,16 +7,32 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Message
-from gateway.protocols.graphpipe.decode_request import decode_request
-from gateway.protocols.graphpipe.encode_request import METADATA
-from tests.protocols.graphpipe.wire import LISTENER, asked, call, recorded, tensor_message, u32
+from gateway.core.types import (
+    DEFAULT_TRANSLATE,
+    Message,
+    Request,
+    Response,
+    tensor,
+)
+from gateway.protocols.graphpipe.client import METADATA_REQUEST
+from gateway.protocols.graphpipe.server import decode_request
+from tests.protocols.graphpipe.wire import (
+    GRAPHPIPE,
+    LISTENER,
+    TARGET,
+    asked,
+    call,
+    recorded,
+    reply,
+    tensor_message,
+    u32,
+)
 
 
 def test_the_model_is_the_paths_else_the_listeners() -> None:
     listener = replace(LISTENER, model="classifier")
-    bare = Message("POST", "/", parts=(METADATA,), pattern="POST /")
-    assert decode_request(call(METADATA, "m"), listener).model == "m"
+    bare = Message("POST", "/", parts=(METADATA_REQUEST,), pattern="POST /")
+    assert decode_request(call(METADATA_REQUEST, "m"), listener).model == "m"
     assert decode_request(bare, listener).model == "classifier"
     assert decode_request(bare, LISTENER).model == ""
 
@@ -29,7 +47,7 @@ def test_get_asks_for_metadata_whatever_its_body_is(method: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_what_steers_a_real_server_is_not_there(path: str, method: str) -> None:
     with pytest.raises(GatewayError) as caught:
-        decode_request(Message(method, path, parts=(METADATA,), pattern=f"{method} /*"), LISTENER)
+        decode_request(Message(method, path, parts=(METADATA_REQUEST,), pattern=f"{method} /*"), LISTENER)
     assert caught.value.reason is Reason.PATH_NOT_FOUND
 
 
@@ -62,3 +80,19 @@ def test_large_data_is_a_view_of_the_message_at_any_alignment() -> None:
 def test_a_message_that_arrived_in_a_bytearray_is_read() -> None:
     assert asked(bytearray(recorded("several.request"))).parameters == {"config": '{"level": 2}'}
     assert asked(memoryview(recorded("unicode.request"))).inputs[0].array.tolist()[2] == b"abcd"
+
+
+# Replies
+
+
+def test_a_reply_without_outputs_is_one() -> None:
+    empty = GRAPHPIPE.encode_response(Response(), Request(Operation.INFER, origin=call(b"")), DEFAULT_TRANSLATE)
+    assert GRAPHPIPE.decode_response(reply(empty.body), Request(Operation.INFER), TARGET) == Response(
+        origin=reply(empty.body)
+    )
+
+
+def test_outputs_in_a_datatype_without_a_type_are_refused() -> None:
+    flags = Response((tensor("y", np.array([True])),))
+    with pytest.raises(GatewayError, match="output 'y' is BOOL, which is not supported by GraphPipe"):
+        GRAPHPIPE.encode_response(flags, Request(Operation.INFER, origin=call(b"")), DEFAULT_TRANSLATE)

@@ -1,15 +1,22 @@
+"""Requests to backends, and what their replies mean."""
+
 import numpy as np
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, Reason
+from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Parameters, Request, RequestedOutput, Tensor, tensor
-from gateway.protocols.graphpipe import layouts, schema
-from gateway.protocols.graphpipe.reader import Flatbuffer
-from gateway.protocols.graphpipe.writer import Writer
-from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
+from gateway.core.types import (
+    Parameters,
+    Request,
+    RequestedOutput,
+    Tensor,
+    tensor,
+)
+from gateway.protocols.graphpipe import schema
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
+from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, recorded, reply
 
 X = tensor("x", np.array([1, 2], np.float32))
 
@@ -55,7 +62,7 @@ def test_names_are_written_only_if_there_are_any() -> None:
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
-        (Request(Operation.INFER, parameters={"other": 1}), "parameter 'other' has no place in GraphPipe"),
+        (Request(Operation.INFER, parameters={"other": 1}), "parameter 'other' is not supported by GraphPipe"),
         (Request(Operation.INFER, parameters={"config": 1}), "parameter 'config' is 1, expected text"),
         (Request(Operation.INFER, parameters={"config": "\ud800"}), "config '\\\\ud800' is not UTF-8"),
         (
@@ -67,8 +74,8 @@ def test_names_are_written_only_if_there_are_any() -> None:
             "parameter 'classification' of output 'y'",
         ),
         (Request(Operation.INFER, inputs=(Tensor("x", Datatype.BF16, (0,), b""),)), "input 'x' is BF16"),
-        (Request(Operation.GRADIENT), "no words for 'gradient'"),
-        (Request(Operation.MODELS), "no words for 'models'"),
+        (Request(Operation.GRADIENT), "operation 'gradient' is not supported by GraphPipe"),
+        (Request(Operation.MODELS), "operation 'models' is not supported by GraphPipe"),
     ],
 )
 def test_what_has_no_form_is_refused_by_name(request_: Request, text: str) -> None:
@@ -92,24 +99,31 @@ def test_a_long_config_names_the_limit_of_the_backend() -> None:
     assert caught.value.reason is Reason.TOO_LARGE
 
 
-def test_two_gigabytes_are_too_many() -> None:
-    writer = Writer()
-    writer.payload(writer.table(layouts.NUMBERS) + layouts.NUMBERS.place[schema.Tensor.DATA], 1, 2**31 - 64)
-    with pytest.raises(GatewayError, match="smaller than 2 GiB"):
-        writer.gaps()
+# Replies
+
+INFER = Request(Operation.INFER)
 
 
-def test_structures_are_remembered_by_all_that_is_in_them() -> None:
-    def written(inputs: tuple[Tensor, ...], config: str = "", outputs: tuple[str, ...] = ()) -> Request:
-        request = Request(
-            Operation.INFER, inputs=inputs, parameters={"config": config}, outputs=tuple(map(RequestedOutput, outputs))
-        )
-        return asked(GRAPHPIPE.encode_request(request, TARGET).body)
+def test_a_model_is_ready_if_it_answers() -> None:
+    ready = Request(Operation.MODEL_READY)
+    assert GRAPHPIPE.decode_response(reply(b"anything"), ready, TARGET) is True
+    assert GRAPHPIPE.decode_response(reply(b"", 404), ready, TARGET) is False
+    with pytest.raises(GatewayError):
+        GRAPHPIPE.decode_response(reply(b"", 503), ready, TARGET)
 
-    again = tensor("x", np.array([3, 4], np.float32))
-    other = tensor("x", np.array([[3, 4]], np.int32))
-    assert written((X,)).inputs == (X,)
-    assert written((again,)).inputs == (again,)
-    assert written((other,)).inputs == (other,)
-    assert written((X,), "c", ("y",)).parameters == {"config": "c"}
-    assert written((X,), "", ("y",)).parameters == {}
+
+def test_another_number_of_outputs_than_asked_for_cannot_be_named() -> None:
+    """Go's `Serve` ignores the names of outputs, and gives all."""
+    one = recorded("float32.reply")
+    asked = Request(Operation.INFER, outputs=(RequestedOutput("a"), RequestedOutput("b")))
+    with pytest.raises(DecodeError, match="1 outputs for the 2 that were requested"):
+        GRAPHPIPE.decode_response(reply(one), asked, TARGET)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>Not a model</html>"])
+def test_a_success_that_is_no_flatbuffer_is_the_backends_fault(body: bytes) -> None:
+    for operation in (Operation.INFER, Operation.METADATA):
+        with pytest.raises(DecodeError, match="the flatbuffer has"):
+            GRAPHPIPE.decode_response(reply(body), Request(operation), TARGET)
+    with pytest.raises(DecodeError, match="status 301, expected 200"):
+        GRAPHPIPE.decode_response(reply(body, 301), INFER, TARGET)

@@ -1,23 +1,28 @@
+"""Requests of clients, and what they are answered."""
+
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Headers, Request, Tensor
-from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
-from tests.protocols.umbridge.wire import LISTENER, UMBRIDGE, asked, call, floats, index, integers, numbers
+from gateway.core.types import Answer, Headers, Request, Response, Tensor, Translate, tensor
+from gateway.protocols.umbridge.server import PATTERNS, decode_request
+from tests.protocols.umbridge.wire import LISTENER, UMBRIDGE, asked, call, floats, index, integers, numbers, written
 
-GRADIENT = {"name": "m", "outWrt": 0, "inWrt": 0, "input": [[1.5]], "sens": [2.5], "config": {}}
+GRADIENT_BODY = {"name": "m", "outWrt": 0, "inWrt": 0, "input": [[1.5]], "sens": [2.5], "config": {}}
 
 
-def gradient(**changes: object) -> str:
+def gradient_body(**changes: object) -> str:
     """The body of /Gradient with some members changed; None leaves one out."""
-    return json.dumps({key: item for key, item in {**GRADIENT, **changes}.items() if item is not None})
+    return json.dumps({key: item for key, item in {**GRADIENT_BODY, **changes}.items() if item is not None})
 
 
 def test_every_path_of_the_interface_and_of_shared_memory_is_served() -> None:
@@ -67,12 +72,12 @@ def test_integers_of_64_bits_are_exact() -> None:
 @pytest.mark.parametrize(
     ("body", "inputs"),
     [
-        (gradient(), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), floats(2.5, name="sens"))),
-        (gradient(inWrt=1.0), (floats(1.5), index("out_wrt", 0), index("in_wrt", 1), floats(2.5, name="sens"))),
-        (gradient(outWrt=-1), (floats(1.5), index("out_wrt", -1), index("in_wrt", 0), floats(2.5, name="sens"))),
-        (gradient(sens=3), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), integers(3, name="sens"))),
-        (gradient(sens=[]), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), integers(name="sens"))),
-        (gradient(input=None), (index("out_wrt", 0), index("in_wrt", 0), floats(2.5, name="sens"))),
+        (gradient_body(), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), floats(2.5, name="sens"))),
+        (gradient_body(inWrt=1.0), (floats(1.5), index("out_wrt", 0), index("in_wrt", 1), floats(2.5, name="sens"))),
+        (gradient_body(outWrt=-1), (floats(1.5), index("out_wrt", -1), index("in_wrt", 0), floats(2.5, name="sens"))),
+        (gradient_body(sens=3), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), integers(3, name="sens"))),
+        (gradient_body(sens=[]), (floats(1.5), index("out_wrt", 0), index("in_wrt", 0), integers(name="sens"))),
+        (gradient_body(input=None), (index("out_wrt", 0), index("in_wrt", 0), floats(2.5, name="sens"))),
     ],
     ids=["plain", "float index", "negative index", "scalar sens", "empty sens", "C++ without inputs"],
 )
@@ -103,15 +108,15 @@ FLAWED = [
     ("/Evaluate", '{"name":"m","input":[[null]]}', "."),
     ("/Evaluate", '{"name":"m","input":[[[1,2]]]}', "'input' at byte 20: nested deeper than a list of vectors"),
     ("/Evaluate", '{"name":"m","input":[[1,[2]]]}', "."),
-    ("/Gradient", gradient(inWrt=None), 'no "inWrt" in the request'),
-    ("/Gradient", gradient(sens=None), 'no "sens" in the request'),
-    ("/Gradient", gradient(sens=["1"]), '"sens" holds strings'),
-    ("/Gradient", gradient(sens=[[1]]), r'"sens" has shape \[1, 1\], expected a vector of numbers'),
-    ("/Gradient", gradient(inWrt="0"), "\"inWrt\" is '0', expected the position of a vector, counted from 0"),
-    ("/Gradient", gradient(inWrt=True), '"inWrt" is True, expected the position'),
-    ("/Gradient", gradient(inWrt=0.5), r'"inWrt" is 0\.5, expected the position'),
-    ("/Gradient", gradient(inWrt=[0]), r'"inWrt" is \[0\], expected the position'),
-    ("/Gradient", gradient(inWrt=2**63), '"inWrt" is 9223372036854775808, expected the position'),
+    ("/Gradient", gradient_body(inWrt=None), 'no "inWrt" in the request'),
+    ("/Gradient", gradient_body(sens=None), 'no "sens" in the request'),
+    ("/Gradient", gradient_body(sens=["1"]), '"sens" holds strings'),
+    ("/Gradient", gradient_body(sens=[[1]]), r'"sens" has shape \[1, 1\], expected a vector of numbers'),
+    ("/Gradient", gradient_body(inWrt="0"), "\"inWrt\" is '0', expected the position of a vector, counted from 0"),
+    ("/Gradient", gradient_body(inWrt=True), '"inWrt" is True, expected the position'),
+    ("/Gradient", gradient_body(inWrt=0.5), r'"inWrt" is 0\.5, expected the position'),
+    ("/Gradient", gradient_body(inWrt=[0]), r'"inWrt" is \[0\], expected the position'),
+    ("/Gradient", gradient_body(inWrt=2**63), '"inWrt" is 9223372036854775808, expected the position'),
 ]
 
 
@@ -184,3 +189,63 @@ def test_what_is_known_of_the_client_goes_along() -> None:
     message = replace(call("/ModelInfo", '{"name":"m"}'), headers=headers, peer="p", deadline=2.5)
     request = decoded(message, UMBRIDGE, LISTENER)
     assert (request.headers, request.peer, request.deadline, request.protocol) == (headers, "p", 2.5, "umbridge")
+
+
+# Replies
+
+EVALUATE, GRADIENT = Request(Operation.INFER, "m"), Request(Operation.GRADIENT, "m")
+
+
+ANSWERS: list[tuple[Request, Answer, bytes]] = [
+    (EVALUATE, Response((floats(1.5, 2.0), integers(3))), b'{"output":[[1.5,2.0],[3]]}'),
+    (EVALUATE, Response(), b'{"output":[]}'),
+    (EVALUATE, Response((integers(),)), b'{"output":[[]]}'),
+    (GRADIENT, Response((floats(0.1, 1e-300, name="output"),)), b'{"output":[0.1,1e-300]}'),
+    (Request(Operation.APPLY_JACOBIAN), Response((integers(),)), b'{"output":[]}'),
+    (Request(Operation.APPLY_HESSIAN), Response((floats(7.0, name="y"),)), b'{"output":[7.0]}'),
+]
+
+
+@pytest.mark.parametrize(("request_", "answer", "body"), ANSWERS)
+def test_a_reply_has_the_members_of_the_interface_and_no_other(request_: Request, answer: Answer, body: bytes) -> None:
+    assert written(answer, request_) == body
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.array([[1, 2], [3, 4]], np.int32), b"[1,2,3,4]"),
+        (np.array(2.5), b"[2.5]"),
+        (np.array([[]]), b"[]"),
+        (np.array([0.1], np.float32), b"[0.10000000149011612]"),
+        (np.array([0.1], np.float16), b"[0.0999755859375]"),
+        (np.array([0.1], ml_dtypes.bfloat16), b"[0.10009765625]"),
+        (np.array([2**64 - 1], np.uint64), b"[18446744073709551615]"),
+        (np.array([True, False]), b"[1,0]"),
+        (np.array([np.nan, -np.inf]), b"[NaN,-Infinity]"),
+    ],
+)
+def test_every_output_is_one_vector_of_exact_numbers(array: "np.ndarray[Any, Any]", text: bytes) -> None:
+    assert written(Response((tensor("y", array),)), EVALUATE) == b'{"output":[' + text + b"]}"
+
+
+def test_the_route_says_how_nan_is_written() -> None:
+    answer = Response((tensor("y", np.array([np.nan])),))
+    assert written(answer, EVALUATE, Translate(nan="null")) == b'{"output":[[null]]}'
+    with pytest.raises(GatewayError, match="output 'y'"):
+        written(answer, EVALUATE, Translate(nan="error"))
+
+
+def test_outputs_that_are_no_numbers_are_refused_by_name() -> None:
+    with pytest.raises(GatewayError, match="output 'label' is BYTES, but UM-Bridge carries numbers only") as caught:
+        written(Response((floats(1.0), tensor("label", np.array(["cat"])))), EVALUATE)
+    assert caught.value.reason is Reason.UNSUPPORTED
+
+
+@pytest.mark.parametrize("outputs", [(), (floats(1.0, name="a"), floats(2.0, name="b"))])
+def test_a_derivative_is_one_vector(outputs: tuple[Any, ...]) -> None:
+    with pytest.raises(
+        GatewayError, match=r"the derivative has [02] outputs \((none|'a', 'b')\), expected one"
+    ) as caught:
+        written(Response(outputs), GRADIENT)
+    assert caught.value.reason is Reason.INVALID_OUTPUT
