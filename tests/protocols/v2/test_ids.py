@@ -10,7 +10,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target
 from gateway.core.types import Request, Response
 from gateway.transports.http.client.connector import HttpConnector
-from tests.protocols.v2.wire import AS_IS, V2_GRPC, V2_REST
+from tests.protocols.v2.rest.wire import AS_IS, V2_GRPC, V2_REST
 
 TARGET = Target("b", flavor="triton")
 

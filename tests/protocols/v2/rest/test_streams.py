@@ -1,0 +1,177 @@
+"""V2 REST's streams in the form of infer, as MLServer and gateways speak it; and which form a client speaks."""
+
+import numpy as np
+import pytest
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.operations import Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Headers, Message, Request, Response, tensor
+from tests.protocols.v2.rest.test_generate import asked, message
+from tests.protocols.v2.rest.wire import AS_IS, LISTENER, V2_REST, reply, values
+
+N = tensor("n", np.array([3], np.int32))
+INFER = b'{"inputs":[{"name":"n","datatype":"INT32","shape":[1],"data":[3]}]}'
+EVENT = (
+    b'{"model_name":"repeat","id":"x","parameters":{"headers":{"Ce-Id":"x"}},'
+    b'"outputs":[{"name":"OUTPUT0","shape":[1],"datatype":"INT32","data":[0]}]}'
+)
+"""MLServer 1.7.1's."""
+
+
+def target(flavor: str) -> Target:
+    return Target("models", "127.0.0.1:8000", flavor)
+
+
+@pytest.mark.parametrize(
+    ("path", "operation"),
+    [("generate", Operation.INFER), ("generate_stream", Operation.STREAM), ("infer_stream", Operation.STREAM)],
+)
+def test_tensors_in_a_list_are_those_of_infer(path: str, operation: Operation) -> None:
+    request = asked(INFER, path)
+    assert (request.operation, request.schemaless) == (operation, False)
+    assert [(each.name, each.datatype, each.shape) for each in request.inputs] == [("n", Datatype.INT32, (1,))]
+
+
+def test_binary_tensors_are_taken_too() -> None:
+    header = INFER.replace(b'"data":[3]', b'"parameters":{"binary_data_size":4}')
+    headers = Headers(((b"inference-header-content-length", b"%d" % len(header)),))
+    request = V2_REST.decode_request(message(header + b"\3\0\0\0", "generate_stream", headers), LISTENER)
+    assert values(request.inputs[0]) == [3]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"inputs":"hello"}',
+        b'{"inputs":["hello"]}',
+        b'{"inputs":[]}',
+        b'{"text":"say \\"inputs\\": [{"}',
+        b'{"text":"\\\\","x":"\\"inputs\\":[{"}',
+        b'{"text":"inputs","other":["[{"]}',
+    ],
+)
+def test_a_member_of_that_name_or_text_is_none_of_these(body: bytes) -> None:
+    assert asked(body).schemaless
+
+
+def test_infer_stream_takes_the_form_of_infer_alone() -> None:
+    with pytest.raises(DecodeError, match="inputs are missing"):
+        asked(b'{"n":3}', "infer_stream")
+
+
+# --- what clients read ---
+
+
+def test_each_response_is_an_event_of_infers_json() -> None:
+    body = INFER.replace(b'{"inputs"', b'{"id":"a","parameters":{"binary_data_output":true},"inputs"')
+    request = asked(body, "generate_stream")
+    event = V2_REST.encode_response(Response((tensor("i", np.array([0], np.int32)),), "m", "1"), request, AS_IS)
+    assert list(event.headers) == [("content-type", "text/event-stream; charset=utf-8")]
+    assert (event.status, event.parts) == (
+        200,
+        (
+            b'{"id":"a","model_name":"m","model_version":"1",'
+            b'"outputs":[{"name":"i","datatype":"INT32","shape":[1],"data":[0]}]}',
+        ),
+    )
+
+
+def test_a_stream_of_members_is_of_events_too() -> None:
+    event = V2_REST.encode_response(
+        Response((tensor("i", np.array([0], np.int32)),), "m", "1"), asked(b'{"n":3}', "generate_stream"), AS_IS
+    )
+    assert list(event.headers) == [("content-type", "text/event-stream; charset=utf-8")]
+    assert event.body == b'{"i":0,"model_name":"m","model_version":"1"}'
+
+
+def test_a_stream_without_a_response_has_a_head() -> None:
+    assert V2_REST.encode_end is not None
+    end = V2_REST.encode_end(asked(b'{"n":0}', "generate_stream"))
+    assert end is not None
+    assert (end.status, end.parts) == (200, ())
+    assert list(end.headers) == [("content-type", "text/event-stream; charset=utf-8")]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [(b'{"n":3}', b'{"error":"no"}'), (INFER, b'{"error":"no","gateway_reason":"aborted"}')],
+    ids=["generate", "infer"],
+)
+def test_errors_are_tritons_where_the_request_is(body: bytes, expected: bytes) -> None:
+    sent = message(body, "generate_stream")
+    told = V2_REST.encode_error(refusal(Reason.ABORTED, "no"), V2_REST.decode_request(sent, LISTENER), sent)
+    assert (told.status, told.body) == (409, expected)
+    assert list(told.headers) == [("content-type", "application/json"), ("gateway-reason", "aborted")]
+
+
+# --- what servers are asked, and answer ---
+
+
+@pytest.mark.parametrize("flavor", ["mlserver", "binary"])
+def test_others_are_asked_in_the_form_of_infer(flavor: str) -> None:
+    given = V2_REST.encode_request(Request(Operation.STREAM, "m", "2", "a", (N,)), target(flavor))
+    assert (given.method, given.path) == ("POST", "/v2/models/m/versions/2/generate_stream")
+    assert list(given.headers) == [("content-type", "application/json")]
+    assert given.body == b'{"id":"a",' + INFER[1:]
+
+
+def test_mlserver_takes_fp16_in_json_and_gateways_do_not() -> None:
+    request = Request(Operation.STREAM, "m", inputs=(tensor("x", np.array([1.5], np.float16)),))
+    assert b'"datatype":"FP16"' in V2_REST.encode_request(request, target("mlserver")).body
+    assert (
+        b'"datatype":"FP32","shape":[1],"parameters":{"gateway_datatype":"FP16"}'
+        in V2_REST.encode_request(request, target("binary")).body
+    )
+
+
+@pytest.mark.parametrize("flavor", ["kserve", "plain"])
+def test_servers_without_streams_are_not_asked(flavor: str) -> None:
+    with pytest.raises(GatewayError, match=rf"backend 'models' \({flavor}\) has no streams") as refused:
+        V2_REST.encode_request(Request(Operation.STREAM, "m", inputs=(N,)), target(flavor))
+    assert refused.value.reason is Reason.UNSUPPORTED
+
+
+def read(answer: Message, flavor: str = "mlserver") -> Response:
+    response = V2_REST.decode_response(answer, Request(Operation.STREAM, "m"), target(flavor))
+    assert isinstance(response, Response)
+    return response
+
+
+def test_an_event_of_mlservers() -> None:
+    response = read(reply(EVENT))
+    assert (response.model, response.id, response.parameters, response.schemaless) == ("repeat", "x", {}, False)
+    assert [(each.name, values(each)) for each in response.outputs] == [("OUTPUT0", [0])]
+
+
+@pytest.mark.parametrize(
+    ("event", "reason", "text"),
+    [
+        (b'{"error":"half way"}', Reason.MODEL_ERROR, "half way"),
+        (b'{"error":"half way","gateway_reason":"aborted"}', Reason.ABORTED, "half way"),
+        (b'{"error":"half way","gateway_reason":["x"]}', Reason.MODEL_ERROR, "half way"),
+        (b'{"error":""}', Reason.MODEL_ERROR, "an error without a text"),
+    ],
+)
+def test_errors_in_events(event: bytes, reason: Reason, text: str) -> None:
+    with pytest.raises(GatewayError) as told:
+        read(reply(event), "binary")
+    assert (told.value.reason, told.value.message) == (reason, text)
+
+
+@pytest.mark.parametrize("event", [b"", b"[DONE]", b'{"outputs":5}', b'{"error":null}'])
+def test_events_that_are_neither_response_nor_error(event: bytes) -> None:
+    with pytest.raises(DecodeError):
+        read(reply(event))
+
+
+def test_a_server_without_the_path_is_asked_for_its_one_response() -> None:
+    """An unknown model is then told by the plain call, and another gateway tells which of the two it is."""
+    with pytest.raises(GatewayError) as told:
+        read(reply(b'{"detail":"Not Found"}', status=404))
+    assert told.value.reason is Reason.UNSUPPORTED
+    known = Message(status=404, headers=Headers(((b"gateway-reason", b"model-not-found"),)), parts=(b"{}",))
+    with pytest.raises(GatewayError) as told:
+        read(known)
+    assert told.value.reason is Reason.MODEL_NOT_FOUND
