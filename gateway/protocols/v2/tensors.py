@@ -1,4 +1,7 @@
-"""What every V2 wire form demands of a tensor's shape and of its raw bytes. Here ends what would kill a real server."""
+"""What both wires require of a tensor: its datatype, its shape, and raw bytes that fit them.
+
+Tensors that would crash a real server are refused here.
+"""
 
 from math import prod
 from reprlib import repr as shown
@@ -6,16 +9,18 @@ from reprlib import repr as shown
 import numpy as np
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.types import MAX_RANK, Buffer, Shape
+from gateway.core.frozen import replace
+from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
+from gateway.core.types import tensor as make_tensor
 
-# Triton 2.51 multiplies dimensions without looking: [1, 2^62] with three elements is its last request.
+# Triton 2.51 multiplies dimensions without an overflow check: the shape [1, 2^62] with three elements crashes it.
 MAX_BYTES = 2**63 - 1
 
 
 def read_datatype(given: object, what: str) -> Datatype:
-    """The Datatype called `given`, in capitals as the specification has them. Raises DecodeError for other names."""
+    """The Datatype called `given`, in capitals as in the specification. Raises DecodeError for other names."""
     datatype = DATATYPES.get(given) if isinstance(given, str) else None
     if datatype is None:
         raise DecodeError(f"{what}: datatype must be one of {', '.join(DATATYPES)}, not {shown(given)}")
@@ -23,7 +28,7 @@ def read_datatype(given: object, what: str) -> Datatype:
 
 
 def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
-    """The shape in `given`: at most 32 integers of at least 0 that, zeros aside, span less than 2^63 bytes.
+    """The shape in `given`: at most 32 integers of at least 0 whose product, zeros left out, is below 2^63 bytes.
 
     Raises:
         DecodeError: anything else.
@@ -41,15 +46,17 @@ def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
 
 
 def read_dimensions(given: object, what: str) -> Shape:
-    """The shape of a model's metadata, where -1 is a free dimension. Raises DecodeError for anything else."""
+    """The shape in a model's metadata, where -1 is a dimension of any size. Raises DecodeError for anything else."""
     if not isinstance(given, list) or any(type(each) is not int or each < -1 for each in given):
         raise DecodeError(f"{what}: shape must be a list of integers of at least -1, not {shown(given)}")
     return tuple(given)
 
 
 def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    """Whether a tensor that is not raw on the wire stays within `limit` bytes once it is: the two bytes of `0,` become
-    eight of FP64, and so does the one of a protobuf zero. An element of BYTES takes at least its length.
+    """Check that a tensor takes at most `limit` bytes in raw form, before it is converted to that form.
+
+    Needed for data that is smaller on the wire: `0,` in JSON is two bytes and a zero in protobuf one, both are eight as
+    raw FP64. An element of BYTES is counted as the four bytes of its length.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED.
@@ -60,7 +67,7 @@ def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
 
 
 def check_raw(data: Buffer, datatype: Datatype, shape: Shape, what: str) -> None:
-    """Whether `data` is the raw form of a `datatype` tensor of this shape.
+    """Check that `data` is the raw form of a `datatype` tensor of this shape.
 
     Raises:
         DecodeError: another number of bytes or elements, a BYTES element cut short, a BOOL byte other than 0 and 1.
@@ -90,3 +97,18 @@ def _check_booleans(data: Buffer, what: str) -> None:
     if octets.max() > 1:
         at = int(np.argmax(octets > 1))
         raise DecodeError(f"{what}: element {at} of BOOL is the byte {octets[at]}, expected 0 or 1")
+
+
+WIDER = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
+"""The datatypes that some wire or server lacks, each with one that holds all its values."""
+
+
+def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:
+    """`tensor` in the wider datatype if its own is in `lacking`, the datatypes that the receiver lacks.
+
+    The parameter `gateway_datatype` then names the original datatype.
+    """
+    if tensor.datatype not in lacking:
+        return tensor
+    wide = make_tensor(tensor.name, tensor.array, WIDER[tensor.datatype])
+    return replace(wide, parameters={**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value})

@@ -20,8 +20,7 @@ from gateway.core.types import (
     SettingValue,
     Statistics,
 )
-from gateway.protocols.v2.grpc.server import V2_GRPC
-from gateway.protocols.v2.rest.server import V2_REST
+from gateway.protocols.v2 import V2_GRPC, V2_REST
 
 LISTENER = ListenerSettings("here")
 EVERY = Target("b", "a:1", "triton")

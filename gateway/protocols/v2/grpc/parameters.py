@@ -1,4 +1,4 @@
-"""V2's parameters as gRPC has them: `map<string, InferParameter>`, where InferParameter is one of five types."""
+"""V2's parameters in gRPC: `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
 
 from reprlib import repr as shown
 
@@ -9,18 +9,18 @@ from gateway.protocols.v2.flavors import KSERVE, MLSERVER
 
 _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
-_CHOICES = {"double_param": "a number with a fraction", "uint64_param": "an integer beyond 64 bits with a sign"}
-"""What the newer specification and Triton have."""
+_NEWER_TYPES = {"double_param": "a floating-point number", "uint64_param": "an integer above 2^63 - 1"}
+"""The types that only the newer specification and Triton have."""
 
-_WITHOUT_THEM = {KSERVE: "KServe", MLSERVER: "MLServer"}
-"""Flavors that read such a parameter as one without a value."""
+_WITHOUT_NEWER_TYPES = {KSERVE: "KServe", MLSERVER: "MLServer"}
+"""Flavors that read a parameter of such a type as one without a value."""
 
 
 def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
-    """The parameters in `given`. `reply`: one without a value is absent.
+    """The parameters in the map `given`.
 
     Raises:
-        DecodeError: naming its key, a parameter without a value.
+        DecodeError: naming its key, a parameter without a value; in a `reply` such a parameter is skipped.
     """
     if not given:
         return {}
@@ -38,23 +38,25 @@ def write_parameters(field: Protobuf, parameters: Parameters, flavor: str, what:
     """Put `parameters` into the map `field`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key, for a type that a server of `flavor` would lose, and for an
-            integer beyond 64 bits.
+        GatewayError: INVALID_ARGUMENT naming the key, a type that a server of `flavor` cannot read, or an integer
+            beyond 64 bits.
     """
-    for key, given in parameters.items():
-        if isinstance(given, int) and not _INT64_MIN <= given <= _UINT64_MAX:
+    for key, value in parameters.items():
+        if isinstance(value, int) and not _INT64_MIN <= value <= _UINT64_MAX:
             raise invalid_input(f"{what}: parameter {key!r} is an integer beyond 64 bits, which gRPC cannot carry")
-        choice = _choice(given)
-        if choice in _CHOICES and flavor in _WITHOUT_THEM:
+        choice = _parameter_choice(value)
+        if choice in _NEWER_TYPES and flavor in _WITHOUT_NEWER_TYPES:
             raise invalid_input(
-                f"{what}: parameter {key!r} is {_CHOICES[choice]}, which {_WITHOUT_THEM[flavor]} cannot read over gRPC"
+                f"{what}: parameter {key!r} is {_NEWER_TYPES[choice]}, "
+                f"which {_WITHOUT_NEWER_TYPES[flavor]} cannot read over gRPC"
             )
-        setattr(field[key], choice, given)
+        setattr(field[key], choice, value)
 
 
-def _choice(given: ParameterValue) -> str:
-    if isinstance(given, bool):
+def _parameter_choice(value: ParameterValue) -> str:
+    """The field of InferParameter's oneof `parameter_choice`."""
+    if isinstance(value, bool):
         return "bool_param"
-    if isinstance(given, int):
-        return "int64_param" if _INT64_MIN <= given <= _INT64_MAX else "uint64_param"
-    return "double_param" if isinstance(given, float) else "string_param"
+    if isinstance(value, int):
+        return "int64_param" if _INT64_MIN <= value <= _INT64_MAX else "uint64_param"
+    return "double_param" if isinstance(value, float) else "string_param"

@@ -1,7 +1,7 @@
-"""Triton's JSON of a protobuf message, and back: a model's configuration and statistics over REST and gRPC.
+"""Triton's JSON of a protobuf message: model configurations and statistics are JSON over REST, messages over gRPC.
 
-It is protobuf's JSON mapping with the schema's own names and with every field that cannot be absent; but 64-bit
-integers are numbers, where the mapping has them as strings.
+It is protobuf's JSON mapping with the schema's own field names, with every field that cannot be absent, and with 64-bit
+integers as numbers instead of strings.
 """
 
 from typing import Any
@@ -20,12 +20,12 @@ def to_json(message: Protobuf) -> dict[str, Any]:
     document: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    _count(document, message.DESCRIPTOR)
+    _parse_integers(document, message.DESCRIPTOR)
     return document
 
 
-def _count(document: dict[str, Any], kind: Descriptor) -> None:
-    """Turn the strings of 64-bit integers into numbers."""
+def _parse_integers(document: dict[str, Any], kind: Descriptor) -> None:
+    """Turn the strings of 64-bit integers into numbers, in place."""
     for name, given in document.items():
         field = kind.fields_by_name[name]
         nested = field.message_type
@@ -33,22 +33,21 @@ def _count(document: dict[str, Any], kind: Descriptor) -> None:
             values = nested.fields_by_name["value"]
             if values.message_type is not None:
                 for each in given.values():
-                    _count(each, values.message_type)
+                    _parse_integers(each, values.message_type)
             elif values.cpp_type in _INT64:
                 document[name] = {key: int(each) for key, each in given.items()}
         elif nested is not None:
             for each in given if isinstance(given, list) else [given]:
-                _count(each, nested)
+                _parse_integers(each, nested)
         elif field.cpp_type in _INT64:
             document[name] = [int(each) for each in given] if isinstance(given, list) else int(given)
 
 
 def from_json(document: object, kind: ProtobufClass, what: str) -> Protobuf:
-    """The message of `kind` that the JSON object `document` is; members that the schema lacks are left out, as every
-    reader of protobuf leaves out fields that it does not know.
+    """The JSON object `document` as a message of `kind`. Members that the schema lacks are ignored.
 
     Raises:
-        GatewayError: INTERNAL naming `what`, a member of another type than the schema's.
+        GatewayError: INTERNAL naming `what`, a member has another type than in the schema.
     """
     try:
         return json_format.ParseDict(document, kind(), ignore_unknown_fields=True)

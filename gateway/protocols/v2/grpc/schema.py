@@ -1,8 +1,11 @@
-"""The messages of V2's gRPC service."""
+"""The messages and methods of V2's gRPC service, `protos/v2/inference.proto`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.protobuf.schema import Schema
+from gateway.core.operations import Operation
+from gateway.core.types import Message
+from gateway.protobuf.schema import Protobuf, ProtobufClass, Schema
 
 DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
 
@@ -12,6 +15,16 @@ SERVICE = f"{PACKAGE}.GRPCInferenceService"
 _SCHEMA = Schema(DESCRIPTORS)
 
 METHODS = _SCHEMA.methods(SERVICE)
+"""The paths of the service's methods."""
+
+
+def path(method: str) -> str:
+    """The path of a method by its name alone."""
+    return f"/{SERVICE}/{method}"
+
+
+MODEL_INFER = path("ModelInfer")
+MODEL_STREAM_INFER = path("ModelStreamInfer")
 
 ServerLiveRequest = _SCHEMA.message(f"{PACKAGE}.ServerLiveRequest")
 ServerLiveResponse = _SCHEMA.message(f"{PACKAGE}.ServerLiveResponse")
@@ -44,3 +57,27 @@ InferInputTensor = _SCHEMA.message(f"{PACKAGE}.ModelInferRequest.InferInputTenso
 ModelInferResponse = _SCHEMA.message(f"{PACKAGE}.ModelInferResponse")
 InferOutputTensor = _SCHEMA.message(f"{PACKAGE}.ModelInferResponse.InferOutputTensor")
 ModelStreamInferResponse = _SCHEMA.message(f"{PACKAGE}.ModelStreamInferResponse")
+
+REQUESTS: Mapping[Operation, tuple[str, ProtobufClass]] = {
+    Operation.LIVE: (path("ServerLive"), ServerLiveRequest),
+    Operation.READY: (path("ServerReady"), ServerReadyRequest),
+    Operation.SERVER_METADATA: (path("ServerMetadata"), ServerMetadataRequest),
+    Operation.MODELS: (path("RepositoryIndex"), RepositoryIndexRequest),
+    Operation.MODEL_READY: (path("ModelReady"), ModelReadyRequest),
+    Operation.METADATA: (path("ModelMetadata"), ModelMetadataRequest),
+    Operation.CONFIG: (path("ModelConfig"), ModelConfigRequest),
+    Operation.MODEL_STATISTICS: (path("ModelStatistics"), ModelStatisticsRequest),
+    Operation.ALL_STATISTICS: (path("ModelStatistics"), ModelStatisticsRequest),
+    Operation.LOAD: (path("RepositoryModelLoad"), RepositoryModelLoadRequest),
+    Operation.UNLOAD: (path("RepositoryModelUnload"), RepositoryModelUnloadRequest),
+    Operation.TRACE_SETTINGS: (path("TraceSetting"), TraceSettingRequest),
+    Operation.LOG_SETTINGS: (path("LogSettings"), LogSettingsRequest),
+    Operation.INFER: (MODEL_INFER, ModelInferRequest),
+    Operation.STREAM: (MODEL_STREAM_INFER, ModelInferRequest),
+}
+"""The method of each operation, and the message of its request."""
+
+
+def protobuf_reply(message: Protobuf) -> Message:
+    """The reply that holds `message`."""
+    return Message(parts=(message.SerializeToString(),))

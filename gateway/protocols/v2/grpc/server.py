@@ -1,231 +1,187 @@
-"""The protocol `v2-grpc`: which question each method asks, and who reads and writes it.
+"""Facing clients: V2 gRPC's requests read, its responses written."""
 
-A Message's `path` and `pattern` are the whole method; its parts are one protobuf message, `status` is the status code
-of a reply. A reply of another status than 0 has the status's text for its body, and trailing metadata for headers.
-"""
-
-from collections.abc import Callable
 from functools import partial
 
-from gateway.core.errors import unsupported
-from gateway.core.examples import grpcurl
-from gateway.core.frozen import replace
-from gateway.core.grpc_status import error_of
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import extended, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
-from gateway.core.protocol import (
-    DecodeRequest,
-    EncodeResponse,
-    GrpcForm,
-    ListenerSettings,
-    Models,
-    Protocol,
-    Servers,
-    Target,
-    Traits,
-    Wire,
-)
-from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
+from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
+from gateway.core.types import Answer, Message, Parameters, Request, RequestedOutput, Response, Translate
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
-from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
-from gateway.protocols.v2.flavors import FLAVORS, MLSERVER
-from gateway.protocols.v2.grpc import extensions as grpc_extensions
-from gateway.protocols.v2.grpc import metadata as grpc_metadata
-from gateway.protocols.v2.grpc import requests as grpc_requests
-from gateway.protocols.v2.grpc import responses as grpc_responses
-from gateway.protocols.v2.grpc import schema
-from gateway.protocols.v2.grpc import streams as grpc_streams
-from gateway.protocols.v2.grpc.errors import denies_readiness, encode_error
-from gateway.protocols.v2.rest.json_fields import check_id
-from gateway.protocols.v2.versions import check_version
+from gateway.protocols.v2.extensions import refuse_shared_memory as refuse_shared_memory_operation
+from gateway.protocols.v2.grpc import extensions, metadata, schema
+from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
+from gateway.protocols.v2.grpc.schema import path
+from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
+from gateway.protocols.v2.grpc.tensors import REQUEST, RESPONSE, Parts, read_inference, read_tensors, write_inference
+from gateway.protocols.v2.parameters import (
+    FINAL_RESPONSE,
+    refuse_shared_memory,
+    take_deadline,
+    take_flag,
+    without_consumed,
+)
+
+_WHAT = "the request"
 
 
-def _path(method: str) -> str:
-    return f"/{schema.SERVICE}/{method}"
+# --- inference requests ---
 
 
-def _read(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
-    """A question that is no inference."""
-    asked = parse(kind, message.body)
-    of_model = operation not in SERVER_OPERATIONS
+def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
+    """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
+    inference = read_inference(message.body, REQUEST)
+    head = inference.message
+    inputs = read_tensors(inference, REQUEST, listener.limits.message)
+    parameters = read_parameters(head.parameters, _WHAT)
+    refuse_shared_memory(parameters, _WHAT)
+    deadline = take_deadline(parameters, message, _WHAT) if parameters else None
+    # perf_analyzer also sets it on unary calls
+    empty_final = take_flag(parameters, ENABLE_EMPTY_FINAL, _WHAT) and operation is Operation.STREAM
     return Request(
         operation,
-        asked.name if of_model else "",
-        asked.version if of_model else "",
-        parameters={"ready": True} if operation is Operation.MODELS and asked.ready else {},
-        origin=message,
+        head.model_name,
+        head.model_version,
+        head.id or None,
+        inputs,
+        _read_outputs(head.outputs) if head.outputs else (),
+        without_consumed(parameters),
+        deadline=deadline,
+        origin=extended(EmptyFinalMessage, message) if empty_final else message,
     )
 
 
-def _read_statistics(message: Message, listener: ListenerSettings) -> Request:
-    """Of all models where none is named."""
-    request = _read(Operation.MODEL_STATISTICS, schema.ModelStatisticsRequest, message, listener)
+def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:
+    outputs: dict[str, RequestedOutput] = {}
+    for position, entry in enumerate(given):
+        name = entry.name
+        if not name:
+            raise DecodeError(f"requested output {position} has no name")
+        if name in outputs:
+            raise DecodeError(f"output {name!r} is requested twice")
+        what = f"output {name!r}"
+        parameters = read_parameters(entry.parameters, what)
+        refuse_shared_memory(parameters, what)
+        parameters.pop("binary_data", None)
+        outputs[name] = RequestedOutput(name, parameters)
+    return tuple(outputs.values())
+
+
+# --- all requests, by method ---
+
+
+def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
+    """A request that names a model and perhaps a version."""
+    read = parse(kind, message.body)
+    return Request(operation, read.name, read.version, origin=message)
+
+
+def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
+    """A request about the whole server."""
+    read = parse(kind, message.body)
+    ready = operation is Operation.MODELS and read.ready
+    return Request(operation, parameters={"ready": True} if ready else {}, origin=message)
+
+
+def _decode_statistics(message: Message, listener: ListenerSettings) -> Request:
+    """Of one model, or of all models if none is named."""
+    request = _decode_model(Operation.MODEL_STATISTICS, schema.ModelStatisticsRequest, message, listener)
     return request if request.model else replace(request, operation=Operation.ALL_STATISTICS, version="")
 
 
-def _read_control(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
-    model, settings = grpc_extensions.decode_control(operation, kind, message, listener)
-    return ControlRequest(operation, model, origin=message, settings=settings)
+def _decoder(operation: Operation, kind: ProtobufClass) -> DecodeRequest:
+    if operation in (Operation.INFER, Operation.STREAM):
+        return partial(_decode_infer, operation)
+    if operation in CONTROL_OPERATIONS:
+        return partial(extensions.decode_control, operation, kind)
+    if operation in (Operation.MODEL_STATISTICS, Operation.ALL_STATISTICS):
+        return _decode_statistics
+    return partial(_decode_server if operation in SERVER_OPERATIONS else _decode_model, operation, kind)
 
 
-_STATISTICS = _path("ModelStatistics")
-
-_QUESTIONS: dict[Operation, tuple[str, ProtobufClass]] = {
-    Operation.LIVE: (_path("ServerLive"), schema.ServerLiveRequest),
-    Operation.READY: (_path("ServerReady"), schema.ServerReadyRequest),
-    Operation.MODEL_READY: (_path("ModelReady"), schema.ModelReadyRequest),
-    Operation.SERVER_METADATA: (_path("ServerMetadata"), schema.ServerMetadataRequest),
-    Operation.METADATA: (_path("ModelMetadata"), schema.ModelMetadataRequest),
-    Operation.CONFIG: (_path("ModelConfig"), schema.ModelConfigRequest),
-    Operation.MODELS: (_path("RepositoryIndex"), schema.RepositoryIndexRequest),
+_SHARED_MEMORY: dict[str, DecodeRequest] = {
+    path(f"{kind.title()}SharedMemory{verb}"): partial(refuse_shared_memory_operation, kind)
+    for kind in ("system", "cuda", "tpu")
+    for verb in ("Status", "Register", "Unregister")
 }
-"""The method of each, and its request's message."""
+"""Methods that the schema lacks. They are served only to refuse them by name."""
 
-_READERS: dict[str, DecodeRequest] = {
-    grpc_requests.INFER: grpc_requests.decode_infer,
-    grpc_requests.STREAM: grpc_requests.decode_infer,
-    **{path: partial(_read, operation, kind) for operation, (path, kind) in _QUESTIONS.items()},
-    _STATISTICS: _read_statistics,
-    **{path: partial(_read_control, *each) for path, each in grpc_extensions.READERS.items()},
-    **grpc_extensions.SHARED_MEMORY,
+_DECODERS: dict[str, DecodeRequest] = {
+    **{method: _decoder(operation, kind) for operation, (method, kind) in schema.REQUESTS.items()},
+    **_SHARED_MEMORY,
 }
+
+PATTERNS = (*schema.METHODS, *_SHARED_MEMORY)
+"""The methods that are served."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """What a client asks.
+    """The request in a client's message.
 
     Raises:
-        DecodeError: not the method's message, or a tensor that is not what it says.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+        DecodeError: not the method's message, or one that would crash a real server.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit; UNIMPLEMENTED, shared memory.
     """
-    return _READERS[message.pattern](message, listener)
+    return _DECODERS[message.pattern](message, listener)
 
 
-_WRITERS: dict[Operation, EncodeResponse] = {
-    Operation.INFER: grpc_responses.encode_infer,
-    Operation.STREAM: grpc_streams.encode_stream,
-    Operation.LIVE: grpc_metadata.encode_health,
-    Operation.READY: grpc_metadata.encode_health,
-    Operation.MODEL_READY: grpc_metadata.encode_health,
-    Operation.METADATA: grpc_metadata.encode_metadata,
-    Operation.SERVER_METADATA: grpc_metadata.encode_server_metadata,
-    Operation.MODELS: grpc_metadata.encode_index,
-    Operation.CONFIG: grpc_extensions.encode_config,
-    Operation.MODEL_STATISTICS: grpc_extensions.encode_statistics,
-    Operation.ALL_STATISTICS: grpc_extensions.encode_statistics,
-    Operation.LOAD: grpc_extensions.encode_loaded,
-    Operation.UNLOAD: grpc_extensions.encode_unloaded,
-    Operation.TRACE_SETTINGS: grpc_extensions.encode_trace_settings,
-    Operation.LOG_SETTINGS: grpc_extensions.encode_log_settings,
+# --- responses ---
+
+
+def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A ModelInferResponse, always raw: tritonclient reads typed numbers as an empty array."""
+    assert isinstance(answer, Response)
+    return Message(parts=_write_response(answer, request, answer.parameters))
+
+
+def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
+    """One ModelStreamInferResponse."""
+    assert isinstance(answer, Response)
+    parameters = answer.parameters
+    if wants_empty_final(request):
+        parameters = {**parameters, FINAL_RESPONSE: False}
+    return Message(parts=wrap_response(_write_response(answer, request, parameters)))
+
+
+def _write_response(response: Response, request: Request, parameters: Parameters) -> Parts:
+    """The ModelInferResponse of `response`, with `parameters` instead of its own."""
+    try:
+        # name, version and id are the client's own: MLServer answers a request without an id with a new UUID
+        head = schema.ModelInferResponse(
+            model_name=request.model or response.model,
+            model_version=request.version or response.version,
+            id=request.id,
+        )
+        write_parameters(head.parameters, parameters, "", "the response")
+        return write_inference(head, RESPONSE, response.outputs)
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, "the response") from error
+
+
+_ENCODERS: dict[Operation, EncodeResponse] = {
+    Operation.INFER: _encode_infer,
+    Operation.STREAM: _encode_stream,
+    Operation.LIVE: metadata.encode_health,
+    Operation.READY: metadata.encode_health,
+    Operation.MODEL_READY: metadata.encode_health,
+    Operation.METADATA: metadata.encode_metadata,
+    Operation.SERVER_METADATA: metadata.encode_server_metadata,
+    Operation.MODELS: extensions.encode_index,
+    Operation.CONFIG: extensions.encode_config,
+    Operation.MODEL_STATISTICS: extensions.encode_statistics,
+    Operation.ALL_STATISTICS: extensions.encode_statistics,
+    Operation.LOAD: extensions.encode_loaded,
+    Operation.UNLOAD: extensions.encode_unloaded,
+    Operation.TRACE_SETTINGS: extensions.encode_trace_settings,
+    Operation.LOG_SETTINGS: extensions.encode_log_settings,
 }
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that decode_request read; one of them in a stream.
+    """The reply to a request that `decode_request` read; one reply of several in a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a text that is not UTF-8.
+        GatewayError: INVALID_ARGUMENT, a string that is not UTF-8 or a parameter beyond 64 bits; INTERNAL, a
+            configuration or statistics that do not fit Triton's message.
     """
-    return _WRITERS[request.operation](answer, request, translate)
-
-
-_ASKING = {
-    **_QUESTIONS,
-    **dict.fromkeys(
-        (Operation.MODEL_STATISTICS, Operation.ALL_STATISTICS), (_STATISTICS, schema.ModelStatisticsRequest)
-    ),
-}
-
-
-def encode_request(request: Request, target: Target) -> Message:
-    """The message that asks `target`.
-
-    Raises:
-        GatewayError: UNIMPLEMENTED, no such operation on V2 gRPC, or an extension that the server lacks;
-            INVALID_ARGUMENT or NOT_FOUND, a name, version or parameter that has no form on it.
-    """
-    if request.operation in (Operation.INFER, Operation.STREAM):
-        return grpc_requests.encode_infer(request, target)
-    check_operation(request.operation, target)
-    if request.operation in CONTROL_OPERATIONS:
-        return grpc_extensions.write_control(request)
-    if request.operation not in _ASKING:
-        raise unsupported(f"V2 gRPC has no operation {request.operation.value}")
-    path, kind = _ASKING[request.operation]
-    return Message(path=path, parts=(_write(kind, request, target).SerializeToString(),), pattern=path)
-
-
-def _write(kind: ProtobufClass, request: Request, target: Target) -> Protobuf:
-    if request.operation in SERVER_OPERATIONS:
-        return kind()
-    check_version(request.version, target)
-    try:
-        return kind(name=request.model, version=request.version)
-    except UnicodeEncodeError as error:
-        raise not_utf8(error, "the request") from error
-
-
-_ANSWERS: dict[Operation, Callable[[Message], Answer]] = {
-    Operation.LIVE: grpc_metadata.decode_live,
-    Operation.READY: grpc_metadata.decode_ready,
-    Operation.MODEL_READY: grpc_metadata.decode_model_ready,
-    Operation.METADATA: grpc_metadata.decode_metadata,
-    Operation.SERVER_METADATA: grpc_metadata.decode_server_metadata,
-    Operation.MODELS: grpc_metadata.decode_index,
-    **grpc_extensions.ANSWERS,
-}
-
-
-def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`; one of them in a stream.
-
-    Raises:
-        DecodeError: a reply that is not V2's, or that has the id of another request.
-        GatewayError: the error that the reply tells.
-    """
-    if reply.status:
-        if request.operation is Operation.MODEL_READY and denies_readiness(reply):
-            return False
-        raise error_of(reply)
-    if request.operation not in (Operation.INFER, Operation.STREAM):
-        return _ANSWERS[request.operation](reply)
-    # MLServer streams plain ModelInferResponses
-    is_wrapped = request.operation is Operation.STREAM and target.flavor != MLSERVER
-    response = grpc_streams.decode_stream(reply, target) if is_wrapped else grpc_responses.decode_infer(reply, target)
-    if request.id:
-        check_id(response, request.id)
-    return response
-
-
-def _example(address: str, model: str, version: str) -> str:
-    named = {"name": model, "version": version} if version else {"name": model}
-    return grpcurl(address, f"{schema.SERVICE}/ModelMetadata", named)
-
-
-V2_GRPC = Protocol(
-    name=grpc_requests.NAME,
-    carrier=GrpcForm(frozenset({grpc_requests.STREAM}), schema.DESCRIPTORS),
-    patterns=(*schema.METHODS, *grpc_extensions.SHARED_MEMORY),
-    decode_request=decode_request,
-    encode_response=encode_response,
-    encode_error=encode_error,
-    encode_request=encode_request,
-    decode_response=decode_response,
-    # any text is a version; that Triton takes only integers is its flavor's affair
-    traits=Traits(
-        wire=Wire(
-            streams=True,
-        ),
-        models=Models(
-            versions=bool,
-            platform="v2",
-        ),
-        servers=Servers(
-            flavors=FLAVORS,
-            extensions=EXTENSIONS,
-            further_extensions=FURTHER_EXTENSIONS,
-            own_extensions=grpc_metadata.EXTENSIONS,
-        ),
-    ),
-    example=_example,
-    encode_end=grpc_streams.encode_end,
-)
+    return _ENCODERS[request.operation](answer, request, translate)

@@ -1,91 +1,68 @@
-"""The responses of ModelStreamInfer, which is Triton's: any number to a request, their end, and errors among them.
+"""The method ModelStreamInfer, an extension of Triton's: any number of responses to each request.
 
-A client that sets `triton_enable_empty_final_response` counts responses until one has the parameter
-`triton_final_response: true`. Each must have it once, or the client takes a response for that of its next request; and
-no codec knows whether a response is the last. So such a client gets false on each, and an empty one with true at the
-end, as from a decoupled model of Triton's.
+Each response is a ModelStreamInferResponse: a ModelInferResponse, or the text of an error, after which the stream goes
+on with the next request.
+
+A client whose request has the parameter `triton_enable_empty_final_response` counts responses until one has the
+parameter `triton_final_response: true`. Exactly one response must have it: otherwise the client takes the responses of
+its next request for those of this one, or the reverse. No codec knows whether a response is the last. So such a client
+gets `triton_final_response: false` on each response, and at the end an empty one with true, as from a decoupled model
+of Triton's. Other clients get the backend's `triton_final_response`, if there is one.
 """
 
-from gateway.core.errors import REASONS, GatewayError, Reason, refusal
-from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response, Translate
-from gateway.protobuf.schema import parse
+from gateway.core.frozen import frozen
+from gateway.core.types import Buffer, Message, Request
+from gateway.protobuf.schema import Protobuf, parse
 from gateway.protobuf.wire import Allowance, cut, key, varint
-from gateway.protocols.v2.grpc.requests import EmptyFinalMessage, read_id
-from gateway.protocols.v2.grpc.responses import read_response, write_head, write_response
 from gateway.protocols.v2.grpc.schema import ModelInferResponse, ModelStreamInferResponse
 from gateway.protocols.v2.grpc.tensors import Parts
 from gateway.protocols.v2.parameters import FINAL_RESPONSE
 
-_REASON = "gateway_reason"
-"""The parameter of an error's response that tells its Reason, for which the stream has no other place."""
+ENABLE_EMPTY_FINAL = "triton_enable_empty_final_response"
 
 _INFER_RESPONSE = 2
 _INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
 
 
-def encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
-    """One response. `triton_final_response` is the backend's, but for clients that want an empty final one.
-
-    Raises:
-        GatewayError: INVALID_ARGUMENT, a text that is not UTF-8.
-    """
-    assert isinstance(answer, Response)
-    parameters = answer.parameters
-    if _wants_empty_final(request):
-        parameters = {**parameters, FINAL_RESPONSE: False}
-    return Message(parts=_wrap(write_response(answer, request, parameters)))
+@frozen
+class EmptyFinalMessage(Message):
+    """The message of a request with `triton_enable_empty_final_response`."""
 
 
-def encode_end(request: Request) -> Message | None:
-    """The empty final response, if it is wanted, behind the last one of `request`; not behind an error, which is the
-    last of its request's itself."""
-    if not _wants_empty_final(request):
-        return None
-    final = write_head(request)
-    final.parameters[FINAL_RESPONSE].bool_param = True
-    return Message(parts=_wrap((final.SerializeToString(),)))
-
-
-def _wants_empty_final(request: Request) -> bool:
+def wants_empty_final(request: Request) -> bool:
+    """Whether the client counts responses until an empty final one."""
     return isinstance(request.origin, EmptyFinalMessage)
 
 
-def _wrap(response: Parts) -> Parts:
+def set_final(response: Protobuf) -> None:
+    """Mark the ModelInferResponse as the last of its request."""
+    response.parameters[FINAL_RESPONSE].bool_param = True
+
+
+def wrap_response(response: Parts) -> Parts:
+    """The ModelStreamInferResponse of a ModelInferResponse, both in parts."""
     size = sum(map(len, response))
     first, *rest = response or (b"",)
     return (_INFER_RESPONSE_KEY + varint(size) + bytes(first), *rest)
 
 
-def encode_stream_error(error: GatewayError, request: Request | None, message: Message, text: str) -> Message:
-    """An error inside the stream, which goes on: the text, and the request's id to tell whose it is."""
-    told = ModelInferResponse(id=request.id if request else read_id(message.body))
-    told.parameters[_REASON].string_param = error.reason.value
-    if request and _wants_empty_final(request):
-        # Triton has no rule: it answers a refused request with the error alone, a failing model's with more
-        told.parameters[FINAL_RESPONSE].bool_param = True
-    return Message(
-        parts=(
-            ModelStreamInferResponse(error_message=text or error.reason.value, infer_response=told).SerializeToString(),
-        )
-    )
-
-
-def decode_stream(reply: Message, target: Target) -> Response:
-    """One response of a stream.
+def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
+    """The ModelInferResponse, as a view, and the error's text in a ModelStreamInferResponse; both may be empty.
 
     Raises:
         DecodeError: not a ModelStreamInferResponse.
-        GatewayError: the error that it tells, MODEL_ERROR if it comes from another server than a gateway.
     """
-    rest, taken = cut(memoryview(reply.body), (_INFER_RESPONSE,), Allowance())
-    response = taken[0][1] if taken else b""
-    text = parse(ModelStreamInferResponse, rest).error_message
-    if text:
-        raise _error(text, response)
-    return read_response(response, reply, target)
+    rest, taken = cut(memoryview(body), (_INFER_RESPONSE,), Allowance())
+    return taken[0][1] if taken else b"", parse(ModelStreamInferResponse, rest).error_message
 
 
-def _error(text: str, response: bytes | memoryview) -> GatewayError:
-    reason = parse(ModelInferResponse, response).parameters.get(_REASON)
-    return refusal(REASONS.get(reason.string_param if reason else "", Reason.MODEL_ERROR), text)
+def encode_end(request: Request) -> Message | None:
+    """The empty final response after the last one of `request`, if the client wants it.
+
+    Not called after an error, which is the last response itself.
+    """
+    if not wants_empty_final(request):
+        return None
+    final = ModelInferResponse(model_name=request.model, model_version=request.version, id=request.id)
+    set_final(final)
+    return Message(parts=wrap_response((final.SerializeToString(),)))

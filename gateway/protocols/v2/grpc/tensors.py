@@ -1,5 +1,11 @@
-"""Tensors as V2 gRPC writes them: name, datatype and shape in one place; the data raw, in the order of the tensors
-behind them all, or typed in each."""
+"""Tensors in V2 gRPC: a ModelInferRequest's `inputs` and a ModelInferResponse's `outputs`.
+
+Each entry has a tensor's name, datatype and shape. The data of all tensors are either raw, one bytes field each behind
+the entries and in their order (`raw_input_contents`, `raw_output_contents`), or typed, in each entry's `contents`.
+
+Small messages are parsed whole. From large ones the fields with tensor data are cut out as views, so that the data are
+not copied, and only the rest is parsed.
+"""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -16,79 +22,87 @@ from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.tensors import check_raw, read_datatype, read_shape
 
 Parts: TypeAlias = tuple[Buffer, ...]
+"""A message in pieces, so that tensor data need not be copied into one buffer."""
 
 
 @frozen
-class Form:
-    """Where the tensors of a ModelInferRequest or a ModelInferResponse are."""
+class MessageKind:
+    """The fields of the two messages with tensors, ModelInferRequest and ModelInferResponse, that differ."""
 
     role: str
     message: ProtobufClass
     tensor: ProtobufClass
     tensors: str
+    """The name of the repeated field of tensors."""
     raw: str
+    """The name, number and key (number and wire type) of the repeated field of raw contents."""
     raw_number: int
     raw_key: bytes
 
 
-REQUEST = Form("input", schema.ModelInferRequest, schema.InferInputTensor, "inputs", "raw_input_contents", 7, key(7))
-REPLY = Form("output", schema.ModelInferResponse, schema.InferOutputTensor, "outputs", "raw_output_contents", 6, key(6))
+REQUEST = MessageKind(
+    "input", schema.ModelInferRequest, schema.InferInputTensor, "inputs", "raw_input_contents", 7, key(7)
+)
+RESPONSE = MessageKind(
+    "output", schema.ModelInferResponse, schema.InferOutputTensor, "outputs", "raw_output_contents", 6, key(6)
+)
 
 TENSORS, _CONTENTS = 5, 5
-"""The numbers of `inputs` and `outputs`, and of a tensor's `contents`."""
+"""The field numbers of `inputs` and `outputs`, and of a tensor's `contents`."""
 
 _SMALL = 2**17
-"""Bytes. Up to here upb reads the whole in 3 us, and its copies are nothing; cutting costs 14."""
+"""Bytes up to which a message is parsed whole: upb takes 3 us for that, its copies included; cutting takes 14."""
 
 
 @frozen
-class Inference:
-    """An inference either way: its message, in which tensors and raw contents may be absent; each tensor's message with
-    its typed contents (an InferTensorContents, empty if there is none); the raw contents."""
+class InferenceFields:
+    """The fields of a ModelInferRequest or ModelInferResponse that can be large, and the rest of it."""
 
     message: Protobuf
+    """The message; its tensors and raw contents may be missing."""
     tensors: Sequence[tuple[Protobuf, Buffer]]
+    """Each tensor's message and its typed contents: an InferTensorContents, empty if there are none."""
     raw: Sequence[Buffer]
 
 
-def read_inference(body: Buffer, form: Form) -> Inference:
-    """The parts of `body`. Typed contents, and tensor data of a large message, are left where they lie.
+def read_inference(body: Buffer, kind: MessageKind) -> InferenceFields:
+    """The fields of `body`. The typed contents, and all tensor data of a large message, are views on it.
 
     Raises:
-        DecodeError: not a message of `form`.
+        DecodeError: not a message of `kind`.
     """
     if len(body) <= _SMALL:
-        message = parse(form.message, body)
-        tensors = getattr(message, form.tensors)
+        message = parse(kind.message, body)
+        tensors = getattr(message, kind.tensors)
         if not any(map(_is_typed, tensors)):
-            return Inference(message, [(each, b"") for each in tensors], getattr(message, form.raw))
-    return _cut_inference(body, form)
+            return InferenceFields(message, [(each, b"") for each in tensors], getattr(message, kind.raw))
+    return _cut_inference(body, kind)
 
 
 def _is_typed(tensor: Protobuf) -> bool:
-    # MLServer sets an empty `contents` beside the raw ones of its replies
+    # MLServer sets an empty `contents` in its replies, whose data are raw
     return bool(tensor.HasField("contents") and tensor.contents.ByteSize())
 
 
-def _cut_inference(body: Buffer, form: Form) -> Inference:
+def _cut_inference(body: Buffer, kind: MessageKind) -> InferenceFields:
     allowance = Allowance()
-    rest, taken = cut(memoryview(body), (TENSORS, form.raw_number), allowance)
-    return Inference(
-        parse(form.message, rest),
-        [_cut_tensor(view, form, allowance) for number, view in taken if number == TENSORS],
-        [view for number, view in taken if number == form.raw_number],
+    rest, taken = cut(memoryview(body), (TENSORS, kind.raw_number), allowance)
+    return InferenceFields(
+        parse(kind.message, rest),
+        [_cut_tensor(view, kind, allowance) for number, view in taken if number == TENSORS],
+        [view for number, view in taken if number == kind.raw_number],
     )
 
 
-def _cut_tensor(tensor: memoryview, form: Form, allowance: Allowance) -> tuple[Protobuf, Buffer]:
+def _cut_tensor(tensor: memoryview, kind: MessageKind, allowance: Allowance) -> tuple[Protobuf, Buffer]:
     rest, taken = cut(tensor, (_CONTENTS,), allowance)
-    # a message that comes in pieces is their concatenation
+    # protobuf: a message field that occurs several times is the concatenation of its occurrences
     contents = taken[0][1] if len(taken) == 1 else b"".join(view for _, view in taken)
-    return parse(form.tensor, rest), contents
+    return parse(kind.tensor, rest), contents
 
 
-def read_tensors(inference: Inference, form: Form, limit: int) -> tuple[Tensor, ...]:
-    """The tensors, each once. `limit` is in bytes of one tensor.
+def read_tensors(inference: InferenceFields, kind: MessageKind, limit: int) -> tuple[Tensor, ...]:
+    """The tensors, whose names must differ. `limit` is in bytes of one tensor.
 
     Raises:
         DecodeError: anything that the specification does not allow.
@@ -97,56 +111,60 @@ def read_tensors(inference: Inference, form: Form, limit: int) -> tuple[Tensor, 
     tensors: dict[str, Tensor] = {}
     for position, (entry, contents) in enumerate(inference.tensors):
         name = entry.name
-        if not name or name in tensors:
-            raise DecodeError(f"{form.role} {position} {f'is a second {name!r}' if name else 'has no name'}")
-        what = f"{form.role} {name!r}"
-        parameters = _read_parameters(entry.parameters, form, what) if entry.parameters else {}
+        if not name:
+            raise DecodeError(f"{kind.role} {position} has no name")
+        if name in tensors:
+            raise DecodeError(f"{kind.role} {name!r} is given twice")
+        what = f"{kind.role} {name!r}"
+        parameters = _read_parameters(entry.parameters, kind, what) if entry.parameters else {}
         datatype = read_datatype(entry.datatype, what)
         shape = read_shape(list(entry.shape), datatype, what)
         if inference.raw:
-            data = _raw(inference, position, form, what)
+            data = _raw_contents(inference, position, kind, what)
             check_raw(data, datatype, shape, what)
         else:
             data = read_contents(contents, datatype, shape, limit, what)
         tensors[name] = Tensor(name, datatype, shape, data, parameters=parameters)
     if len(inference.raw) > len(tensors):
-        raise DecodeError(f"{len(inference.raw)} {form.raw} for {len(tensors)} {form.role}s")
+        raise DecodeError(f"{len(inference.raw)} {kind.raw} for {len(tensors)} {kind.role}s")
     return tuple(tensors.values())
 
 
-def _read_parameters(given: Protobuf, form: Form, what: str) -> dict[str, ParameterValue]:
-    parameters = read_parameters(given, what, reply=form is REPLY)
-    if form is REQUEST:
+def _read_parameters(given: Protobuf, kind: MessageKind, what: str) -> dict[str, ParameterValue]:
+    parameters = read_parameters(given, what, reply=kind is RESPONSE)
+    if kind is REQUEST:
         refuse_shared_memory(parameters, what)
-    # KServe puts it on the outputs of its gRPC replies, too; it means something in REST only
+    # KServe puts it on the outputs of its gRPC replies, too, though it has a meaning in REST only
     parameters.pop("binary_data_size", None)
     return parameters
 
 
-def _raw(inference: Inference, position: int, form: Form, what: str) -> Buffer:
+def _raw_contents(inference: InferenceFields, position: int, kind: MessageKind, what: str) -> Buffer:
     if len(inference.tensors[position][1]):
-        raise DecodeError(f"{what} has contents beside {form.raw}; a message holds one form or the other")
+        raise DecodeError(f"{what} has contents beside {kind.raw}; a message must have only one of them")
     if position >= len(inference.raw):
-        raise DecodeError(f"{what} has no raw contents: {len(inference.raw)} {form.raw} for {len(inference.tensors)}")
+        raise DecodeError(
+            f"{what} has no raw contents: {len(inference.raw)} {kind.raw} for {len(inference.tensors)} tensors"
+        )
     return inference.raw[position]
 
 
-def write_inference(head: Protobuf, form: Form, tensors: Sequence[Tensor], flavor: str = "") -> Parts:
-    """The message of `head` and `tensors`, whose data stay buffers of their own: raw, one entry a tensor, in order.
+def write_inference(head: Protobuf, kind: MessageKind, tensors: Sequence[Tensor], flavor: str = "") -> Parts:
+    """The message `head` with `tensors`, whose data are raw: parts of their own that are not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming what has no form on the wire.
+        GatewayError: INVALID_ARGUMENT naming a parameter that the wire or a server of `flavor` cannot carry.
     """
-    entries = getattr(head, form.tensors)
+    entries = getattr(head, kind.tensors)
     for tensor in tensors:
         entry = entries.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         if tensor.parameters:
-            write_parameters(entry.parameters, tensor.parameters, flavor, f"{form.role} {tensor.name!r}")
+            write_parameters(entry.parameters, tensor.parameters, flavor, f"{kind.role} {tensor.name!r}")
     written: bytes = head.SerializeToString()
     parts: list[Buffer] = []
     for tensor in tensors:
         size = len(tensor.data)
-        written += form.raw_key + varint(size)
+        written += kind.raw_key + varint(size)
         if size:
             parts += (written, tensor.data)
             written = b""

@@ -1,7 +1,7 @@
-"""Tensor data in protobuf's own types (`InferTensorContents`), "a repeated field that matches the tensor's data type".
+"""Tensor data in protobuf's own types: `InferTensorContents`, "a repeated field that matches the tensor's data type".
 
-Read by hand: FP32 and FP64 lie in the message in the raw form already, and upb would quiet the signalling NaNs of FP32
-on their way through Python's floats.
+It is read without upb: packed FP32 and FP64 have the raw form already, and upb would convert each element to a Python
+float, which also turns the signalling NaNs of FP32 into quiet ones. Typed contents are only read, never written.
 """
 
 from math import prod
@@ -41,34 +41,36 @@ _NUMBERS = {
     Datatype.FP64: _FP64,
     Datatype.BYTES: _BYTES,
 }
-"""Not FP16 ("must be represented as raw content as there is no specific data type") and BF16."""
+"""The field of each datatype. FP16 has none ("must be represented as raw content as there is no specific data type"),
+nor has BF16."""
 
 _SINGLE = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
-"""The wire type of one element that is not packed; VARINT for the rest."""
+"""The wire type of one element that is not packed; VARINT for the other fields."""
 
 _BYTES_KEY = _BYTES << 3 | LENGTH
 _LENGTH = Struct("<I")
 
 _MAX_UNPACKED = 100_000
-"""Numbers that are not packed cost a microsecond each; every version 3 writer packs them."""
+"""Most elements that are not packed; they cost a microsecond each. Every proto3 writer packs numbers."""
 
 
 def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int, what: str) -> Buffer:
-    """The raw form of what an InferTensorContents message holds; for FP32 and FP64 a view on it.
+    """The raw form of the elements in an InferTensorContents message; for FP32 and FP64 a view on it.
 
     `limit` is in bytes of the raw form.
 
     Raises:
-        DecodeError: another type's field, another number of elements than the shape takes, a number out of range.
+        DecodeError: the field of another datatype, a number of elements that does not fit the shape, a number out of
+            the datatype's range.
         GatewayError: RESOURCE_EXHAUSTED, beyond the limit.
     """
     check_size(shape, datatype, limit, what)
     elements = prod(shape)
     if datatype is Datatype.BYTES:
-        raw, found = _strings(contents, elements, what)
+        raw, found = _read_strings(contents, elements, what)
         _check_count(found, elements, datatype, shape, what)
         return raw
-    pieces = _pieces(contents, datatype, elements, what)
+    pieces = _occurrences(contents, datatype, elements, what)
     packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if datatype.kind is Kind.FLOAT:
         _check_count(len(packed) / datatype.size, elements, datatype, shape, what)
@@ -77,13 +79,13 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
     return read_integers(packed, datatype, elements, what)
 
 
-def _strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
-    """The raw form of `bytes_contents`, at most one more than `elements` of them; and how many there are."""
+def _read_strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
+    """The raw form of `bytes_contents`, and the number of elements. Stops one element after `elements`."""
     raw, at, end, found = bytearray(), 0, len(contents), 0
-    octets = b"".join((contents, b"\x00"))  # one more, so that there is a length to read behind the last key
+    octets = b"".join((contents, b"\x00"))  # one more byte, so that a length can be read behind a key that is the last
     while at < end and found <= elements:
         if octets[at] != _BYTES_KEY:
-            _refuse_field(octets[at:end], what)
+            _refuse_other_field(octets[at:end], what)
         size, start = octets[at + 1], at + 2
         if size > 0x7F:
             size, start = read_varint(octets, at + 1)
@@ -97,13 +99,13 @@ def _strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int
     return raw, found
 
 
-def _refuse_field(contents: bytes, what: str) -> None:
+def _refuse_other_field(contents: bytes, what: str) -> None:
     _check_field(next(fields(contents)), Datatype.BYTES, what)
-    raise DecodeError(f"{what}: a key of contents is longer than it need be")
+    raise DecodeError(f"{what}: a key of contents is not in its shortest form")
 
 
-def _pieces(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
-    """The values of the datatype's field: one that is packed, or many that are single."""
+def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
+    """The contents of each occurrence of the datatype's field: packed elements, or one element that is not packed."""
     view, pieces = memoryview(contents), []
     most = min(elements, _MAX_UNPACKED)
     for field in fields(contents):

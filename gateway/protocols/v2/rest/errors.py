@@ -1,5 +1,7 @@
-"""V2 REST's errors: a status and `{"error": text}`. The Reason travels beside them, so that gateways in a row lose
-nothing."""
+"""V2 REST's errors: a status and `{"error": text}`.
+
+The error's Reason is in a header beside them, so that it survives several gateways in a row.
+"""
 
 from gateway import json
 from gateway.core import http_status
@@ -7,44 +9,45 @@ from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayErro
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.types import Headers, Message, Request
-from gateway.protocols.v2.rest.events import unwrapped
-from gateway.protocols.v2.rest.json_fields import Entry
+from gateway.protocols.v2.rest.events import first_event
+from gateway.protocols.v2.rest.json_bodies import JsonObject
 
 _MAX_TEXT = 8192
+"""Characters of a backend's error text that are kept."""
 
 _REASON = "gateway_reason"
-"""The member of an error's event that tells its Reason."""
+"""The member of an error's event that names its Reason."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that tells `error`."""
+    """The reply that reports `error` to the client; in a stream, the event that does."""
     status = http_status.number(error)
     headers = Headers(((b"content-type", b"application/json"), reason_field(error)))
-    document: Entry = {"error": error.message.encode("utf-8", "replace").decode()}
+    document: JsonObject = {"error": error.message.encode("utf-8", "replace").decode()}
     if request and request.operation is Operation.MODEL_READY:
-        # "a 4xx status code indicates false": also where nobody can be asked
+        # "a 4xx status code indicates false": also if the backend cannot be asked
         status = 400 if status >= 500 else status
         document = {"name": request.model, "ready": False, **document}
     if request and request.operation is Operation.STREAM and not request.schemaless:
-        # behind the first event there are no headers; this is the form that gateways speak among themselves
+        # after the first event no header can carry the Reason; only gateways read this member
         document[_REASON] = error.reason.value
     return Message(headers=headers, parts=(json.write(document),), status=status)
 
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
-    """The error that a backend's reply of status 400 or above tells."""
-    reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason(reply.status, request)
-    return refusal(reason, _text(reply) or f"status {reply.status} without a body")
+    """The error in a backend's reply of status 400 or above."""
+    reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason_of_status(reply.status, request)
+    return refusal(reason, _error_text(reply) or f"status {reply.status} without a body")
 
 
 def denies_readiness(reply: Message) -> bool:
-    """Whether a reply to a question for health says no, and nothing but that: another gateway may tell why."""
+    """Whether an error reply to a health request is the answer no. Another gateway's reply may be a failure to ask."""
     reason = REASONS.get(reply.headers.get(REASON_HEADER))
     return 400 <= reply.status < 500 and reason in (None, Reason.MODEL_NOT_FOUND)
 
 
 def decode_event_error(reply: Message) -> GatewayError | None:
-    """The error that an event tells, `{"error": text}`; None where it is none. Its Reason is a gateway's to tell."""
+    """The error in an event `{"error": text}`; None if it is no such event. Only gateways add its Reason."""
     try:
         document = json.read(reply.body, {}, values=1000, literals=False)
     except DecodeError:
@@ -55,34 +58,34 @@ def decode_event_error(reply: Message) -> GatewayError | None:
     return refusal(REASONS.get(str(reason), Reason.MODEL_ERROR), text[:_MAX_TEXT] or "an error without a text")
 
 
-def _reason(status: int, request: Request) -> Reason:
+def _reason_of_status(status: int, request: Request) -> Reason:
     if status in (404, 405) and request.operation is Operation.STREAM:
-        return Reason.UNSUPPORTED  # servers without streams; of an unknown model the plain call tells
+        return Reason.UNSUPPORTED  # a server without streams; the bridge then tries infer, which finds unknown models
     if status == 404 and request.operation in SERVER_OPERATIONS:
         return Reason.UNSUPPORTED  # KServe has no repository index
     return REASONS_BY_NUMBER.get(status, Reason.MODEL_ERROR)
 
 
-def _text(reply: Message) -> str:
-    """`{"error": text}`, FastAPI's `{"detail": ...}`, or the body as it is: MLServer's crashes are plain text."""
-    body = unwrapped(reply.headers, reply.body)
+def _error_text(reply: Message) -> str:
+    """`{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body: MLServer's crashes are plain text."""
+    body = first_event(reply.headers, reply.body)
     plain = bytes(memoryview(body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
     try:
         document = json.read(body, {}, values=1000, literals=True)
     except DecodeError:
         return plain
-    return _told(document)[:_MAX_TEXT] or plain
+    return _document_text(document)[:_MAX_TEXT] or plain
 
 
-def _told(document: Entry) -> str:
+def _document_text(document: JsonObject) -> str:
     error, detail = document.get("error"), document.get("detail")
     if isinstance(detail, list):
-        return "; ".join(_fault(each) for each in detail if isinstance(each, dict))
+        return "; ".join(_detail_text(each) for each in detail if isinstance(each, dict))
     return next((text for text in (error, detail) if isinstance(text, str)), "")
 
 
-def _fault(fault: Entry) -> str:
+def _detail_text(detail: JsonObject) -> str:
     """`{"loc": ["body", "inputs"], "msg": "Field required"}` as `body.inputs: Field required`."""
-    place = fault.get("loc")
-    steps = ".".join(map(str, place)) if isinstance(place, list) else str(place)
-    return f"{steps}: {fault.get('msg')}"
+    location = detail.get("loc")
+    place = ".".join(map(str, location)) if isinstance(location, list) else str(location)
+    return f"{place}: {detail.get('msg')}"

@@ -1,12 +1,14 @@
-"""Server-sent events, in which V2 REST streams: `data: {json}` and a blank line for each response, as Triton and
-MLServer write them. Read as the WHATWG's specification has them, wherever the body is cut.
+"""Server-sent events, the framing of V2 REST's streams: `data: {json}` and a blank line for each response.
+
+Written as Triton and MLServer write them; read as the WHATWG's HTML standard, section 9.2.6, parses them, wherever the
+stream is cut into pieces.
 """
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import StreamFraming
 from gateway.core.types import Buffer, Headers
 
-# Triton's and MLServer's, to the letter
+# byte for byte that of Triton and MLServer
 HEADERS = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
 
 _MEDIA_TYPE = "text/event-stream"
@@ -14,27 +16,29 @@ _MEDIA_TYPE = "text/event-stream"
 _BOM = b"\xef\xbb\xbf"
 
 
-def wrap(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """A JSON text, which has no line ends, as an event; nothing for nothing."""
+def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """An event whose data are `parts`, a JSON text without line ends; nothing if there are no parts."""
     return (b"data: ", *parts, b"\n\n") if parts else ()
 
 
 class EventCutter:
-    """Cuts the data of events, each of at most `limit` bytes, out of a stream of them.
+    """Cuts a stream of bytes into the data of its events, each of at most `limit` bytes.
 
-    Comments, other fields than `data` and events without data are passed over.
+    Comments, fields other than `data`, and events without data are skipped.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._line = bytearray()
-        """What has come of a line."""
+        """The line whose end has not arrived."""
         self._data: list[bytes] = []
-        """The lines of the event that is not complete."""
+        """The data lines of the event whose end has not arrived."""
         self._size = 0
-        """Of those lines, and a byte for each: without it, there could be any number of empty ones."""
+        """The length of those lines and one byte for each, without which empty lines would have no limit."""
         self._after_return = False
+        """The last byte was a carriage return: a line feed now belongs to it."""
         self._begun = False
+        """The first line is read: no byte order mark can follow."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """The events that `data` completes.
@@ -49,27 +53,27 @@ class EventCutter:
         if not octets:
             return []
         self._after_return = octets.endswith(b"\r")
-        first, *rest = octets.splitlines()  # of bytes: at \r\n, \n and \r
+        first, *others = octets.splitlines()  # bytes are split at \r\n, \n and \r only
         if octets.endswith((b"\n", b"\r")):
-            rest.append(b"")
-        self._grow(first)
+            others.append(b"")
+        self._extend_line(first)
         events: list[Buffer] = []
-        for begun in rest:
+        for start in others:
             events += self._end_line()
-            self._grow(begun)
+            self._extend_line(start)
         return events
 
     def boundary(self) -> list[Buffer]:
-        """Nothing: events end by themselves."""
+        """Nothing: an event ends at its blank line, not where an HTTP chunk ends."""
         return []
 
     def end(self) -> list[Buffer]:
-        """Nothing is left. Raises DecodeError where an event is: its rest is lost."""
+        """Nothing. Raises DecodeError if the stream ends inside an event."""
         if self._line or self._data:
             raise DecodeError("the stream ends inside an event")
         return []
 
-    def _grow(self, piece: bytes) -> None:
+    def _extend_line(self, piece: bytes) -> None:
         self._line += piece
         if len(self._line) + self._size > self._limit + len(b"data: "):
             raise refusal(Reason.TOO_LARGE, f"an event has more than {self._limit} bytes (limits.message)")
@@ -92,12 +96,14 @@ class EventCutter:
         return [event] if event else []
 
 
-FRAMING = StreamFraming(wrap, EventCutter)
+FRAMING = StreamFraming(write_event, EventCutter)
 
 
-def unwrapped(headers: Headers, body: Buffer) -> Buffer:
-    """The data of the first event, if `body` is a whole stream of them: so Triton answers a request that fails before
-    its first response, with the status of the error."""
+def first_event(headers: Headers, body: Buffer) -> Buffer:
+    """The data of the first event if `body` is a stream of events, else `body`.
+
+    Triton answers a streaming request that fails before its first response with the error's status and one event.
+    """
     if not headers.get("content-type").lower().startswith(_MEDIA_TYPE):
         return body
     return next(iter(EventCutter(len(body)).feed(body)), body)

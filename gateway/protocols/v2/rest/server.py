@@ -1,95 +1,169 @@
-"""The protocol `v2-rest`: which question stands at which path, and who reads and writes it."""
+"""Facing clients: V2 REST's requests read, its responses written."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Mapping
+from dataclasses import field
 from functools import partial
 from typing import TypeAlias
 
-from gateway.core.errors import DecodeError, unsupported
-from gateway.core.examples import curl
-from gateway.core.frozen import extended, replace
+from gateway import json
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import extended, frozen, replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import (
-    DecodeRequest,
-    EncodeResponse,
-    HttpForm,
-    Limits,
-    ListenerSettings,
-    Models,
-    Protocol,
-    Servers,
-    Target,
-    Traits,
-    Wire,
-)
-from gateway.core.types import Answer, ControlRequest, Message, Request, Translate
-from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS, check_operation
-from gateway.protocols.v2.flavors import FLAVORS, KSERVE
-from gateway.protocols.v2.rest import events
-from gateway.protocols.v2.rest import extensions as rest_extensions
-from gateway.protocols.v2.rest import generate as rest_generate
-from gateway.protocols.v2.rest import metadata as rest_metadata
-from gateway.protocols.v2.rest import requests as rest_requests
-from gateway.protocols.v2.rest import responses as rest_responses
-from gateway.protocols.v2.rest import streams as rest_streams
-from gateway.protocols.v2.rest.binary import JSON_HEADERS
-from gateway.protocols.v2.rest.errors import decode_error, denies_readiness, encode_error
-from gateway.protocols.v2.rest.json_fields import check_id
-from gateway.protocols.v2.rest.paths import backend_path, model_path
+from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
+from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate
+from gateway.protocols.v2.extensions import refuse_shared_memory as refuse_shared_memory_operation
+from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
+from gateway.protocols.v2.rest import events, extensions, generate, metadata
+from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
+from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_list, read_name
+from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_inference, read_tensors, write_binary, write_json
+
+_WHAT = "the request"
 
 
-def _read(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
+# --- inference requests ---
+
+
+@frozen
+class BinaryOutputMessage(Message):
+    """The message of an inference whose client wants outputs in the binary tensor data extension.
+
+    The fields are named after its parameters: `binary_data` holds by output where it differs from `binary_data_output`.
+    """
+
+    binary_data_output: bool = False
+    binary_data: Mapping[str, bool] = field(default_factory=dict)
+
+    def wants_binary(self, output: str) -> bool:
+        """Whether the client wants `output` in binary."""
+        return self.binary_data.get(output, self.binary_data_output)
+
+
+def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
+    """`POST v2/models/{model}[/versions/{version}]/infer`."""
+    header, binary = split_body(message)
+    document = read_inference(header, listener.limits.json_values)
+    inputs = read_tensors(document, "input", binary, listener.limits.message)
+    parameters = read_parameters(document.get("parameters"), _WHAT)
+    refuse_shared_memory(parameters, _WHAT)
+    binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False
+    outputs, binary_data = _read_outputs(document)
+    deadline = take_deadline(parameters, message, _WHAT)
+    return Request(
+        Operation.INFER,
+        message.captures["model"],
+        message.captures.get("version", ""),
+        read_id(document),
+        inputs,
+        outputs,
+        without_consumed(parameters),
+        deadline=deadline,
+        origin=_origin(message, binary_data_output, binary_data),
+    )
+
+
+def _read_outputs(document: JsonObject) -> tuple[tuple[RequestedOutput, ...], dict[str, bool]]:
+    """The requested outputs, and the parameter `binary_data` of those that have it."""
+    outputs: dict[str, RequestedOutput] = {}
+    binary_data: dict[str, bool] = {}
+    for position, entry in enumerate(read_list(document, "outputs")):
+        name = read_name(entry, "output", position)
+        if name in outputs:
+            raise DecodeError(f"output {name!r} is requested twice")
+        what = f"output {name!r}"
+        parameters = read_parameters(entry.get("parameters"), what)
+        refuse_shared_memory(parameters, what)
+        binary = take_flag(parameters, "binary_data", what)
+        if binary is not None:
+            binary_data[name] = binary
+        outputs[name] = RequestedOutput(name, parameters)
+    return tuple(outputs.values()), binary_data
+
+
+def _origin(message: Message, binary_data_output: bool, binary_data: dict[str, bool]) -> Message:
+    if not binary_data_output and not binary_data:
+        return message
+    return extended(BinaryOutputMessage, message, binary_data_output, binary_data)
+
+
+# --- generate and streams ---
+#
+# Triton and MLServer both have the paths `generate` and `generate_stream`. Triton's requests name their inputs as
+# members of one object; MLServer's are those of `infer`, with a list `inputs` of objects, and so is `infer_stream`.
+
+# inside of a JSON string the quotes would have backslashes
+_INPUTS = re.compile(rb'"inputs"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+\{')
+
+_STREAM_PATHS = ("/generate_stream", "/infer_stream")
+
+
+def wants_stream(message: Message) -> bool:
+    """Whether the message's path is one that answers with a stream of responses."""
+    return message.pattern.endswith(_STREAM_PATHS)
+
+
+def _decode_generate(message: Message, listener: ListenerSettings) -> Request:
+    """`POST v2/models/{model}[/versions/{version}]/generate`, or `/generate_stream`."""
+    if message.headers.get(HEADER_LENGTH) or _INPUTS.search(message.body):
+        request = _decode_infer(message, listener)
+    else:
+        request = generate.decode_request(message, listener)
+    return replace(request, operation=Operation.STREAM) if wants_stream(message) else request
+
+
+def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Request:
+    """`POST v2/models/{model}[/versions/{version}]/infer_stream`."""
+    return replace(_decode_infer(message, listener), operation=Operation.STREAM)
+
+
+# --- all requests, by path ---
+
+
+def _decode_path(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
     """A request that is all in its path."""
     captures = message.captures
     return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 
 
-def _read_index(message: Message, listener: ListenerSettings) -> Request:
-    parameters = rest_metadata.decode_index_request(message, listener)
-    return replace(_read(Operation.MODELS, message, listener), parameters=parameters)
-
-
-def _read_control(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    settings = rest_extensions.SETTINGS[operation](message, listener)
-    return extended(ControlRequest, _read(operation, message, listener), settings)
-
-
 _MODEL = "/v2/models/{model}"
 _VERSION = "/v2/models/{model}/versions/{version}"
 
-_READERS: dict[str, DecodeRequest] = {
-    "GET /v2": partial(_read, Operation.SERVER_METADATA),
-    "GET /v2/health/live": partial(_read, Operation.LIVE),
-    "GET /v2/health/ready": partial(_read, Operation.READY),
-    f"GET {_MODEL}": partial(_read, Operation.METADATA),
-    f"GET {_VERSION}": partial(_read, Operation.METADATA),
-    f"GET {_MODEL}/ready": partial(_read, Operation.MODEL_READY),
-    f"GET {_VERSION}/ready": partial(_read, Operation.MODEL_READY),
-    f"GET {_MODEL}/config": partial(_read, Operation.CONFIG),
-    f"GET {_VERSION}/config": partial(_read, Operation.CONFIG),
-    f"POST {_MODEL}/infer": rest_requests.decode_infer,
-    f"POST {_VERSION}/infer": rest_requests.decode_infer,
-    f"POST {_MODEL}/generate": rest_streams.decode_generate,
-    f"POST {_VERSION}/generate": rest_streams.decode_generate,
-    f"POST {_MODEL}/generate_stream": rest_streams.decode_generate,
-    f"POST {_VERSION}/generate_stream": rest_streams.decode_generate,
-    f"POST {_MODEL}/infer_stream": rest_streams.decode_infer_stream,
-    f"POST {_VERSION}/infer_stream": rest_streams.decode_infer_stream,
-    "POST /v2/repository/index": _read_index,
-    "GET /v2/models/stats": partial(_read, Operation.ALL_STATISTICS),
-    f"GET {_MODEL}/stats": partial(_read, Operation.MODEL_STATISTICS),
-    f"GET {_VERSION}/stats": partial(_read, Operation.MODEL_STATISTICS),
-    "POST /v2/repository/models/{model}/load": partial(_read_control, Operation.LOAD),
-    "POST /v2/repository/models/{model}/unload": partial(_read_control, Operation.UNLOAD),
-    "GET /v2/trace/setting": partial(_read_control, Operation.TRACE_SETTINGS),
-    "POST /v2/trace/setting": partial(_read_control, Operation.TRACE_SETTINGS),
-    f"GET {_MODEL}/trace/setting": partial(_read_control, Operation.TRACE_SETTINGS),
-    f"POST {_MODEL}/trace/setting": partial(_read_control, Operation.TRACE_SETTINGS),
-    "GET /v2/logging": partial(_read_control, Operation.LOG_SETTINGS),
-    "POST /v2/logging": partial(_read_control, Operation.LOG_SETTINGS),
+_DECODERS: dict[str, DecodeRequest] = {
+    "GET /v2": partial(_decode_path, Operation.SERVER_METADATA),
+    "GET /v2/health/live": partial(_decode_path, Operation.LIVE),
+    "GET /v2/health/ready": partial(_decode_path, Operation.READY),
+    f"GET {_MODEL}": partial(_decode_path, Operation.METADATA),
+    f"GET {_VERSION}": partial(_decode_path, Operation.METADATA),
+    f"GET {_MODEL}/ready": partial(_decode_path, Operation.MODEL_READY),
+    f"GET {_VERSION}/ready": partial(_decode_path, Operation.MODEL_READY),
+    f"GET {_MODEL}/config": partial(_decode_path, Operation.CONFIG),
+    f"GET {_VERSION}/config": partial(_decode_path, Operation.CONFIG),
+    f"POST {_MODEL}/infer": _decode_infer,
+    f"POST {_VERSION}/infer": _decode_infer,
+    f"POST {_MODEL}/generate": _decode_generate,
+    f"POST {_VERSION}/generate": _decode_generate,
+    f"POST {_MODEL}/generate_stream": _decode_generate,
+    f"POST {_VERSION}/generate_stream": _decode_generate,
+    f"POST {_MODEL}/infer_stream": _decode_infer_stream,
+    f"POST {_VERSION}/infer_stream": _decode_infer_stream,
+    "POST /v2/repository/index": extensions.decode_index_request,
+    "GET /v2/models/stats": partial(_decode_path, Operation.ALL_STATISTICS),
+    f"GET {_MODEL}/stats": partial(_decode_path, Operation.MODEL_STATISTICS),
+    f"GET {_VERSION}/stats": partial(_decode_path, Operation.MODEL_STATISTICS),
+    "POST /v2/repository/models/{model}/load": partial(extensions.decode_control, Operation.LOAD),
+    "POST /v2/repository/models/{model}/unload": partial(extensions.decode_control, Operation.UNLOAD),
+    "GET /v2/trace/setting": partial(extensions.decode_control, Operation.TRACE_SETTINGS),
+    "POST /v2/trace/setting": partial(extensions.decode_control, Operation.TRACE_SETTINGS),
+    f"GET {_MODEL}/trace/setting": partial(extensions.decode_control, Operation.TRACE_SETTINGS),
+    f"POST {_MODEL}/trace/setting": partial(extensions.decode_control, Operation.TRACE_SETTINGS),
+    "GET /v2/logging": partial(extensions.decode_control, Operation.LOG_SETTINGS),
+    "POST /v2/logging": partial(extensions.decode_control, Operation.LOG_SETTINGS),
     **{
-        question.format(kind=kind): partial(rest_extensions.refuse_shared_memory, kind)
+        pattern.format(kind=kind): partial(refuse_shared_memory_operation, kind)
         for kind in ("system", "cuda", "tpu")
-        for question in (
+        for pattern in (
             "GET /v2/{kind}sharedmemory/status",
             "GET /v2/{kind}sharedmemory/region/{{region}}/status",
             "POST /v2/{kind}sharedmemory/region/{{region}}/register",
@@ -99,170 +173,109 @@ _READERS: dict[str, DecodeRequest] = {
     },
 }
 
+PATTERNS = tuple(_DECODERS)
+"""The methods and paths that are served."""
+
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """What a client asks.
+    """The request in a client's message.
 
     Raises:
-        DecodeError: a body that is not what the path promises.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+        DecodeError: a body that is no request of its path, or one that would crash a real server.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit; UNIMPLEMENTED, shared memory.
     """
-    return _READERS[message.pattern](message, listener)
+    return _DECODERS[message.pattern](message, listener)
+
+
+# --- responses ---
+
+_Outputs: TypeAlias = tuple[list[JsonObject], list[Buffer]]
 
 
 def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
-    encode = rest_generate.encode_members if request.schemaless else rest_responses.encode_infer
-    return encode(answer, request, translate)
+    """The response, with each output in the form that the client asked for; JSON if it did not ask."""
+    if request.schemaless:
+        return generate.encode_response(answer, request, translate)
+    return _encode_response(answer, request, request.origin, translate)
 
 
-_WRITERS: dict[Operation, EncodeResponse] = {
+def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
+    """One response of a stream, in the form of its request. Always in JSON, since events are text."""
+    if request.schemaless:
+        message = generate.encode_response(answer, request, translate)
+    else:
+        message = _encode_response(answer, request, None, translate)
+    return replace(message, headers=events.HEADERS)
+
+
+def encode_end(request: Request) -> Message:
+    """An empty message: a stream without a response still needs its status and headers."""
+    return Message(headers=events.HEADERS, status=200)
+
+
+def _encode_response(answer: Answer, request: Request, origin: Message | None, translate: Translate) -> Message:
+    assert isinstance(answer, Response)
+    outputs, tensors = _write_outputs(answer.outputs, origin, translate)
+    document = json.write_parts(_response_document(answer, request, outputs))
+    if not tensors:
+        # like Triton, without the header if every binary tensor is empty
+        return Message(headers=JSON_HEADERS, parts=document, status=200)
+    return Message(headers=binary_headers(sum(map(len, document))), parts=(*document, *tensors), status=200)
+
+
+def _write_outputs(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> _Outputs:
+    """The outputs' JSON, and the raw bytes of those that are binary and not empty."""
+    entries: list[JsonObject] = []
+    tensors: list[Buffer] = []
+    for output in outputs:
+        if not (isinstance(origin, BinaryOutputMessage) and origin.wants_binary(output.name)):
+            entries.append(write_json(output, "output", translate, WITHOUT_JSON))
+            continue
+        entries.append(write_binary(output))
+        if len(output.data):
+            tensors.append(output.data)
+    return entries, tensors
+
+
+def _response_document(response: Response, request: Request, outputs: list[JsonObject]) -> JsonObject:
+    # In Triton's order. Name, version and id are the client's own: MLServer answers a request without an id with a new
+    # UUID, KServe with null.
+    document: JsonObject = {}
+    if request.id is not None:
+        document["id"] = request.id
+    document["model_name"] = request.model or response.model
+    version = request.version or response.version
+    if version:
+        document["model_version"] = version
+    if response.parameters:
+        document["parameters"] = json_parameters(response.parameters, "the response")
+    document["outputs"] = outputs
+    return document
+
+
+_ENCODERS: dict[Operation, EncodeResponse] = {
     Operation.INFER: _encode_infer,
-    Operation.STREAM: rest_streams.encode_response,
-    Operation.LIVE: rest_metadata.encode_health,
-    Operation.READY: rest_metadata.encode_health,
-    Operation.MODEL_READY: rest_metadata.encode_health,
-    Operation.METADATA: rest_metadata.encode_metadata,
-    Operation.SERVER_METADATA: rest_metadata.encode_server_metadata,
-    Operation.MODELS: rest_metadata.encode_index,
-    Operation.CONFIG: rest_metadata.encode_config,
-    Operation.MODEL_STATISTICS: rest_extensions.encode_statistics,
-    Operation.ALL_STATISTICS: rest_extensions.encode_statistics,
-    Operation.LOAD: rest_extensions.encode_done,
-    Operation.UNLOAD: rest_extensions.encode_done,
-    Operation.TRACE_SETTINGS: rest_extensions.encode_settings,
-    Operation.LOG_SETTINGS: rest_extensions.encode_settings,
+    Operation.STREAM: _encode_stream,
+    Operation.LIVE: metadata.encode_health,
+    Operation.READY: metadata.encode_health,
+    Operation.MODEL_READY: metadata.encode_health,
+    Operation.METADATA: metadata.encode_metadata,
+    Operation.SERVER_METADATA: metadata.encode_server_metadata,
+    Operation.MODELS: extensions.encode_index,
+    Operation.CONFIG: extensions.encode_config,
+    Operation.MODEL_STATISTICS: extensions.encode_statistics,
+    Operation.ALL_STATISTICS: extensions.encode_statistics,
+    Operation.LOAD: extensions.encode_done,
+    Operation.UNLOAD: extensions.encode_done,
+    Operation.TRACE_SETTINGS: extensions.encode_settings,
+    Operation.LOG_SETTINGS: extensions.encode_settings,
 }
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that decode_request read; one of them in a stream.
+    """The reply to a request that `decode_request` read; one reply of several in a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that has no form in the reply that was asked for.
+        GatewayError: INVALID_ARGUMENT naming an output that the form which the client asked for cannot carry.
     """
-    return _WRITERS[request.operation](answer, request, translate)
-
-
-_Ask: TypeAlias = Callable[[Request, Target], Message]
-
-
-def _get(path: str, request: Request, target: Target) -> Message:
-    return Message("GET", path)
-
-
-def _get_model(suffix: str, request: Request, target: Target) -> Message:
-    return Message("GET", backend_path(request, target, suffix))
-
-
-def _ask_models(request: Request, target: Target) -> Message:
-    if target.flavor == KSERVE:
-        return Message("GET", "/v2/models")
-    # Triton takes an empty body as well; MLServer answers 422 to it
-    return Message("POST", "/v2/repository/index", JSON_HEADERS, (b"{}",))
-
-
-def _ask_extension(ask: _Ask, request: Request, target: Target) -> Message:
-    check_operation(request.operation, target)
-    return ask(request, target)
-
-
-_ASKING: dict[Operation, _Ask] = {
-    Operation.INFER: rest_requests.encode_infer,
-    Operation.STREAM: rest_streams.encode_request,
-    Operation.LIVE: partial(_get, "/v2/health/live"),
-    Operation.READY: partial(_get, "/v2/health/ready"),
-    Operation.SERVER_METADATA: partial(_get, "/v2"),
-    Operation.METADATA: partial(_get_model, ""),
-    Operation.MODEL_READY: partial(_get_model, "/ready"),
-    Operation.CONFIG: partial(_ask_extension, partial(_get_model, "/config")),
-    Operation.MODELS: _ask_models,
-    **{operation: partial(_ask_extension, ask) for operation, ask in rest_extensions.ASKING.items()},
-}
-
-
-def encode_request(request: Request, target: Target) -> Message:
-    """The message that asks `target`.
-
-    Raises:
-        GatewayError: UNIMPLEMENTED, no such operation on V2 REST, or an extension that the server lacks;
-            INVALID_ARGUMENT or NOT_FOUND, a name, version or tensor that has no form on it.
-    """
-    ask = _ASKING.get(request.operation)
-    if ask is None:
-        raise unsupported(f"V2 REST has no operation {request.operation.value}")
-    return ask(request, target)
-
-
-_Answers: TypeAlias = Callable[[Message, Limits], Answer]
-
-_ANSWERS: dict[Operation, _Answers] = {
-    Operation.INFER: rest_responses.decode_infer,
-    Operation.METADATA: rest_metadata.decode_metadata,
-    Operation.SERVER_METADATA: rest_metadata.decode_server_metadata,
-    Operation.MODELS: rest_metadata.decode_index,
-    Operation.CONFIG: rest_metadata.decode_config,
-    **rest_extensions.ANSWERS,
-}
-
-_ANSWERS_OF_KSERVE = {**_ANSWERS, Operation.MODELS: rest_metadata.decode_model_names}
-
-_HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
-
-
-def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`; one of them in a stream.
-
-    Raises:
-        DecodeError: a reply that is not V2's, or that has the id of another request.
-        GatewayError: the error that the reply tells.
-    """
-    if reply.status >= 400:
-        # "a 4xx status code indicates false"
-        if request.operation in _HEALTH and denies_readiness(reply):
-            return False
-        raise decode_error(reply, request)
-    # tritonclient, too, takes nothing but 200 for success: MLServer's 307 for a slash is an error
-    if reply.status != 200:
-        raise DecodeError(f"status {reply.status}, expected 200")
-    if request.operation in _HEALTH:
-        return True
-    if request.operation is Operation.STREAM:
-        response = rest_streams.decode_response(reply, target)
-        if request.id:
-            check_id(response, request.id)
-        return response
-    answers = _ANSWERS_OF_KSERVE if target.flavor == KSERVE else _ANSWERS
-    answer = answers[request.operation](reply, target.limits)
-    if request.id:
-        check_id(answer, request.id)
-    return answer
-
-
-V2_REST = Protocol(
-    name=rest_requests.NAME,
-    carrier=HttpForm(wants_stream=rest_streams.wants_stream, stream_framing=events.FRAMING),
-    patterns=tuple(_READERS),
-    decode_request=decode_request,
-    encode_response=encode_response,
-    encode_error=encode_error,
-    encode_request=encode_request,
-    decode_response=decode_response,
-    # any text is a version; that Triton takes only integers is its flavor's affair
-    traits=Traits(
-        wire=Wire(
-            streams=True,
-        ),
-        models=Models(
-            versions=bool,
-            platform="v2",
-        ),
-        servers=Servers(
-            flavors=FLAVORS,
-            extensions=EXTENSIONS,
-            further_extensions=FURTHER_EXTENSIONS,
-            own_extensions=rest_metadata.EXTENSIONS,
-        ),
-    ),
-    example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
-    encode_end=rest_streams.encode_end,
-)
+    return _ENCODERS[request.operation](answer, request, translate)

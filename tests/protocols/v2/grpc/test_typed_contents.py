@@ -147,7 +147,7 @@ def test_damaged_large_contents(contents: bytes, told: str) -> None:
             "element 131071 of bytes_contents reaches past",
         ),
         (field(8, b"") * (2**17 - 1) + b"\x40\x01", "bytes_contents of contents has wire type 0"),
-        (field(8, b"") * (2**17 - 1) + b"\xc2\x00\x00", "longer than it need be"),
+        (field(8, b"") * (2**17 - 1) + b"\xc2\x00\x00", "not in its shortest form"),
         (field(8, b"") * (2**17 - 1) + field(7, bytes(8)), "fp64_contents of contents is set"),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.types import Headers
-from gateway.protocols.v2.rest.events import EventCutter, unwrapped, wrap
+from gateway.protocols.v2.rest.events import EventCutter, first_event, write_event
 
 TRITON = (
     b'data: {"OUTPUT0":0,"model_name":"repeat","model_version":"1"}\n\n'
@@ -125,15 +125,15 @@ def test_any_bytes_are_events_or_refused(pieces: list[bytes]) -> None:
 
 
 def test_a_message_is_one_event() -> None:
-    assert b"".join(wrap((b'{"a":', b"1}"))) == b'data: {"a":1}\n\n'
+    assert b"".join(write_event((b'{"a":', b"1}"))) == b'data: {"a":1}\n\n'
 
 
 def test_nothing_is_no_event() -> None:
-    assert wrap(()) == ()
+    assert write_event(()) == ()
 
 
 def test_the_one_event_of_an_error_is_unwrapped() -> None:
     events = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
-    assert unwrapped(events, b'data: {"error":"no"}\n\n') == b'{"error":"no"}'
-    assert unwrapped(events, b"no event") == b"no event"
-    assert unwrapped(Headers(), b"data: 1\n\n") == b"data: 1\n\n"
+    assert first_event(events, b'data: {"error":"no"}\n\n') == b'{"error":"no"}'
+    assert first_event(events, b"no event") == b"no event"
+    assert first_event(Headers(), b"data: 1\n\n") == b"data: 1\n\n"

@@ -9,7 +9,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import Request, RequestedOutput, Tensor, Translate
-from gateway.protocols.v2.rest.requests import InferMessage
+from gateway.protocols.v2.rest.server import BinaryOutputMessage
 from tests.protocols.v2.rest.wire import TARGET, V2_REST, infer, infer_message, values
 
 # What tritonclient.http 2.73 wrote into a socket.
@@ -153,7 +153,7 @@ def test_timeout_becomes_the_deadline(parameters: bytes, before: float | None, d
 )
 def test_an_output_s_own_wish_for_binary_wins_over_the_request_s(body: bytes, wants: dict[str, bool]) -> None:
     origin = infer(body).origin
-    found = {name: isinstance(origin, InferMessage) and origin.wants_binary(name) for name in wants}
+    found = {name: isinstance(origin, BinaryOutputMessage) and origin.wants_binary(name) for name in wants}
     assert found == wants
 
 

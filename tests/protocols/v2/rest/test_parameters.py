@@ -1,7 +1,7 @@
 import pytest
 
 from gateway.core.errors import DecodeError
-from gateway.protocols.v2.parameters import read_parameters
+from gateway.protocols.v2.rest.parameters import read_parameters
 
 
 def test_reads_every_kind() -> None:
