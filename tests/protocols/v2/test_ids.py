@@ -9,8 +9,9 @@ from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target
 from gateway.core.types import Request, Response
+from gateway.protocols.v2 import V2_GRPC, V2_REST
 from gateway.transports.http.client.connector import HttpConnector
-from tests.protocols.v2.rest.wire import AS_IS, V2_GRPC, V2_REST
+from tests.protocols.v2.rest.wire import AS_IS
 
 TARGET = Target("b", flavor="triton")
 

@@ -5,8 +5,8 @@ import pytest
 from gateway.core.errors import REASONS, GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
 from gateway.core.types import Request
+from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import INFER, SERVICE, TARGET, exchanged, message, reply
-from tests.protocols.v2.rest.wire import V2_GRPC
 
 REQUEST = Request(Operation.INFER, "m")
 READY = Request(Operation.MODEL_READY, "m")

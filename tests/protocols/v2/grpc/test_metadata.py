@@ -5,8 +5,8 @@ from gateway.core.errors import DecodeError
 from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, ModelEntry, Request, ServerInfo, Signature, TensorSpec
+from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import AS_IS, LISTENER, SERVICE, TARGET, exchanged, field, message, reply
-from tests.protocols.v2.rest.wire import V2_GRPC
 
 FREE = b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 SIGNATURE = Signature(

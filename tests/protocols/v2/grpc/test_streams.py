@@ -4,6 +4,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, not_found
 from gateway.core.operations import Operation
 from gateway.core.types import Request, Response, Tensor
+from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import (
     AS_IS,
     INFER,
@@ -18,8 +19,8 @@ from tests.protocols.v2.grpc.wire import (
     parameter,
     reply,
     tensor,
+    values,
 )
-from tests.protocols.v2.rest.wire import V2_GRPC, values
 
 ASKS = parameter(4, "triton_enable_empty_final_response", field(1, 1))
 PLAIN_CLIENT = infer(field(1, "m") + field(3, "42"), STREAM)

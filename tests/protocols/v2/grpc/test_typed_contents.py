@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError
-from tests.protocols.v2.grpc.wire import field, infer, large, one_input, packed, varint
-from tests.protocols.v2.rest.wire import values
+from tests.protocols.v2.grpc.wire import field, infer, large, one_input, packed, values, varint
 
 MINUS_ONE = b"\xff" * 9 + b"\x01"
 BIG = b"\xff\xff\xff\xff\x0f"  # 2^32 - 1

@@ -1,14 +1,15 @@
 """Messages as the gRPC transport hands them to the codec; protobuf written by hand; and what real peers said."""
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Headers, Message, Request, Response, Translate
-from tests.protocols.v2.rest.wire import V2_GRPC
+from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
+from gateway.protocols.v2 import V2_GRPC
 
 LISTENER = ListenerSettings("grpc")
 TARGET = Target("models", "127.0.0.1:8001")
@@ -20,6 +21,10 @@ AS_IS = Translate()
 SERVICE = "/inference.GRPCInferenceService/"
 INFER = SERVICE + "ModelInfer"
 STREAM = SERVICE + "ModelStreamInfer"
+# an InferParameter's field and its value
+INT64_MIN = bytes((2 << 3,)) + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"
+UINT64_MAX = bytes((5 << 3,)) + b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+HALF = bytes((4 << 3 | 1,)) + struct.pack("<d", 0.5)
 
 RECORDED = {
     server: json.loads((Path(__file__).parents[3] / "wire" / "v2-grpc" / f"{server}.json").read_text())
@@ -101,3 +106,7 @@ def exchanged(server: str, name: str) -> tuple[str, list[bytes], list[Message]]:
     if told["status"]:
         replies.append(reply(told["text"].encode(), told["status"]))
     return told["method"], [bytes.fromhex(each) for each in told["requests"]], replies
+
+
+def values(tensor: Tensor) -> object:
+    return tensor.array.tolist()

@@ -3,7 +3,8 @@ import pytest
 from gateway.core.errors import REASONS, GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request
-from tests.protocols.v2.rest.wire import TARGET, V2_REST, reply
+from gateway.protocols.v2 import V2_REST
+from tests.protocols.v2.rest.wire import TARGET, reply
 
 NUMBERS = {
     Reason.INVALID_INPUT: 400,

@@ -12,7 +12,8 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor, Translate, tensor
-from tests.protocols.v2.rest.wire import AS_IS, LISTENER, V2_REST, values
+from gateway.protocols.v2 import V2_REST
+from tests.protocols.v2.rest.wire import AS_IS, LISTENER, values
 
 MODEL = "/v2/models/{model}"
 TRITON = Target("models", "127.0.0.1:8000", "triton")

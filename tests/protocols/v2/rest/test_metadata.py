@@ -5,7 +5,8 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Message, ModelEntry, Request, ServerInfo, Signature, TensorSpec
-from tests.protocols.v2.rest.wire import AS_IS, LISTENER, TARGET, V2_REST, reply
+from gateway.protocols.v2 import V2_REST
+from tests.protocols.v2.rest.wire import AS_IS, LISTENER, TARGET, reply
 
 SIGNATURE = Signature(
     (TensorSpec("x", Datatype.FP64, (-1, 2)),),

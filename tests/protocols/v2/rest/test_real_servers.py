@@ -8,9 +8,10 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, ModelEntry, Request, RequestedOutput, Response, ServerInfo, Signature, TensorSpec
+from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.flavors import FLAVORS
 from tests.protocols.v2.rest.recorded import REQUESTS, SINGLE, SORTS, infer, recorded, reply, target, tensor
-from tests.protocols.v2.rest.wire import AS_IS, V2_REST
+from tests.protocols.v2.rest.wire import AS_IS
 
 NAMES = [(flavor, name) for flavor, requests in REQUESTS.items() for name in requests]
 FLAVOR_NAMES = tuple(REQUESTS)

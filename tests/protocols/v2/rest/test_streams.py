@@ -8,8 +8,9 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request, Response, tensor
+from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.test_generate import asked, message
-from tests.protocols.v2.rest.wire import AS_IS, LISTENER, V2_REST, reply, values
+from tests.protocols.v2.rest.wire import AS_IS, LISTENER, reply, values
 
 N = tensor("n", np.array([3], np.int32))
 INFER = b'{"inputs":[{"name":"n","datatype":"INT32","shape":[1],"data":[3]}]}'

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from math import prod
 
@@ -11,8 +12,9 @@ from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, RequestedOutput, Response, Tensor, Translate
+from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON
-from tests.protocols.v2.rest.wire import LISTENER, TARGET, V2_REST, decode, infer, one_input, received, values
+from tests.protocols.v2.rest.wire import LISTENER, TARGET, decode, infer, one_input, received, values
 
 
 @pytest.mark.parametrize(
@@ -169,6 +171,15 @@ def test_takes_tensors_in_the_order_of_the_json() -> None:
     )
     request = infer(header + b"\x01\x02\x03", len(header))
     assert [values(each) for each in request.inputs] == [[1], [5], [2, 3]]
+
+
+def test_negative_zero_and_denormals_survive_json() -> None:
+    tensor = Tensor("y", Datatype.FP64, (2,), b"\x00" * 7 + b"\x80" + b"\x01" + b"\x00" * 7)
+    (output,) = decode(
+        received(V2_REST.encode_response(Response((tensor,), "m"), infer(b'{"inputs":[]}'), Translate()))
+    ).outputs
+    assert bytes(output.data) == tensor.data
+    assert math.copysign(1, output.array[0]) == -1
 
 
 SHAPES = st.lists(st.integers(0, 3), max_size=4).map(tuple)

@@ -2,17 +2,18 @@
 
 from typing import Any
 
+from gateway.core.datatypes import Datatype
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
-from gateway.protocols.v2 import PROTOCOLS
+from gateway.protocols.v2 import V2_REST
 
-V2_REST, V2_GRPC = PROTOCOLS
 LISTENER = ListenerSettings("http")
 TARGET = Target("models", "127.0.0.1:8000")
 AS_IS = Translate()
+Y = Tensor("y", Datatype.FP64, (1, 2), b"\x00\x00\x00\x00\x00\x00\xf8?\x00\x00\x00\x00\x00\x00\x00\xc0")  # 1.5 and -2
 INFER = "POST /v2/models/{model}/infer"
 
 

@@ -1,33 +1,35 @@
-import struct
+"""V2 gRPC facing clients: requests read, responses written."""
 
 import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.exchange import decoded
-from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.protocol import Target
-from gateway.core.types import Parameters, Request, RequestedOutput, Tensor
+from gateway.core.operations import Operation
+from gateway.core.types import Message, Request, RequestedOutput, Response, Tensor
+from gateway.protocols.v2 import V2_GRPC
 from tests.protocols.v2.grpc.wire import (
-    INFER,
-    KSERVE,
+    AS_IS,
+    HALF,
+    INT64_MIN,
     LISTENER,
-    MLSERVER,
     STREAM,
-    TARGET,
-    TRITON,
+    UINT64_MAX,
     field,
     infer,
     message,
     one_input,
     parameter,
     tensor,
+    values,
 )
-from tests.protocols.v2.rest.wire import V2_GRPC, values
 
-INT64_MIN = bytes((2 << 3,)) + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"
-UINT64_MAX = bytes((5 << 3,)) + b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
-HALF = bytes((4 << 3 | 1,)) + struct.pack("<d", 0.5)
+
+def test_every_method_has_a_reader() -> None:
+    for pattern in V2_GRPC.patterns:
+        if "SharedMemory" in pattern:
+            continue
+        assert decoded(message(b"", pattern), V2_GRPC, LISTENER).operation in Operation
 
 
 def test_reads_a_whole_request() -> None:
@@ -162,109 +164,40 @@ def test_typed_data_beyond_the_limit_is_refused_before_it_is_read() -> None:
     assert raised.value.status is Status.RESOURCE_EXHAUSTED
 
 
-X = Tensor("x", Datatype.INT16, (1, 2), b"\x01\x00\xff\xff", parameters={"k": 7})
-EMPTY = Tensor("e", Datatype.FP64, (0,), b"")
+CLIENT = infer(field(1, "m") + field(3, "42"))
+Y = Tensor("y", Datatype.FP64, (1, 2), b"\x00\x00\x00\x00\x00\x00\xf8?\x00\x00\x00\x00\x00\x00\x00\xc0")
+EMPTY = Tensor("e", Datatype.BYTES, (0,), b"", parameters={"k": True})
 
 
-def test_writes_raw_one_entry_a_tensor_and_never_joins() -> None:
-    request = Request(Operation.INFER, "m", "2", "42", (EMPTY, X, EMPTY), (RequestedOutput("z"),))
-    asked = V2_GRPC.encode_request(request, TARGET)
+def encode(response: Response, request: Request = CLIENT) -> Message:
+    return V2_GRPC.encode_response(response, request, AS_IS)
+
+
+def test_always_raw_one_entry_an_output_and_never_joined() -> None:
+    message = encode(Response((EMPTY, Y), "backend's", "3", "backend's id", {"p": 5}))
     head = (
         field(1, "m")
-        + field(2, "2")
+        + field(2, "3")
         + field(3, "42")
-        + tensor("e", "FP64", 0)
-        + tensor("x", "INT16", 1, 2, more=parameter(4, "k", field(2, 7)))
-        + tensor("e", "FP64", 0)
-        + field(6, field(1, "z"))
+        + parameter(4, "p", field(2, 5))
+        + tensor("e", "BYTES", 0, more=parameter(4, "k", field(1, 1)))
+        + tensor("y", "FP64", 1, 2)
     )
-    assert asked.parts == (head + b"\x3a\x00\x3a\x04", X.data, b"\x3a\x00")
-    assert asked.parts[1] is X.data
-    assert (asked.path, asked.pattern, asked.method, list(asked.headers)) == (INFER, INFER, "", [])
+    assert message.parts == (head + b"\x32\x00\x32\x10", Y.data)
+    assert message.parts[1] is Y.data
+    assert (message.status, list(message.headers)) == (0, [])
 
 
-def test_streams_by_the_streams_method() -> None:
-    asked = V2_GRPC.encode_request(Request(Operation.STREAM, "m"), TARGET)
-    assert (asked.path, asked.body) == (STREAM, field(1, "m"))
+def test_names_version_and_id_are_the_clients() -> None:
+    client = infer(field(2, "v1"))
+    assert encode(Response((), "m", "3", "b3d1-uuid"), client).body == field(1, "m") + field(2, "v1")
 
 
-@pytest.mark.parametrize(
-    ("given", "choice"),
-    [
-        (True, field(1, 1)),
-        (5, field(2, 5)),
-        (-(2**63), INT64_MIN),
-        ("größe", field(3, "größe")),
-        (0.5, HALF),
-        (2**64 - 1, UINT64_MAX),
-    ],
-)
-def test_parameters_take_the_field_of_their_type(given: object, choice: bytes) -> None:
-    request = Request(Operation.INFER, parameters={"p": given})  # type: ignore[dict-item]
-    assert V2_GRPC.encode_request(request, TRITON).body == parameter(4, "p", choice)
+def test_no_output_is_an_empty_message() -> None:
+    assert encode(Response(), infer(b"")).body == b""
 
 
-@pytest.mark.parametrize("target", [MLSERVER, KSERVE])
-@pytest.mark.parametrize("given", [0.5, 2**63])
-def test_parameters_that_the_server_would_lose_are_refused(target: Target, given: float | int) -> None:
-    lost: Parameters = {"p": given}
-    for request in (
-        Request(Operation.INFER, parameters=lost),
-        Request(Operation.INFER, inputs=(Tensor("x", Datatype.FP64, (0,), b"", parameters=lost),)),
-        Request(Operation.INFER, outputs=(RequestedOutput("y", lost),)),
-    ):
-        with pytest.raises(GatewayError, match=r"parameter 'p' is .* cannot read over gRPC") as raised:
-            V2_GRPC.encode_request(request, target)
-        assert raised.value.status is Status.INVALID_ARGUMENT
-
-
-def test_kserve_has_no_versions_and_would_answer_all_the_same() -> None:
-    with pytest.raises(GatewayError, match=r"a KServe, which has no versions, not '1'") as raised:
-        V2_GRPC.encode_request(Request(Operation.INFER, "m", "1"), KSERVE)
-    assert raised.value.status is Status.NOT_FOUND
-
-
-@pytest.mark.parametrize("target", [KSERVE, MLSERVER])
-def test_bf16_is_widened_for_servers_without_it(target: Target) -> None:
-    half = Tensor("x", Datatype.BF16, (2,), b"\x80\x3f\xc0\x7f")  # 1.0 and NaN
-    asked = V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), target)
-    (got,) = infer(b"".join(asked.parts)).inputs
-    assert (got.datatype, got.parameters) == (Datatype.FP32, {"gateway_datatype": "BF16"})
-    assert bytes(got.data) == b"\x00\x00\x80\x3f\x00\x00\xc0\x7f"
-    (kept,) = infer(b"".join(V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), TRITON).parts)).inputs
-    assert kept == half
-
-
-@pytest.mark.parametrize("operation", [Operation.INFER, Operation.STREAM, Operation.METADATA])
-def test_triton_has_no_versions_but_integers(operation: Operation) -> None:
-    request = Request(operation, "m", "v10")
-    with pytest.raises(GatewayError, match=r"rewrite\.version") as raised:
-        V2_GRPC.encode_request(request, TRITON)
-    assert raised.value.status is Status.NOT_FOUND
-    assert field(2, "v10") in V2_GRPC.encode_request(request, TARGET).body
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        Request(Operation.INFER, "\ud800"),
-        Request(Operation.INFER, "m", parameters={"p": "\ud800"}),
-        Request(Operation.METADATA, "\ud800"),
-    ],
-)
-def test_refuses_texts_that_protobuf_lacks(request_: Request) -> None:
-    with pytest.raises(GatewayError, match="not UTF-8") as raised:
-        V2_GRPC.encode_request(request_, TARGET)
+def test_a_text_that_protobuf_lacks_is_named() -> None:
+    with pytest.raises(GatewayError, match=r"the response: .* not UTF-8") as raised:
+        encode(Response((Tensor("\ud800", Datatype.INT8, (0,), b""),)))
     assert raised.value.status is Status.INVALID_ARGUMENT
-
-
-@pytest.mark.parametrize("operation", DERIVATIVES)
-def test_has_no_words_for_derivatives(operation: Operation) -> None:
-    with pytest.raises(GatewayError, match=operation.value) as raised:
-        V2_GRPC.encode_request(Request(operation, "m"), TARGET)
-    assert raised.value.status is Status.UNIMPLEMENTED
-
-
-def test_a_parameter_beyond_64_bits_is_refused_by_name() -> None:
-    with pytest.raises(GatewayError, match="parameter 'n' is an integer beyond 64 bits, which gRPC cannot carry"):
-        V2_GRPC.encode_request(Request(Operation.INFER, "m", parameters={"n": 2**64}), TRITON)
