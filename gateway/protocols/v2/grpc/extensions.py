@@ -45,19 +45,19 @@ def decode_control(
         DecodeError: another message than `kind`, or a setting without a value.
         GatewayError: UNIMPLEMENTED, a `repository_name`, which Triton refuses as well.
     """
-    read = parse(kind, message.body)
-    model = "" if operation is Operation.LOG_SETTINGS else read.model_name
-    return ControlRequest(operation, model, origin=message, settings=_read_settings(operation, read))
+    parsed = parse(kind, message.body)
+    model = "" if operation is Operation.LOG_SETTINGS else parsed.model_name
+    return ControlRequest(operation, model, origin=message, settings=_read_settings(operation, parsed))
 
 
-def _read_settings(operation: Operation, read: Protobuf) -> dict[str, SettingValue]:
+def _read_settings(operation: Operation, parsed: Protobuf) -> dict[str, SettingValue]:
     if operation is Operation.TRACE_SETTINGS:
-        return {key: _read_trace_setting(key, tuple(each.value)) for key, each in read.settings.items()}
+        return {key: _read_trace_setting(key, tuple(each.value)) for key, each in parsed.settings.items()}
     if operation is Operation.LOG_SETTINGS:
-        return _read_choices(read.settings, "log setting")
-    if read.repository_name:
+        return _read_choices(parsed.settings, "log setting")
+    if parsed.repository_name:
         raise unsupported("'repository_name' is not supported: models are loaded by their names alone")
-    return _read_choices(read.parameters, "parameter")
+    return _read_choices(parsed.parameters, "parameter")
 
 
 def _read_trace_setting(key: str, values: tuple[str, ...]) -> SettingValue:

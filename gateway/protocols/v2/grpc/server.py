@@ -72,14 +72,14 @@ def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:
 
 def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
     """A request that names a model and perhaps a version."""
-    read = parse(kind, message.body)
-    return Request(operation, read.name, read.version, origin=message)
+    parsed = parse(kind, message.body)
+    return Request(operation, parsed.name, parsed.version, origin=message)
 
 
 def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
     """A request about the whole server."""
-    read = parse(kind, message.body)
-    ready = operation is Operation.MODELS and read.ready
+    parsed = parse(kind, message.body)
+    ready = operation is Operation.MODELS and parsed.ready
     return Request(operation, parameters={"ready": True} if ready else {}, origin=message)
 
 

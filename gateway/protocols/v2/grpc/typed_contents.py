@@ -16,7 +16,7 @@ from gateway.protocols.v2.tensors import check_size
 
 _BOOL, _INT, _INT64, _UINT, _UINT64, _FP32, _FP64, _BYTES = range(1, 9)
 
-_NAMES = {
+_FIELD_NAMES = {
     _BOOL: "bool_contents",
     _INT: "int_contents",
     _INT64: "int64_contents",
@@ -27,7 +27,7 @@ _NAMES = {
     _BYTES: "bytes_contents",
 }
 
-_NUMBERS = {
+_FIELDS = {
     Datatype.BOOL: _BOOL,
     Datatype.INT8: _INT,
     Datatype.INT16: _INT,
@@ -44,7 +44,7 @@ _NUMBERS = {
 """The field of each datatype. FP16 has none ("must be represented as raw content as there is no specific data type"),
 nor has BF16."""
 
-_SINGLE = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
+_UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
 """The wire type of one element that is not packed; VARINT for the other fields."""
 
 _BYTES_KEY = _BYTES << 3 | LENGTH
@@ -112,20 +112,20 @@ def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str)
         _check_field(field, datatype, what)
         pieces.append(view[field.value : field.end])
         if len(pieces) > most:
-            raise DecodeError(f"{what}: {_NAMES[field.number]} has more than {most} elements that are not packed")
+            raise DecodeError(f"{what}: {_FIELD_NAMES[field.number]} has more than {most} elements that are not packed")
     return pieces
 
 
 def _check_field(field: Field, datatype: Datatype, what: str) -> None:
     number = field.number
-    expected = _NUMBERS.get(datatype)
+    expected = _FIELDS.get(datatype)
     if expected is None:
         raise DecodeError(f"{what}: {datatype} has no typed contents; send it in raw contents")
     if number != expected:
-        name = _NAMES.get(number, f"field {number}")
-        raise DecodeError(f"{what}: {name} of contents is set, but {datatype} takes {_NAMES[expected]}")
-    if field.wire_type not in (LENGTH, _SINGLE.get(number, VARINT)):
-        raise DecodeError(f"{what}: {_NAMES[number]} of contents has wire type {field.wire_type}")
+        name = _FIELD_NAMES.get(number, f"field {number}")
+        raise DecodeError(f"{what}: {name} of contents is set, but {datatype} takes {_FIELD_NAMES[expected]}")
+    if field.wire_type not in (LENGTH, _UNPACKED.get(number, VARINT)):
+        raise DecodeError(f"{what}: {_FIELD_NAMES[number]} of contents has wire type {field.wire_type}")
 
 
 def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, what: str) -> None:
