@@ -1,4 +1,4 @@
-"""What the two Protocol values say of V2."""
+"""The two Protocol values of V2."""
 
 import pytest
 

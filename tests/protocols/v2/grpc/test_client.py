@@ -30,9 +30,9 @@ X = Tensor("x", Datatype.INT16, (1, 2), b"\x01\x00\xff\xff", parameters={"k": 7}
 EMPTY = Tensor("e", Datatype.FP64, (0,), b"")
 
 
-def test_writes_raw_one_entry_a_tensor_and_never_joins() -> None:
+def test_writes_inputs_raw_without_joining_them() -> None:
     request = Request(Operation.INFER, "m", "2", "42", (EMPTY, X, EMPTY), (RequestedOutput("z"),))
-    asked = V2_GRPC.encode_request(request, TARGET)
+    written = V2_GRPC.encode_request(request, TARGET)
     head = (
         field(1, "m")
         + field(2, "2")
@@ -42,14 +42,14 @@ def test_writes_raw_one_entry_a_tensor_and_never_joins() -> None:
         + tensor("e", "FP64", 0)
         + field(6, field(1, "z"))
     )
-    assert asked.parts == (head + b"\x3a\x00\x3a\x04", X.data, b"\x3a\x00")
-    assert asked.parts[1] is X.data
-    assert (asked.path, asked.pattern, asked.method, list(asked.headers)) == (INFER, INFER, "", [])
+    assert written.parts == (head + b"\x3a\x00\x3a\x04", X.data, b"\x3a\x00")
+    assert written.parts[1] is X.data
+    assert (written.path, written.pattern, written.method, list(written.headers)) == (INFER, INFER, "", [])
 
 
-def test_streams_by_the_streams_method() -> None:
-    asked = V2_GRPC.encode_request(Request(Operation.STREAM, "m"), TARGET)
-    assert (asked.path, asked.body) == (STREAM, field(1, "m"))
+def test_stream_requests_use_model_stream_infer() -> None:
+    written = V2_GRPC.encode_request(Request(Operation.STREAM, "m"), TARGET)
+    assert (written.path, written.body) == (STREAM, field(1, "m"))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_parameters_that_the_server_would_lose_are_refused(target: Target, given
         assert raised.value.status is Status.INVALID_ARGUMENT
 
 
-def test_kserve_has_no_versions_and_would_answer_all_the_same() -> None:
+def test_a_version_is_refused_for_kserve() -> None:
     with pytest.raises(GatewayError, match=r"a KServe, which has no versions, not '1'") as raised:
         V2_GRPC.encode_request(Request(Operation.INFER, "m", "1"), KSERVE)
     assert raised.value.status is Status.NOT_FOUND
@@ -91,8 +91,8 @@ def test_kserve_has_no_versions_and_would_answer_all_the_same() -> None:
 @pytest.mark.parametrize("target", [KSERVE, MLSERVER])
 def test_bf16_is_widened_for_servers_without_it(target: Target) -> None:
     half = Tensor("x", Datatype.BF16, (2,), b"\x80\x3f\xc0\x7f")  # 1.0 and NaN
-    asked = V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), target)
-    (got,) = infer(b"".join(asked.parts)).inputs
+    written = V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), target)
+    (got,) = infer(b"".join(written.parts)).inputs
     assert (got.datatype, got.parameters) == (Datatype.FP32, {"gateway_datatype": "BF16"})
     assert bytes(got.data) == b"\x00\x00\x80\x3f\x00\x00\xc0\x7f"
     (kept,) = infer(b"".join(V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), TRITON).parts)).inputs
@@ -116,14 +116,14 @@ def test_triton_has_no_versions_but_integers(operation: Operation) -> None:
         Request(Operation.METADATA, "\ud800"),
     ],
 )
-def test_refuses_texts_that_protobuf_lacks(request_: Request) -> None:
+def test_refuses_strings_that_are_not_utf8(request_: Request) -> None:
     with pytest.raises(GatewayError, match="not UTF-8") as raised:
         V2_GRPC.encode_request(request_, TARGET)
     assert raised.value.status is Status.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("operation", DERIVATIVES)
-def test_has_no_words_for_derivatives(operation: Operation) -> None:
+def test_derivatives_are_unsupported(operation: Operation) -> None:
     with pytest.raises(GatewayError, match=operation.value) as raised:
         V2_GRPC.encode_request(Request(operation, "m"), TARGET)
     assert raised.value.status is Status.UNIMPLEMENTED
@@ -153,7 +153,7 @@ def test_reads_typed_outputs() -> None:
 
 
 def test_skips_what_servers_add() -> None:
-    # KServe's binary_data_size; MLServer's empty contents beside raw, and a parameter that its schema lost the value of
+    # KServe adds binary_data_size; MLServer empty contents beside raw ones, and parameters without a value
     more = parameter(4, "binary_data_size", field(2, 2)) + field(5, b"")
     body = tensor("a", "INT8", 2, more=more) + parameter(4, "lost", b"") + field(6, b"\x01\x02")
     response = decode(body, CLIENT, MLSERVER)
@@ -162,7 +162,7 @@ def test_skips_what_servers_add() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "error_text"),
     [
         (b"\x0a", "no inference.ModelInferResponse message"),
         (tensor("a", "INT8", 2) + field(6, b"\x01"), r"output 'a': 1 bytes, but INT8 of shape \[2\] takes 2"),
@@ -171,6 +171,6 @@ def test_skips_what_servers_add() -> None:
         (tensor("a", "INT8", 1) + tensor("b", "INT8", 1) + field(6, b"\x01"), "output 'b' has no raw contents"),
     ],
 )
-def test_refuses_what_is_no_response(body: bytes, told: str) -> None:
-    with pytest.raises(DecodeError, match=told):
+def test_refuses_what_is_no_response(body: bytes, error_text: str) -> None:
+    with pytest.raises(DecodeError, match=error_text):
         decode(body, CLIENT)

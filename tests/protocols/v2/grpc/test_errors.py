@@ -14,19 +14,19 @@ READY = Request(Operation.MODEL_READY, "m")
 
 @pytest.mark.parametrize("reason", Reason)
 def test_status_text_and_reason_survive_two_gateways(reason: Reason) -> None:
-    told = V2_GRPC.encode_error(refusal(reason, "größe\n%"), REQUEST, message(b""))
-    assert (told.status, told.body) == (reason.status, "größe\n%".encode())
-    assert list(told.headers) == [("gateway-reason", reason.value)]
+    encoded = V2_GRPC.encode_error(refusal(reason, "größe\n%"), REQUEST, message(b""))
+    assert (encoded.status, encoded.body) == (reason.status, "größe\n%".encode())
+    assert list(encoded.headers) == [("gateway-reason", reason.value)]
     with pytest.raises(GatewayError) as raised:
-        V2_GRPC.decode_response(told, REQUEST, TARGET)
+        V2_GRPC.decode_response(encoded, REQUEST, TARGET)
     assert (raised.value.status, raised.value.reason, raised.value.message) == (reason.status, reason, "größe\n%")
 
 
 @pytest.mark.parametrize("text", ["\x00" * 5000, "ü" * 5000, "a" + "ü" * 5000, "😀" * 5000, "\ud800" * 5000])
 def test_a_text_fits_a_header_of_8_kib_percent_encoded(text: str) -> None:
-    told = bytes(V2_GRPC.encode_error(refusal(Reason.INTERNAL, text), None, message(b"")).body)
-    assert 1500 < len(quote(told.decode())) <= 6000
-    assert "\ufffd" not in told.decode()
+    encoded = bytes(V2_GRPC.encode_error(refusal(Reason.INTERNAL, text), None, message(b"")).body)
+    assert 1500 < len(quote(encoded.decode())) <= 6000
+    assert "\ufffd" not in encoded.decode()
 
 
 @pytest.mark.parametrize(
@@ -59,20 +59,20 @@ def test_an_error_without_a_text_says_so() -> None:
 
 @pytest.mark.parametrize("server", ["triton", "mlserver", "kserve"])
 def test_an_unknown_model_is_not_ready_at_any_server(server: str) -> None:
-    _, _, (told,) = exchanged(server, "model_ready_unknown")
-    assert V2_GRPC.decode_response(told, READY, TARGET) is False
+    _, _, (encoded,) = exchanged(server, "model_ready_unknown")
+    assert V2_GRPC.decode_response(encoded, READY, TARGET) is False
 
 
-@pytest.mark.parametrize("told", [reply(b"Unexpected <class 'x'>: y", 2), reply(b"gone", 5)])
-def test_other_questions_get_the_error(told: object) -> None:
+@pytest.mark.parametrize("error_reply", [reply(b"Unexpected <class 'x'>: y", 2), reply(b"gone", 5)])
+def test_other_operations_get_the_error(error_reply: object) -> None:
     with pytest.raises(GatewayError):
-        V2_GRPC.decode_response(told, Request(Operation.METADATA, "m"), TARGET)  # type: ignore[arg-type]
+        V2_GRPC.decode_response(error_reply, Request(Operation.METADATA, "m"), TARGET)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("told", [reply(b"out of order", 2), reply(b"down", 14)])
-def test_a_failure_is_not_the_answer_no(told: object) -> None:
+@pytest.mark.parametrize("error_reply", [reply(b"out of order", 2), reply(b"down", 14)])
+def test_a_failure_is_an_error_and_not_unreadiness(error_reply: object) -> None:
     with pytest.raises(GatewayError):
-        V2_GRPC.decode_response(told, READY, TARGET)  # type: ignore[arg-type]
+        V2_GRPC.decode_response(error_reply, READY, TARGET)  # type: ignore[arg-type]
 
 
 NOT_READY = [Reason.UNREACHABLE, Reason.UNSUPPORTED, Reason.TIMEOUT, Reason.INVALID_OUTPUT, Reason.MODEL_ERROR]
@@ -80,21 +80,21 @@ NOT_READY = [Reason.UNREACHABLE, Reason.UNSUPPORTED, Reason.TIMEOUT, Reason.INVA
 
 @pytest.mark.parametrize("reason", NOT_READY)
 def test_a_model_whose_backend_cannot_be_asked_is_not_ready(reason: Reason) -> None:
-    """tritonclient's is_model_ready() is then false, and does not raise."""
-    asked = message(b"", SERVICE + "ModelReady")
-    told = V2_GRPC.encode_error(refusal(reason, "why"), READY, asked)
-    assert V2_GRPC.decode_response(told, READY, TARGET) is False
-    assert list(told.headers) == [("gateway-reason", reason.value)]
+    """So that tritonclient's is_model_ready() returns false instead of raising."""
+    sent = message(b"", SERVICE + "ModelReady")
+    encoded = V2_GRPC.encode_error(refusal(reason, "why"), READY, sent)
+    assert V2_GRPC.decode_response(encoded, READY, TARGET) is False
+    assert list(encoded.headers) == [("gateway-reason", reason.value)]
 
 
 @pytest.mark.parametrize("reason", [Reason.INVALID_INPUT, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED])
-def test_a_question_for_readiness_that_is_refused_is_an_error(reason: Reason) -> None:
-    told = V2_GRPC.encode_error(refusal(reason, "why"), READY, message(b"", SERVICE + "ModelReady"))
-    assert (told.status, told.body) == (reason.status, b"why")
+def test_a_refused_readiness_request_is_an_error(reason: Reason) -> None:
+    encoded = V2_GRPC.encode_error(refusal(reason, "why"), READY, message(b"", SERVICE + "ModelReady"))
+    assert (encoded.status, encoded.body) == (reason.status, b"why")
 
 
-def test_clients_are_told_as_by_triton_that_an_unknown_model_is_not_ready() -> None:
-    asked = message(b"", SERVICE + "ModelReady")
-    told = V2_GRPC.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no route"), READY, asked)
-    assert (told.status, told.body) == (0, b"")
+def test_an_unknown_model_is_not_ready_for_clients_as_in_triton() -> None:
+    sent = message(b"", SERVICE + "ModelReady")
+    encoded = V2_GRPC.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no route"), READY, sent)
+    assert (encoded.status, encoded.body) == (0, b"")
     assert V2_GRPC.encode_error(refusal(Reason.MODEL_NOT_FOUND, ""), REQUEST, message(b"", INFER)).status == 5

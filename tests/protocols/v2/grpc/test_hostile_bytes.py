@@ -31,7 +31,7 @@ ASKED = (
 
 
 def read(body: bytes) -> None:
-    """Both sides read `body`; nothing but the two errors of the contract may come out."""
+    """Read `body` on both sides; only DecodeError and GatewayError may be raised."""
     with suppress(DecodeError, GatewayError):
         decoded(message(body), V2_GRPC, LISTENER)
     for request, target in ASKED:
@@ -47,7 +47,7 @@ def test_cut_at_every_length() -> None:
 
 @pytest.mark.parametrize(("padding", "times"), [(b"", 20), (b"\x7a\x80\x80\x10" + bytes(2**18), 2)])
 def test_bits_flipped_at_random(padding: bytes, times: int) -> None:
-    """The padding, a field that nobody knows, makes of a message one that is cut and not parsed whole."""
+    """The padding, an unknown field, makes the message so large that it is cut instead of parsed whole."""
     source = random.Random(7)
     for body in BODIES * times:
         damaged = bytearray(body)

@@ -57,7 +57,7 @@ ANSWERS: list[tuple[Operation, str, Answer, bytes]] = [
 
 
 @pytest.mark.parametrize(("operation", "method", "answer", "body"), ANSWERS)
-def test_answers_both_ways(operation: Operation, method: str, answer: Answer, body: bytes) -> None:
+def test_answers_are_written_and_read(operation: Operation, method: str, answer: Answer, body: bytes) -> None:
     request = Request(operation, "m" if "Model" in method else "")
     written = V2_GRPC.encode_response(answer, request, AS_IS)
     assert (written.status, written.body) == (0, body)
@@ -82,9 +82,9 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize(("operation", "method", "body"), QUESTIONS)
-def test_questions_both_ways(operation: Operation, method: str, body: bytes) -> None:
-    asked = message(body, SERVICE + method, peer="10.0.0.1:5", deadline=7.0)
-    request = decoded(asked, V2_GRPC, LISTENER)
+def test_requests_are_read_and_written(operation: Operation, method: str, body: bytes) -> None:
+    sent = message(body, SERVICE + method, peer="10.0.0.1:5", deadline=7.0)
+    request = decoded(sent, V2_GRPC, LISTENER)
     assert (request.operation, request.model, request.version) == (
         (operation, "m", "v1") if body else (operation, "", "")
     )
@@ -94,22 +94,22 @@ def test_questions_both_ways(operation: Operation, method: str, body: bytes) -> 
         "10.0.0.1:5",
         7.0,
     )
-    assert (request.headers, request.origin) == (asked.headers, asked)
+    assert (request.headers, request.origin) == (sent.headers, sent)
     written = V2_GRPC.encode_request(request, TARGET)
     assert (written.path, written.pattern, written.body) == (SERVICE + method, SERVICE + method, body)
 
 
 @pytest.mark.parametrize(("operation", "method", "body"), QUESTIONS)
-def test_a_damaged_question_is_refused(operation: Operation, method: str, body: bytes) -> None:
+def test_a_damaged_request_is_refused(operation: Operation, method: str, body: bytes) -> None:
     with pytest.raises(DecodeError, match=f"no inference.{method}Request message"):
         decoded(message(body + b"\x0a", SERVICE + method), V2_GRPC, LISTENER)
 
 
-def test_the_names_are_the_clients_and_the_extensions_the_gateways() -> None:
+def test_metadata_has_the_clients_model_name_and_the_wires_extensions() -> None:
     written = V2_GRPC.encode_response(SIGNATURE, Request(Operation.METADATA, "alias"), AS_IS)
     assert bytes(written.body).startswith(field(1, "alias"))
-    told = V2_GRPC.encode_response(ServerInfo("s", ""), Request(Operation.SERVER_METADATA), AS_IS)
-    assert told.body == field(1, "s") + field(3, "parameters")
+    written = V2_GRPC.encode_response(ServerInfo("s", ""), Request(Operation.SERVER_METADATA), AS_IS)
+    assert written.body == field(1, "s") + field(3, "parameters")
 
 
 def test_the_index_leaves_out_what_is_not_ready_if_asked() -> None:
@@ -119,7 +119,7 @@ def test_the_index_leaves_out_what_is_not_ready_if_asked() -> None:
 
 @pytest.mark.parametrize("value", [field(1, "a") + field(2, "text"), field(1, "a") + field(2, b"\x10\x05")])
 def test_field_6_is_not_read(value: bytes) -> None:
-    """Properties in the specification, in MLServer parameters: an int there is no UTF-8 for who reads properties."""
+    """It is a map of properties (strings) in the specification, of parameters in MLServer: an integer is no string."""
     request = Request(Operation.METADATA, "m")
     assert V2_GRPC.decode_response(reply(METADATA + field(6, value)), request, TARGET) == SIGNATURE
 
@@ -132,14 +132,14 @@ def test_field_6_is_not_read(value: bytes) -> None:
         field(1, "x") + field(2, "FP32") + field(3, FREE[:0] + b"\xfe" + FREE[1:]),
     ],
 )
-def test_refuses_a_signature_that_no_tensor_fits(spec: bytes) -> None:
+def test_refuses_metadata_with_wrong_datatypes_or_dimensions(spec: bytes) -> None:
     with pytest.raises(DecodeError, match="input 'x'"):
         V2_GRPC.decode_response(reply(field(4, spec)), Request(Operation.METADATA, "m"), TARGET)
 
 
 @pytest.mark.parametrize("server", ["triton", "mlserver"])
 def test_states_are_the_same_at_every_server(server: str) -> None:
-    _, _, (told,) = exchanged(server, "index")
-    index = V2_GRPC.decode_response(told, Request(Operation.MODELS), TARGET)
+    _, _, (index_reply,) = exchanged(server, "index")
+    index = V2_GRPC.decode_response(index_reply, Request(Operation.MODELS), TARGET)
     assert isinstance(index, tuple)
     assert {each.state for each in index} == {"READY"}

@@ -11,6 +11,6 @@ assert schema.ModelInferRequest(model_name="m").SerializeToString() == bytes((10
 """
 
 
-def test_works_beside_others_who_registered_the_same_names() -> None:
+def test_messages_are_independent_of_protobufs_default_pool() -> None:
     """tritonclient, KServe and MLServer register an `inference.ModelInferRequest` each."""
     subprocess.run([sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN], check=True)

@@ -48,8 +48,8 @@ def test_reads_a_whole_request() -> None:
         + field(7, b"\x01\x00\xff\xff")
         + field(7, b"\x00\x00\x00\x00\x02\x00\x00\x00\xff\x00")
     )
-    asked = message(body, peer="10.0.0.1:5", deadline=9.0)
-    request = decoded(asked, V2_GRPC, LISTENER)
+    sent = message(body, peer="10.0.0.1:5", deadline=9.0)
+    request = decoded(sent, V2_GRPC, LISTENER)
     assert (request.operation, request.model, request.version, request.id) == (Operation.INFER, "m", "v10", "42")
     assert request.parameters == {"s": "größe", "b": True, "i": -(2**63), "u": 2**64 - 1, "d": 0.5}
     x, y = request.inputs
@@ -62,10 +62,10 @@ def test_reads_a_whole_request() -> None:
         "10.0.0.1:5",
         9.0,
     )
-    assert (request.headers, request.origin) == (asked.headers, asked)
+    assert (request.headers, request.origin) == (sent.headers, sent)
 
 
-def test_an_empty_id_is_none_and_the_stream_is_an_operation_of_its_own() -> None:
+def test_an_empty_id_is_none_and_the_method_sets_the_operation() -> None:
     assert infer(field(1, "m")).id is None
     assert infer(field(1, "m"), STREAM).operation is Operation.STREAM
 
@@ -86,13 +86,13 @@ def test_timeout_is_in_microseconds_and_the_earlier_deadline_holds(
     assert request.parameters == {}
 
 
-def test_the_binary_extensions_parameters_mean_nothing_here() -> None:
+def test_parameters_of_the_binary_extension_are_dropped() -> None:
     output = field(6, field(1, "y") + parameter(2, "binary_data", field(1, 1)))
     request = infer(tensor("x", "INT8", 0, more=parameter(4, "binary_data_size", field(2, 0))) + output)
     assert (request.inputs[0].parameters, request.outputs[0].parameters) == ({}, {})
 
 
-def test_what_is_meant_for_the_server_goes_no_further() -> None:
+def test_consumed_parameters_are_not_forwarded() -> None:
     consumed = ("priority", "binary_data_output", "triton_enable_empty_final_response")
     body = b"".join(parameter(4, key, field(1, 1)) for key in consumed) + parameter(4, "other", field(1, 0))
     assert infer(body).parameters == {"other": False}
@@ -102,7 +102,7 @@ SHARED = parameter(4, "shared_memory_region", field(3, "r"))
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "error_text"),
     [
         (field(1, b"\xff"), "no inference.ModelInferRequest message"),
         (b"\x0a\x05m", "no inference.ModelInferRequest message"),
@@ -136,8 +136,8 @@ SHARED = parameter(4, "shared_memory_region", field(3, "r"))
         (tensor("x", "INT8", 1, contents=field(2, b"\x01")) + field(7, b"\x01"), "contents beside raw_input_contents"),
     ],
 )
-def test_refuses_what_a_server_must_not_see(body: bytes, told: str) -> None:
-    with pytest.raises(DecodeError, match=told):
+def test_refuses_what_a_server_must_not_see(body: bytes, error_text: str) -> None:
+    with pytest.raises(DecodeError, match=error_text):
         infer(body)
 
 
@@ -147,7 +147,7 @@ def test_shared_memory_is_named_where_raw_contents_leave_it_out() -> None:
         infer(body)
 
 
-def test_one_form_for_the_whole_request() -> None:
+def test_raw_and_typed_contents_do_not_mix() -> None:
     body = tensor("x", "INT8", 1) + tensor("y", "INT8", 1, contents=field(2, b"\x02")) + field(7, b"\x01") * 2
     with pytest.raises(DecodeError, match="input 'y' has contents beside raw_input_contents"):
         infer(body)
@@ -173,7 +173,7 @@ def encode(response: Response, request: Request = CLIENT) -> Message:
     return V2_GRPC.encode_response(response, request, AS_IS)
 
 
-def test_always_raw_one_entry_an_output_and_never_joined() -> None:
+def test_writes_outputs_raw_without_joining_them() -> None:
     message = encode(Response((EMPTY, Y), "backend's", "3", "backend's id", {"p": 5}))
     head = (
         field(1, "m")
@@ -188,7 +188,7 @@ def test_always_raw_one_entry_an_output_and_never_joined() -> None:
     assert (message.status, list(message.headers)) == (0, [])
 
 
-def test_names_version_and_id_are_the_clients() -> None:
+def test_the_response_has_the_clients_name_version_and_id() -> None:
     client = infer(field(2, "v1"))
     assert encode(Response((), "m", "3", "b3d1-uuid"), client).body == field(1, "m") + field(2, "v1")
 
@@ -197,7 +197,7 @@ def test_no_output_is_an_empty_message() -> None:
     assert encode(Response(), infer(b"")).body == b""
 
 
-def test_a_text_that_protobuf_lacks_is_named() -> None:
+def test_a_string_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(GatewayError, match=r"the response: .* not UTF-8") as raised:
         encode(Response((Tensor("\ud800", Datatype.INT8, (0,), b""),)))
     assert raised.value.status is Status.INVALID_ARGUMENT

@@ -39,11 +39,11 @@ def encode(request: Request, **parameters: bool) -> bytes:
     return bytes(V2_GRPC.encode_response(response, request, AS_IS).body)
 
 
-def test_a_response_stands_inside_the_streams_message() -> None:
+def test_a_response_is_wrapped_in_the_streams_message() -> None:
     assert encode(PLAIN_CLIENT) == field(2, HEAD + TAIL)
 
 
-def test_large_data_is_not_joined_to_it() -> None:
+def test_large_data_is_not_copied_when_wrapped() -> None:
     data = bytes(2**20)
     response = Response((Tensor("y", Datatype.INT8, (2**20,), data),))
     parts = V2_GRPC.encode_response(response, PLAIN_CLIENT, AS_IS).parts
@@ -51,12 +51,12 @@ def test_large_data_is_not_joined_to_it() -> None:
     assert decode(b"".join(parts), PLAIN_CLIENT).outputs[0].data == data
 
 
-def test_an_empty_response_is_a_message_all_the_same() -> None:
+def test_an_empty_response_is_wrapped_too() -> None:
     assert V2_GRPC.encode_response(Response(), infer(b"", STREAM), AS_IS).body == b"\x12\x00"
 
 
 @pytest.mark.parametrize("flag", [0, 1])
-def test_the_backends_word_on_the_last_response_is_passed_on(flag: int) -> None:
+def test_the_backends_final_response_parameter_is_forwarded(flag: int) -> None:
     assert encode(PLAIN_CLIENT, triton_final_response=bool(flag)) == field(2, HEAD + final(flag) + TAIL)
     assert end(PLAIN_CLIENT) is None
 
@@ -73,12 +73,12 @@ def test_a_client_that_counts_gets_one_final_response(parameters: dict[str, bool
     assert end(COUNTING_CLIENT) == field(2, HEAD + final(1))
 
 
-def test_the_empty_final_response_is_tritons() -> None:
-    _, (asked,), replies = exchanged("triton", "repeat_empty_final")
-    assert end(infer(asked, STREAM)) == replies[-1].body
+def test_the_empty_final_response_is_as_in_triton() -> None:
+    _, (request_body,), replies = exchanged("triton", "repeat_empty_final")
+    assert end(infer(request_body, STREAM)) == replies[-1].body
 
 
-def test_nothing_of_it_goes_to_the_backend_or_concerns_unary_calls() -> None:
+def test_the_empty_final_parameter_is_consumed_and_ignored_on_unary_calls() -> None:
     assert COUNTING_CLIENT.parameters == {}
     unary = infer(HEAD + ASKS)
     assert end(unary) is None
@@ -86,32 +86,34 @@ def test_nothing_of_it_goes_to_the_backend_or_concerns_unary_calls() -> None:
 
 
 def error(request: Request | None, error: GatewayError) -> bytes:
-    told = V2_GRPC.encode_error(error, request, message(b"", STREAM))
-    assert (told.status, list(told.headers)) == (0, [])
-    return bytes(told.body)
+    encoded = V2_GRPC.encode_error(error, request, message(b"", STREAM))
+    assert (encoded.status, list(encoded.headers)) == (0, [])
+    return bytes(encoded.body)
 
 
 def reason(text: str) -> bytes:
     return parameter(4, "gateway_reason", field(3, text))
 
 
-def test_an_error_tells_whose_it_is_and_the_stream_goes_on() -> None:
-    told = field(1, "größe?") + field(2, field(3, "42") + reason("invalid-input"))
-    assert error(PLAIN_CLIENT, invalid_input("größe?")) == told
+def test_an_error_in_a_stream_has_the_requests_id_and_no_status() -> None:
+    expected = field(1, "größe?") + field(2, field(3, "42") + reason("invalid-input"))
+    assert error(PLAIN_CLIENT, invalid_input("größe?")) == expected
     assert error(None, invalid_input("größe?")) == field(1, "größe?") + field(2, reason("invalid-input"))
 
 
-@pytest.mark.parametrize(("body", "told"), [(field(3, "42") + tensor("x", "FP8", 1), field(3, "42")), (b"\x0a", b"")])
-def test_a_request_that_cannot_be_read_is_told_by_its_id_all_the_same(body: bytes, told: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "response"), [(field(3, "42") + tensor("x", "FP8", 1), field(3, "42")), (b"\x0a", b"")]
+)
+def test_the_error_of_an_unreadable_request_has_its_id(body: bytes, response: bytes) -> None:
     answer = V2_GRPC.encode_error(invalid_input("why"), None, message(body, STREAM))
-    assert answer.body == field(1, "why") + field(2, told + reason("invalid-input"))
+    assert answer.body == field(1, "why") + field(2, response + reason("invalid-input"))
 
 
-def test_an_error_is_never_an_empty_text_which_would_be_none() -> None:
+def test_an_error_without_a_text_has_its_reason_as_text() -> None:
     assert error(None, invalid_input("")).startswith(field(1, "invalid-input"))
 
 
-def test_an_error_is_the_last_of_its_request_for_a_client_that_counts() -> None:
+def test_an_error_is_the_final_response_for_a_client_that_counts() -> None:
     assert final(1) in error(COUNTING_CLIENT, invalid_input("why"))
     assert final(1) not in error(PLAIN_CLIENT, invalid_input("why"))
 
@@ -129,7 +131,7 @@ def test_between_gateways_the_reason_is_kept() -> None:
     assert (raised.value.status, raised.value.reason) == (Status.NOT_FOUND, Reason.MODEL_NOT_FOUND)
 
 
-def test_an_error_of_a_server_is_the_models() -> None:
+def test_an_error_in_a_servers_stream_is_a_model_error() -> None:
     _, _, replies = exchanged("triton", "repeat_failing")
     with pytest.raises(GatewayError, match="below zero") as raised:
         V2_GRPC.decode_response(replies[0], STREAMED, TRITON)

@@ -18,7 +18,7 @@ tensors = st.lists(
 
 
 def raw_tensor(position: int, datatype: Datatype, shape: list[int], seed: int, *, copies: int) -> Tensor:
-    """Any bits, NaNs of every kind among them; large on demand."""
+    """Any bits, including every NaN. With many copies the message is large."""
     source, dimensions = random.Random(seed), (*shape, copies)
     elements = Tensor("", datatype, dimensions, b"").elements
     if datatype is Datatype.BYTES:
@@ -39,8 +39,8 @@ def test_every_datatype_and_shape_survives_both_ways(given: Any, copies: int, ta
         return  # widened, as another test has it
     for operation in (Operation.INFER, Operation.STREAM):
         request = Request(operation, "m", inputs=sent)
-        asked = V2_GRPC.encode_request(request, target)
-        got = infer(b"".join(asked.parts), asked.path)
+        written = V2_GRPC.encode_request(request, target)
+        got = infer(b"".join(written.parts), written.path)
         assert got.inputs == sent
-        told = b"".join(V2_GRPC.encode_response(Response(sent, "m"), got, AS_IS).parts)
-        assert decode(told, got).outputs == sent
+        reply_body = b"".join(V2_GRPC.encode_response(Response(sent, "m"), got, AS_IS).parts)
+        assert decode(reply_body, got).outputs == sent

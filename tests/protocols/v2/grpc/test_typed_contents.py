@@ -41,18 +41,18 @@ def test_reads_each_field(datatype: str, shape: tuple[int, ...], contents: bytes
     assert values(tensor) == expected
 
 
-def test_a_string_whose_length_takes_two_bytes() -> None:
+def test_reads_a_string_whose_length_takes_two_bytes() -> None:
     (tensor,) = infer(large("BYTES", 1, b"\x42\x80\x01" + b"x" * 128)).inputs
     assert values(tensor) == [b"x" * 128]
 
 
-def test_contents_in_pieces_are_their_concatenation() -> None:
+def test_contents_in_several_fields_are_concatenated() -> None:
     entry = field(1, "x") + field(2, "INT8") + field(3, b"\x02") + field(5, field(2, 5)) + field(5, field(2, 6))
     (tensor,) = infer(field(5, entry)).inputs
     assert values(tensor) == [5, 6]
 
 
-def test_strings_beyond_the_shape_are_not_even_read() -> None:
+def test_stops_reading_strings_beyond_the_shape() -> None:
     with pytest.raises(DecodeError, match="2 elements in contents"):
         infer(large("BYTES", 1, field(8, b"") * 1000))
 
@@ -68,7 +68,7 @@ def test_keeps_the_bits_of_a_signalling_nan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("datatype", "shape", "contents", "told"),
+    ("datatype", "shape", "contents", "error_text"),
     [
         ("INT8", (2,), field(2, b"\x00\x80\x01"), "element 1, 128, is out of the range of INT8"),
         ("INT16", (1,), field(2, b"\x80\x80\x02"), "element 0, 32768, is out of the range of INT16"),
@@ -88,8 +88,8 @@ def test_keeps_the_bits_of_a_signalling_nan() -> None:
         ("BYTES", (2,), field(8, b"a"), "1 elements in contents, but BYTES"),
     ],
 )
-def test_refuses_what_does_not_fit(datatype: str, shape: tuple[int, ...], contents: bytes, told: str) -> None:
-    with pytest.raises(DecodeError, match=f"input 'x'.*{told}"):
+def test_refuses_what_does_not_fit(datatype: str, shape: tuple[int, ...], contents: bytes, error_text: str) -> None:
+    with pytest.raises(DecodeError, match=f"input 'x'.*{error_text}"):
         one_input(datatype, *shape, contents=contents)
 
 
@@ -103,13 +103,13 @@ def test_large_integers_are_read_block_by_block() -> None:
     assert np.array_equal(tensor.array, numbers)
 
 
-def test_an_element_out_of_range_is_told_with_its_block() -> None:
+def test_an_element_out_of_range_is_named_with_its_block() -> None:
     encoded = bytes(2**20) + b"\x01\x80\x02"
     with pytest.raises(DecodeError, match=r"input 'x' \(from element 1048576\): element 1, 256, is out of the range"):
         infer(large("UINT8", 2**20 + 2, packed(4, encoded)))
 
 
-def test_large_floats_stay_where_they_are() -> None:
+def test_large_floats_are_a_view_on_the_message() -> None:
     body = large("FP64", 2**15, packed(7, np.arange(2**15, dtype="<f8").tobytes()))
     (tensor,) = infer(body).inputs
     assert isinstance(tensor.data, memoryview)
@@ -118,7 +118,7 @@ def test_large_floats_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contents", "told"),
+    ("contents", "error_text"),
     [
         (packed(2, b"\x80" * 2**18), "0 elements"),
         (packed(2, bytes(2**18 + 1) + b"\x80"), "cut short"),
@@ -130,13 +130,13 @@ def test_large_floats_stay_where_they_are() -> None:
         (b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff" + bytes(2**18), "no whole number"),
     ],
 )
-def test_damaged_large_contents(contents: bytes, told: str) -> None:
-    with pytest.raises(DecodeError, match=told):
+def test_damaged_large_contents(contents: bytes, error_text: str) -> None:
+    with pytest.raises(DecodeError, match=error_text):
         infer(large("INT32", 2**18 + 1, contents))
 
 
 @pytest.mark.parametrize(
-    ("contents", "told"),
+    ("contents", "error_text"),
     [
         (field(8, b"") * (2**17 + 1), "131073 elements in contents"),
         (field(8, b"") * (2**17 - 1) + b"\x42\x05abc", "element 131071 of bytes_contents reaches past the end"),
@@ -150,6 +150,6 @@ def test_damaged_large_contents(contents: bytes, told: str) -> None:
         (field(8, b"") * (2**17 - 1) + field(7, bytes(8)), "fp64_contents of contents is set"),
     ],
 )
-def test_damaged_large_strings(contents: bytes, told: str) -> None:
-    with pytest.raises(DecodeError, match=told):
+def test_damaged_large_strings(contents: bytes, error_text: str) -> None:
+    with pytest.raises(DecodeError, match=error_text):
         infer(large("BYTES", 2**17, contents))

@@ -1,4 +1,4 @@
-"""Messages as the gRPC transport hands them to the codec; protobuf written by hand; and what real peers said."""
+"""Messages as the gRPC transport hands them to the codec, protobuf written by hand, and recorded conversations."""
 
 import json
 import struct
@@ -75,8 +75,8 @@ def packed(number: int, content: bytes) -> bytes:
 
 
 def message(body: bytes, method: str = INFER, **changes: Any) -> Message:
-    asked = Message(path=method, pattern=method, parts=(body,), headers=Headers(((b"x-tenant", b"t"),)))
-    return replace(asked, **changes)
+    built = Message(path=method, pattern=method, parts=(body,), headers=Headers(((b"x-tenant", b"t"),)))
+    return replace(built, **changes)
 
 
 def infer(body: bytes, method: str = INFER, **changes: Any) -> Request:
@@ -101,11 +101,11 @@ def decode(body: bytes, request: Request, target: Target = TARGET) -> Response:
 
 def exchanged(server: str, name: str) -> tuple[str, list[bytes], list[Message]]:
     """The method, the requests, and the replies as the transport hands them over; the last one may be an error."""
-    told = RECORDED[server][name]
-    replies = [reply(bytes.fromhex(each)) for each in told["replies"]]
-    if told["status"]:
-        replies.append(reply(told["text"].encode(), told["status"]))
-    return told["method"], [bytes.fromhex(each) for each in told["requests"]], replies
+    conversation = RECORDED[server][name]
+    replies = [reply(bytes.fromhex(each)) for each in conversation["replies"]]
+    if conversation["status"]:
+        replies.append(reply(conversation["text"].encode(), conversation["status"]))
+    return conversation["method"], [bytes.fromhex(each) for each in conversation["requests"]], replies
 
 
 def values(tensor: Tensor) -> object:

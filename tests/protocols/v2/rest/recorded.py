@@ -1,4 +1,4 @@
-"""What the real servers were asked, and what they said: `tests/wire/v2-rest` holds the whole HTTP messages.
+"""Recorded exchanges with real servers: `tests/wire/v2-rest` holds the whole HTTP messages.
 
     PYTHONPATH=. python tests/wire/v2-rest/record.py
 
@@ -100,7 +100,7 @@ def reply(flavor: str, name: str) -> Message:
 
 
 class _Socket:
-    """What HTTPResponse reads from."""
+    """The part of a socket that HTTPResponse uses."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

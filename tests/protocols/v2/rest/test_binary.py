@@ -20,7 +20,7 @@ def test_splits_where_the_header_says(header_length: object, json: bytes, left: 
     tensors.finish()
 
 
-def test_without_the_header_all_is_json() -> None:
+def test_without_the_header_the_whole_body_is_json() -> None:
     found, tensors = split_body(message(None))
     assert found is BODY
     tensors.finish()

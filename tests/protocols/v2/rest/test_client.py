@@ -37,7 +37,7 @@ def test_mlserver_needs_a_body_for_the_index() -> None:
 
 
 @pytest.mark.parametrize("operation", DERIVATIVES)
-def test_has_no_words_for_derivatives(operation: Operation) -> None:
+def test_derivatives_are_unsupported(operation: Operation) -> None:
     with pytest.raises(GatewayError, match=operation.value) as raised:
         V2_REST.encode_request(Request(operation, "m"), TARGET)
     assert raised.value.status is Status.UNIMPLEMENTED
@@ -107,7 +107,7 @@ def test_bf16_is_widened_and_marked_for_mlserver() -> None:
     )
 
 
-def test_bytes_go_to_mlserver_as_the_route_says() -> None:
+def test_bytes_are_written_for_mlserver_as_translate_says() -> None:
     tensor = Tensor("s", Datatype.BYTES, (1,), b"\x02\x00\x00\x00\x00\xff")
     request = Request(Operation.INFER, "m", inputs=(tensor,))
     with pytest.raises(GatewayError, match=r"input 's' holds bytes that are not UTF-8.*translate\.bytes: base64"):
@@ -188,7 +188,7 @@ def test_reads_fp16_in_json_as_mlserver_writes_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "header_length", "says"),
+    ("body", "header_length", "error_text"),
     [
         (b"", None, ""),
         (b"<html>", None, ""),
@@ -203,13 +203,13 @@ def test_reads_fp16_in_json_as_mlserver_writes_it() -> None:
         (b'{"outputs":[{"name":"y","datatype":"FP64","shape":[1],"data":["1"]}]}', None, "output 'y' holds strings"),
     ],
 )
-def test_refuses_what_is_no_inference_response(body: bytes, header_length: int | None, says: str) -> None:
+def test_refuses_what_is_no_inference_response(body: bytes, header_length: int | None, error_text: str) -> None:
     with pytest.raises(DecodeError) as refused:
         decode(reply(body, header_length))
-    assert says in str(refused.value)
+    assert error_text in str(refused.value)
 
 
-def test_a_reply_cut_anywhere_is_refused_and_nothing_worse() -> None:
+def test_a_truncated_reply_is_refused() -> None:
     for body, header_length in ((TRITON_REPLY, len(TRITON_HEADER)), (KSERVE_REPLY, None)):
         for end in range(len(body)):
             with pytest.raises(DecodeError):

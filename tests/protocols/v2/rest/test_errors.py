@@ -53,7 +53,7 @@ def test_every_reason_has_a_number_and_comes_back_through_another_gateway(reason
     assert (again.status, again.reason, again.message) == (reason.status, reason, "no ümlaut")
 
 
-def test_a_text_that_is_no_unicode_is_written_all_the_same() -> None:
+def test_an_error_text_with_a_lone_surrogate_is_written() -> None:
     assert V2_REST.encode_error(refusal(Reason.INTERNAL, "\ud800"), None, Message()).body == b'{"error":"?"}'
 
 
@@ -78,7 +78,7 @@ def test_a_text_that_is_no_unicode_is_written_all_the_same() -> None:
         (599, Reason.MODEL_ERROR),
     ],
 )
-def test_reads_the_numbers_of_servers_that_tell_no_reason(status: int, reason: Reason) -> None:
+def test_reads_statuses_without_a_reason_header(status: int, reason: Reason) -> None:
     error = read(reply(b'{"error":"why"}', status=status))
     assert (error.status, error.reason, error.message) == (reason.status, reason, "why")
 
@@ -117,13 +117,13 @@ def test_a_server_without_the_path_does_not_have_the_operation(operation: Operat
         (b'{"error":"' + b"e" * 100_000 + b'"}', "e" * 8192),
     ],
 )
-def test_reads_the_text_of_whatever_body(body: bytes, text: str) -> None:
+def test_reads_the_error_text_of_any_body(body: bytes, text: str) -> None:
     assert read(reply(body, status=500)).message == text
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_a_model_that_is_not_ready_is_told_by_4xx_and_why(reason: Reason) -> None:
-    """ "a 4xx status code indicates false": also where the backend is dead or cannot be asked."""
+def test_a_model_that_is_not_ready_is_a_4xx_with_the_reason(reason: Reason) -> None:
+    """ "a 4xx status code indicates false": also if the backend is down or cannot be asked."""
     ready = Request(Operation.MODEL_READY, "m")
     message = V2_REST.encode_error(refusal(reason, "why"), ready, Message())
     assert message.status == (NUMBERS[reason] if NUMBERS[reason] < 500 else 400)

@@ -1,4 +1,4 @@
-"""Server-sent events: cut however they arrive."""
+"""Server-sent events, cut into pieces in every way."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ TRITON = (
     b'data: {"OUTPUT0":1,"model_name":"repeat","model_version":"1"}\n\n'
     b'data: {"error":"refused after 2 responses"}\n\n'
 )
-"""What Triton 2.51 wrote to `{"n":-2}`."""
+"""Triton 2.51's stream in reply to `{"n":-2}`."""
 
 STREAMS = {
     "triton": (
@@ -53,16 +53,16 @@ def test_a_whole_stream(stream: bytes, events: list[bytes]) -> None:
 
 
 @each_stream
-def test_byte_by_byte(stream: bytes, events: list[bytes]) -> None:
+def test_a_stream_byte_by_byte(stream: bytes, events: list[bytes]) -> None:
     assert cut(*(stream[at : at + 1] for at in range(len(stream)))) == events
 
 
 @each_stream
-def test_in_two_pieces(stream: bytes, events: list[bytes]) -> None:
+def test_a_stream_in_two_pieces(stream: bytes, events: list[bytes]) -> None:
     assert all(cut(stream[:at], b"", stream[at:]) == events for at in range(len(stream)))
 
 
-def test_an_event_is_there_as_soon_as_its_last_byte_is() -> None:
+def test_an_event_is_given_at_its_last_byte() -> None:
     cutter = EventCutter(100)
     assert cutter.feed(b"data: 1\n") == []
     assert cutter.feed(b"\n") == [b"1"]
@@ -70,7 +70,7 @@ def test_an_event_is_there_as_soon_as_its_last_byte_is() -> None:
     assert cutter.feed(b"\n") == []
 
 
-def test_buffers_of_any_sort_are_taken_and_may_change_afterwards() -> None:
+def test_accepts_any_buffer_and_keeps_no_view_of_it() -> None:
     cutter, scratch = EventCutter(100), bytearray(b"data: 1")
     cutter.feed(memoryview(scratch))
     scratch[:] = b"XXXXXXX"
@@ -87,7 +87,7 @@ FITS, TOO_LONG = b"x" * 20, b"x" * 21
 
 
 @pytest.mark.parametrize("piece", [1, 7, 100])
-def test_an_event_has_the_limits_size_at_most(piece: int) -> None:
+def test_an_event_beyond_the_limit_is_refused(piece: int) -> None:
     def pieces(stream: bytes) -> list[bytes]:
         return [stream[at : at + piece] for at in range(0, len(stream), piece)]
 
@@ -98,7 +98,7 @@ def test_an_event_has_the_limits_size_at_most(piece: int) -> None:
         assert refused.value.reason is Reason.TOO_LARGE
 
 
-def test_lines_without_a_byte_count_as_well() -> None:
+def test_empty_lines_count_toward_the_limit() -> None:
     with pytest.raises(GatewayError, match="an event has more than 20 bytes"):
         cut(b"data:\n" * 30, limit=20)
 
@@ -107,7 +107,7 @@ lines = st.lists(st.binary(max_size=20).filter(lambda line: not set(line) & set(
 
 
 @given(st.lists(lines, max_size=5), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.data())
-def test_what_is_wrapped_is_cut_out_again_wherever_the_stream_is_split(
+def test_written_events_are_read_wherever_the_stream_is_split(
     events: list[list[bytes]], end: bytes, data: st.DataObject
 ) -> None:
     stream = b"".join(b"".join(b"data: %b%b" % (line, end) for line in event) + end for event in events)
@@ -124,15 +124,15 @@ def test_any_bytes_are_events_or_refused(pieces: list[bytes]) -> None:
         return
 
 
-def test_a_message_is_one_event() -> None:
+def test_a_message_is_written_as_one_event() -> None:
     assert b"".join(write_event((b'{"a":', b"1}"))) == b'data: {"a":1}\n\n'
 
 
-def test_nothing_is_no_event() -> None:
+def test_no_parts_are_no_event() -> None:
     assert write_event(()) == ()
 
 
-def test_the_one_event_of_an_error_is_unwrapped() -> None:
+def test_reads_an_error_sent_as_one_event() -> None:
     events = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
     assert first_event(events, b'data: {"error":"no"}\n\n') == b'{"error":"no"}'
     assert first_event(events, b"no event") == b"no event"

@@ -1,4 +1,4 @@
-"""Triton's generate: literal bytes of Triton 2.51, and what it does not take."""
+"""Triton's generate: literal bytes of Triton 2.51, and what cannot be written in its form."""
 
 from typing import Any
 
@@ -26,11 +26,11 @@ def message(body: bytes, path: str = "generate", headers: Headers = Headers()) -
     )
 
 
-def asked(body: bytes, path: str = "generate", listener: ListenerSettings = LISTENER) -> Request:
+def decode_body(body: bytes, path: str = "generate", listener: ListenerSettings = LISTENER) -> Request:
     return decoded(message(body, path), V2_REST, listener)
 
 
-def told(request: Request, *outputs: Tensor, translate: Translate = AS_IS, **fields: Any) -> bytes:
+def encode_body(request: Request, *outputs: Tensor, translate: Translate = AS_IS, **fields: Any) -> bytes:
     answer = Response(outputs, "m", "1", request.id, **fields)
     return bytes(V2_REST.encode_response(answer, request, translate).body)
 
@@ -39,11 +39,11 @@ def array(name: str, given: Any, datatype: Datatype = Datatype.INT32) -> Tensor:
     return tensor(name, np.array(given, datatype.dtype), datatype)
 
 
-# --- what clients write ---
+# --- facing clients: requests ---
 
 
-def test_scalars_are_parameters_and_lists_inputs_until_a_signature_tells() -> None:
-    request = asked(b'{"text_input":"hello","temperature":0.5,"stream":true,"n":3,"stop":["a","b"],"x":[1,2.5]}')
+def test_scalars_are_parameters_and_lists_are_inputs_without_a_signature() -> None:
+    request = decode_body(b'{"text_input":"hello","temperature":0.5,"stream":true,"n":3,"stop":["a","b"],"x":[1,2.5]}')
     assert (request.operation, request.model, request.schemaless) == (Operation.INFER, "m", True)
     assert request.parameters == {"text_input": "hello", "temperature": 0.5, "stream": True, "n": 3}
     assert [(each.name, each.datatype, each.shape, each.untyped) for each in request.inputs] == [
@@ -54,13 +54,13 @@ def test_scalars_are_parameters_and_lists_inputs_until_a_signature_tells() -> No
 
 
 def test_the_object_of_parameters_and_the_id() -> None:
-    request = asked(b'{"id":"7","parameters":{"top_k":5},"n":[1]}')
+    request = decode_body(b'{"id":"7","parameters":{"top_k":5},"n":[1]}')
     assert (request.id, request.parameters) == ("7", {"top_k": 5})
     assert [each.name for each in request.inputs] == ["n"]
 
 
 @pytest.mark.parametrize("path", ["generate_stream", "infer_stream"])
-def test_what_asks_for_a_stream(path: str) -> None:
+def test_stream_paths_want_a_stream(path: str) -> None:
     assert V2_REST.http.wants_stream is not None
     assert V2_REST.http.wants_stream(message(b"", path))
     assert not V2_REST.http.wants_stream(message(b""))
@@ -68,11 +68,11 @@ def test_what_asks_for_a_stream(path: str) -> None:
 
 
 def test_generate_stream_is_the_same_as_a_stream() -> None:
-    request = asked(b'{"n":3}', "generate_stream")
+    request = decode_body(b'{"n":3}', "generate_stream")
     assert (request.operation, request.parameters, request.schemaless) == (Operation.STREAM, {"n": 3}, True)
 
 
-def test_the_servers_own_parameters_go_no_further() -> None:
+def test_consumed_parameters_are_not_forwarded() -> None:
     received = message(b'{"n":3,"timeout":500000,"priority":1,"triton_enable_empty_final_response":true}')
     request = decoded(replace(received, received=10.0), V2_REST, LISTENER)
     assert (request.parameters, request.deadline) == ({"n": 3}, 10.5)
@@ -96,27 +96,27 @@ def test_the_servers_own_parameters_go_no_further() -> None:
         (b'{"timeout":"soon"}', "timeout must be an integer number of microseconds"),
     ],
 )
-def test_what_is_no_request_of_generate(body: bytes, fault: str) -> None:
+def test_refuses_malformed_requests_of_generate(body: bytes, fault: str) -> None:
     with pytest.raises(DecodeError, match=fault):
-        asked(body)
+        decode_body(body)
 
 
-def test_a_list_has_the_limits_size_at_most() -> None:
+def test_a_list_beyond_the_limit_is_refused() -> None:
     listener = ListenerSettings("http", Limits(message=100))
     for body in (b'{"x":[%b]}' % b",".join([b"0"] * 13), b'{"x":[%b]}' % b",".join([b'""'] * 26)):
         with pytest.raises(GatewayError, match="input 'x' takes 104 bytes") as refused:
-            asked(body, listener=listener)
+            decode_body(body, listener=listener)
         assert refused.value.reason is Reason.TOO_LARGE
 
 
-# --- what clients read ---
+# --- facing clients: responses ---
 
-SENT = asked(b'{"n":3}')
+SENT = decode_body(b'{"n":3}')
 
 
-def test_a_tensor_is_a_flat_list_and_of_one_element_a_scalar() -> None:
+def test_a_tensor_is_a_flat_list_or_a_scalar() -> None:
     outputs = array("OUTPUT0", [[4, 6]]), array("OUTPUT1", [[-2]]), array("e", np.zeros((0, 3)))
-    assert told(SENT, *outputs) == b'{"OUTPUT0":[4,6],"OUTPUT1":-2,"e":[],"model_name":"m","model_version":"1"}'
+    assert encode_body(SENT, *outputs) == b'{"OUTPUT0":[4,6],"OUTPUT1":-2,"e":[],"model_name":"m","model_version":"1"}'
 
 
 @pytest.mark.parametrize(
@@ -131,45 +131,47 @@ def test_a_tensor_is_a_flat_list_and_of_one_element_a_scalar() -> None:
     ],
 )
 def test_each_datatype_has_its_json(output: Tensor, expected: bytes) -> None:
-    assert told(SENT, output) == b'{"model_name":"m","model_version":"1","y":%b}' % expected
+    assert encode_body(SENT, output) == b'{"model_name":"m","model_version":"1","y":%b}' % expected
 
 
-def test_the_id_and_the_responses_parameters_are_members_too() -> None:
+def test_the_id_and_the_responses_parameters_are_members() -> None:
     parameters = {"triton_final_response": False, "score": 0.5}
-    request = asked(b'{"id":"q","n":3}')
-    assert told(request, array("i", [0]), parameters=parameters) == (
+    request = decode_body(b'{"id":"q","n":3}')
+    assert encode_body(request, array("i", [0]), parameters=parameters) == (
         b'{"i":0,"id":"q","model_name":"m","model_version":"1","score":0.5}'
     )
 
 
 def test_what_json_cannot_carry_is_refused_by_name() -> None:
     with pytest.raises(GatewayError, match="output 'y': element 0 is nan"):
-        told(SENT, array("y", [np.nan], Datatype.FP32))
+        encode_body(SENT, array("y", [np.nan], Datatype.FP32))
     with pytest.raises(GatewayError, match="output 'y' holds bytes that are not UTF-8"):
-        told(SENT, tensor("y", np.array([b"\xff"], object)))
-    assert b'"y":NaN' in told(SENT, array("y", [np.nan], Datatype.FP32), translate=Translate(nan="literal"))
-    assert b'"y":"/w=="' in told(SENT, tensor("y", np.array([b"\xff"], object)), translate=Translate(bytes="base64"))
+        encode_body(SENT, tensor("y", np.array([b"\xff"], object)))
+    assert b'"y":NaN' in encode_body(SENT, array("y", [np.nan], Datatype.FP32), translate=Translate(nan="literal"))
+    assert b'"y":"/w=="' in encode_body(
+        SENT, tensor("y", np.array([b"\xff"], object)), translate=Translate(bytes="base64")
+    )
 
 
-# --- what Triton is asked ---
+# --- facing Triton: requests ---
 
 
 def ask(*inputs: Tensor, **fields: Any) -> Message:
     return V2_REST.encode_request(replace(STREAM, inputs=inputs, **fields), TRITON)
 
 
-def test_triton_is_asked_by_names_and_flat() -> None:
+def test_inputs_are_flat_members_for_triton() -> None:
     given = ask(array("n", [3]), array("x", [[0.5, np.inf]], Datatype.FP64), id="a", parameters={"beam": 2})
     assert (given.method, given.path) == ("POST", "/v2/models/m/generate_stream")
     assert list(given.headers) == [("content-type", "application/json")]
     assert given.body == b'{"id":"a","parameters":{"beam":2},"n":[3],"x":[0.5,Infinity]}'
 
 
-def test_triton_is_asked_for_a_version() -> None:
+def test_a_version_is_in_the_path_for_triton() -> None:
     assert ask(version="2").path == "/v2/models/m/versions/2/generate_stream"
 
 
-def test_texts_are_never_base64_to_triton() -> None:
+def test_strings_for_triton_are_never_base64() -> None:
     given = ask(tensor("t", np.array([b"ab"], object)), translate=Translate(bytes="base64"))
     assert given.body == b'{"t":["ab"]}'
 
@@ -190,7 +192,7 @@ def test_texts_are_never_base64_to_triton() -> None:
         ([], {"outputs": (RequestedOutput("y", {"classification": 2}),)}, "no parameters of outputs"),
     ],
 )
-def test_what_triton_does_not_take_in_a_stream_may_go_another_way(
+def test_what_generate_stream_cannot_carry_is_unsupported(
     inputs: list[Tensor], fields: dict[str, Any], fault: str
 ) -> None:
     with pytest.raises(GatewayError, match=fault) as refused:
@@ -198,7 +200,7 @@ def test_what_triton_does_not_take_in_a_stream_may_go_another_way(
     assert refused.value.reason is Reason.UNSUPPORTED
 
 
-# --- what Triton answers ---
+# --- facing Triton: responses ---
 
 
 def answered(body: bytes, status: int = 200, content_type: bytes = b"text/event-stream; charset=utf-8") -> Response:
@@ -208,7 +210,7 @@ def answered(body: bytes, status: int = 200, content_type: bytes = b"text/event-
     return response
 
 
-def test_scalars_of_a_response_are_parameters_until_a_signature_tells() -> None:
+def test_scalars_of_a_response_are_parameters_without_a_signature() -> None:
     response = answered(b'{"OUTPUT0":0,"t":"a","y":[1.5,NaN],"id":"q","model_name":"repeat","model_version":"1"}')
     assert (response.model, response.version, response.id) == ("repeat", "1", "q")
     assert response.schemaless
@@ -217,7 +219,7 @@ def test_scalars_of_a_response_are_parameters_until_a_signature_tells() -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"OUTPUT0":0}', b"{}", b"[DONE]", b'{"error":5}'])
-def test_what_is_no_response_of_generate(body: bytes) -> None:
+def test_refuses_malformed_responses_of_generate(body: bytes) -> None:
     with pytest.raises(DecodeError):
         answered(body)
 
@@ -237,6 +239,6 @@ def test_a_model_may_have_an_output_named_error() -> None:
     ],
 )
 def test_errors_of_triton(body: bytes, status: int, reason: Reason, text: str) -> None:
-    with pytest.raises(GatewayError) as told_:
+    with pytest.raises(GatewayError) as raised:
         answered(body, status)
-    assert (told_.value.reason, told_.value.message) == (reason, text)
+    assert (raised.value.reason, raised.value.message) == (reason, text)

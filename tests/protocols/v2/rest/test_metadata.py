@@ -20,7 +20,7 @@ METADATA = (
     b'"outputs":[{"name":"y","datatype":"BYTES","shape":[1]}]}'
 )
 DERIVATIVES_ONLY = Signature(operations=frozenset(), name="m")
-"""Of a UM-Bridge model that claims no Evaluate, as another gateway tells it."""
+"""The metadata that a gateway gives for a UM-Bridge model without Evaluate."""
 DERIVATIVES_ONLY_METADATA = (
     b'{"name":"m","versions":[],"platform":"","inputs":[],"outputs":[],"parameters":{"gateway_infer":false}}'
 )
@@ -81,7 +81,7 @@ def test_the_index_of_ready_models_leaves_out_those_that_are_not() -> None:
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"ready":1}'])
-def test_refuses_another_index_request(body: bytes) -> None:
+def test_refuses_an_index_request_with_another_body(body: bytes) -> None:
     with pytest.raises(DecodeError):
         index_request(body)
 
@@ -162,7 +162,7 @@ def test_refuses_what_is_no_answer(operation: Operation, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("operation", "body"), [(Operation.METADATA, METADATA), (Operation.MODELS, INDEX), (Operation.CONFIG, b'{"a":1}')]
 )
-def test_an_answer_cut_anywhere_is_refused_and_nothing_worse(operation: Operation, body: bytes) -> None:
+def test_a_truncated_answer_is_refused(operation: Operation, body: bytes) -> None:
     for end in range(len(body)):
         with pytest.raises(DecodeError):
             V2_REST.decode_response(reply(body[:end]), Request(operation, "m"), TARGET)

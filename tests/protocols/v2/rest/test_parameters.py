@@ -25,6 +25,6 @@ def test_the_headers_in_mlservers_replies_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, [], 2**64, -(2**63) - 1, float("nan"), float("inf")])
-def test_refuses_the_rest_by_key(wrong: object) -> None:
+def test_refuses_other_values_by_key(wrong: object) -> None:
     with pytest.raises(DecodeError, match="the request: parameter 'k' must be"):
         read_parameters({"k": wrong}, "the request")

@@ -1,4 +1,4 @@
-"""What the real Triton 2.51, MLServer 1.7.1 and KServe 0.21 said to what the codec writes: see recorded.py."""
+"""The replies of a real Triton 2.51, MLServer 1.7.1 and KServe 0.21 to the codec's requests; see recorded.py."""
 
 import json
 
@@ -35,7 +35,7 @@ def refused(flavor: str, name: str) -> GatewayError:
 
 
 @pytest.mark.parametrize(("flavor", "name"), NAMES)
-def test_the_servers_were_asked_what_the_codec_writes(flavor: str, name: str) -> None:
+def test_writes_the_requests_that_were_recorded(flavor: str, name: str) -> None:
     head, _, body = recorded(flavor, name, "request").partition(b"\r\n\r\n")
     line, *headers = head.decode().split("\r\n")
     message = V2_REST.encode_request(REQUESTS[flavor][name], target(flavor))
@@ -49,7 +49,7 @@ def test_the_servers_were_asked_what_the_codec_writes(flavor: str, name: str) ->
     ("flavor", "version", "extensions"),
     [("triton", "2.51.0", True), ("mlserver", "1.7.1", False), ("kserve", "0.21.0", True)],
 )
-def test_they_tell_their_flavors(flavor: str, version: str, extensions: bool) -> None:
+def test_detects_the_flavor_of_each_server(flavor: str, version: str, extensions: bool) -> None:
     info = answer(flavor, "server_metadata")
 
     assert isinstance(info, ServerInfo)
@@ -59,9 +59,9 @@ def test_they_tell_their_flavors(flavor: str, version: str, extensions: bool) ->
 
 @pytest.mark.parametrize("flavor", FLAVOR_NAMES)
 def test_readiness(flavor: str) -> None:
-    asked = [answer(flavor, name) for name in ("ready", "model_ready", "model_ready_unknown")]
+    answers = [answer(flavor, name) for name in ("ready", "model_ready", "model_ready_unknown")]
 
-    assert asked == [True, True, False]
+    assert answers == [True, True, False]
 
 
 PLATFORM = {"triton": "python"}
@@ -110,7 +110,7 @@ def test_models(flavor: str, entry: ModelEntry) -> None:
 
 @pytest.mark.parametrize("flavor", FLAVOR_NAMES)
 @pytest.mark.parametrize("name", ["infer", "infer_without_id", "infer_requested"])
-def test_inference_to_the_bit(flavor: str, name: str) -> None:
+def test_reads_recorded_inferences(flavor: str, name: str) -> None:
     found = response(flavor, name)
     (output,) = found.outputs
 
@@ -120,10 +120,10 @@ def test_inference_to_the_bit(flavor: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("flavor", FLAVOR_NAMES)
-def test_nothing_of_the_server_is_left_for_the_client(flavor: str) -> None:
-    """MLServer makes an id and CloudEvents headers, KServe writes nulls and repeats the gateway's own parameter."""
-    asked = Request(Operation.INFER, "single", protocol="v2-rest")
-    written = V2_REST.encode_response(response(flavor, "infer_without_id"), asked, AS_IS)
+def test_the_servers_own_ids_and_headers_do_not_reach_the_client(flavor: str) -> None:
+    """MLServer adds an id and CloudEvents headers; KServe writes nulls and repeats the gateway's parameter."""
+    client_request = Request(Operation.INFER, "single", protocol="v2-rest")
+    written = V2_REST.encode_response(response(flavor, "infer_without_id"), client_request, AS_IS)
     version = {"model_version": "1"} if flavor == "triton" else {}
 
     assert list(written.headers) == [("content-type", "application/json")]
@@ -140,7 +140,7 @@ def test_the_models_parameters_are_carried(flavor: str) -> None:
 
 
 @pytest.mark.parametrize("flavor", ["mlserver", "kserve"])
-def test_every_sort_of_tensor_to_the_bit(flavor: str) -> None:
+def test_every_datatype_keeps_its_bits(flavor: str) -> None:
     outputs = response(flavor, "infer_sorts").outputs
 
     shapes = [(each.name, each.datatype, each.shape, bytes(each.data)) for each in outputs]
@@ -148,7 +148,7 @@ def test_every_sort_of_tensor_to_the_bit(flavor: str) -> None:
 
 
 @pytest.mark.parametrize("flavor", ["mlserver", "kserve"])
-def test_bf16_goes_to_who_lacks_it_as_fp32(flavor: str) -> None:
+def test_bf16_is_sent_as_fp32_to_servers_without_it(flavor: str) -> None:
     request = V2_REST.encode_request(REQUESTS[flavor]["infer_bf16"], target(flavor))
     (output,) = response(flavor, "infer_bf16").outputs
 
@@ -157,7 +157,7 @@ def test_bf16_goes_to_who_lacks_it_as_fp32(flavor: str) -> None:
     assert output.array.tolist() == [0.10009765625, 1.0]
 
 
-def test_what_is_not_finite_comes_back_in_binary_and_is_lost_in_json() -> None:
+def test_nan_survives_binary_replies_and_not_json_replies() -> None:
     (output,) = response("kserve", "infer_nothing_finite").outputs
     assert str(output.array.tolist()) == "[[nan]]"
     with pytest.raises(DecodeError, match="null"):
@@ -192,7 +192,7 @@ def test_a_crash_in_triton() -> None:
     assert "RuntimeError: crashed with code 9" in error.message
 
 
-# --- what cannot be recorded, since it is not sent ---
+# --- requests that are not recorded ---
 
 
 def test_kserve_has_no_versions() -> None:
@@ -202,14 +202,14 @@ def test_kserve_has_no_versions() -> None:
 
 
 @pytest.mark.parametrize("flavor", ["", "triton", "binary", "kserve"])
-def test_binary_where_it_is_read(flavor: str) -> None:
+def test_tensors_are_binary_for_flavors_that_read_it(flavor: str) -> None:
     message = V2_REST.encode_request(infer("single", SINGLE), target(flavor))
 
     assert bytes(message.parts[1]) == bytes(SINGLE.data)
 
 
 @pytest.mark.parametrize("flavor", ["plain", "mlserver"])
-def test_json_where_it_is_not(flavor: str) -> None:
+def test_tensors_are_json_for_the_other_flavors(flavor: str) -> None:
     message = V2_REST.encode_request(infer("single", SINGLE, outputs=(RequestedOutput("y"),)), target(flavor))
 
     assert list(message.headers) == [("content-type", "application/json")]
@@ -219,7 +219,7 @@ def test_json_where_it_is_not(flavor: str) -> None:
     }
 
 
-def test_a_plain_server_is_given_no_half_floats() -> None:
+def test_half_floats_are_widened_for_a_plain_server() -> None:
     message = V2_REST.encode_request(infer("m", tensor("h", "FP16", (1,), "e", 0.5)), target("plain"))
 
     (given,) = json.loads(bytes(message.body))["inputs"]
@@ -242,6 +242,6 @@ def test_a_plain_server_is_given_no_half_floats() -> None:
         (ServerInfo("kserve", "0.9", ("binary_tensor_data",)), "kserve"),
     ],
 )
-def test_a_server_is_taken_for_what_it_says_it_is(info: ServerInfo | None, flavor: str) -> None:
+def test_a_flavor_is_detected_from_server_metadata(info: ServerInfo | None, flavor: str) -> None:
     assert FLAVORS.detect(info) == flavor
     assert flavor in FLAVORS.names

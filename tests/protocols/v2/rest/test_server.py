@@ -34,7 +34,7 @@ VERSION = {"model": "a/b", "version": "v10"}
         ("GET /v2/models/{model}/versions/{version}/config", VERSION, Operation.CONFIG),
     ],
 )
-def test_reads_questions_from_their_paths(pattern: str, captures: dict[str, str], operation: Operation) -> None:
+def test_reads_requests_from_their_paths(pattern: str, captures: dict[str, str], operation: Operation) -> None:
     assert pattern in V2_REST.patterns
     headers = Headers(((b"x-tenant", b"t"),))
     message = Message("GET", headers=headers, pattern=pattern, captures=captures, peer="10.0.0.1:5", deadline=7.0)
@@ -59,7 +59,7 @@ def test_every_pattern_has_a_reader() -> None:
         assert decoded(message, V2_REST, LISTENER).operation in Operation
 
 
-# What tritonclient.http 2.73 wrote into a socket.
+# Recorded from tritonclient.http 2.73.
 DEFAULT_HEADER = (
     b'{"inputs":[{"name":"x","shape":[1,2],"datatype":"FP64","parameters":{"binary_data_size":16}}],'
     b'"parameters":{"binary_data_output":true}}'
@@ -141,7 +141,7 @@ def test_binary_inputs_are_views_on_the_body() -> None:
     assert tensor.data.obj is DEFAULT
 
 
-def test_carries_id_and_parameters_but_consumes_what_is_meant_for_the_gateway() -> None:
+def test_carries_the_id_and_parameters_except_consumed_ones() -> None:
     request = infer(MIXED, 486)
     assert request.id == "r1"
     assert request.parameters == {
@@ -154,17 +154,17 @@ def test_carries_id_and_parameters_but_consumes_what_is_meant_for_the_gateway() 
     assert request.outputs == (RequestedOutput("y", {}), RequestedOutput("z", {"classification": 3}))
 
 
-def test_perf_analyzers_parameter_goes_no_further() -> None:
+def test_perf_analyzers_parameter_is_not_forwarded() -> None:
     body = b'{"inputs":[],"parameters":{"triton_enable_empty_final_response":true}}'
     assert infer(body).parameters == {}
 
 
-def test_the_config_of_umbridge_is_a_parameter_like_any_other() -> None:
+def test_the_config_of_umbridge_is_an_ordinary_parameter() -> None:
     body = rb'{"inputs":[],"parameters":{"config":"{\"a\":1}"}}'
     assert infer(body).parameters == {"config": '{"a":1}'}
 
 
-def test_data_is_an_ordinary_word_outside_a_tensor() -> None:
+def test_data_outside_of_a_tensor_is_an_ordinary_member() -> None:
     assert infer(b'{"inputs":[],"parameters":{"data":"d"},"data":{}}').parameters == {"data": "d"}
 
 
@@ -198,13 +198,13 @@ def test_timeout_becomes_the_deadline(parameters: bytes, before: float | None, d
         ),
     ],
 )
-def test_an_output_s_own_wish_for_binary_wins_over_the_request_s(body: bytes, wants: dict[str, bool]) -> None:
+def test_binary_data_of_an_output_overrides_binary_data_output(body: bytes, wants: dict[str, bool]) -> None:
     origin = infer(body).origin
     found = {name: isinstance(origin, BinaryOutputMessage) and origin.wants_binary(name) for name in wants}
     assert found == wants
 
 
-def test_keeps_the_message_s_addressing_and_the_version() -> None:
+def test_keeps_the_messages_origin_and_the_version() -> None:
     pattern = "POST /v2/models/{model}/versions/{version}/infer"
     request = infer(
         DEFAULT, 135, pattern=pattern, captures={"model": "a/b", "version": "v10"}, peer="10.0.0.1:5", path="/p"
@@ -222,7 +222,7 @@ def test_keeps_an_empty_id_and_ignores_unknown_members(body: bytes, request_id: 
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "error_text"),
     [
         (b"", ""),
         (b"[]", ""),
@@ -272,10 +272,10 @@ def test_keeps_an_empty_id_and_ignores_unknown_members(body: bytes, request_id: 
         (b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1],"data":' + b"[" * 100_000, ""),
     ],
 )
-def test_refuses_what_is_no_inference_request(body: bytes, says: str) -> None:
+def test_refuses_what_is_no_inference_request(body: bytes, error_text: str) -> None:
     with pytest.raises(DecodeError) as refused:
         infer(body)
-    assert says in str(refused.value)
+    assert error_text in str(refused.value)
 
 
 def test_refuses_a_tensor_that_grows_beyond_the_limit() -> None:
@@ -287,7 +287,7 @@ def test_refuses_a_tensor_that_grows_beyond_the_limit() -> None:
 
 
 @pytest.mark.parametrize(("body", "header_length"), [(MIXED, 486), (DEFAULT, 135), (STRINGS, None), (EMPTY, 134)])
-def test_a_request_cut_anywhere_is_refused_and_nothing_worse(body: bytes, header_length: int | None) -> None:
+def test_a_truncated_request_is_refused(body: bytes, header_length: int | None) -> None:
     for end in range(len(body)):
         with pytest.raises(DecodeError):
             infer(body[:end], header_length)
@@ -299,7 +299,7 @@ def test_a_request_cut_anywhere_is_refused_and_nothing_worse(body: bytes, header
     st.integers(0, 8),
     st.one_of(st.binary(max_size=4), st.sampled_from([b"null", b"-1", b"[]", b"{}", b"1e400", b'"', b"9" * 30])),
 )
-def test_a_request_damaged_anywhere_is_read_or_refused_and_nothing_worse(
+def test_a_damaged_request_is_read_or_refused(
     sent: tuple[bytes, int | None], at: int, length: int, damage: bytes
 ) -> None:
     body, header_length = sent
@@ -320,7 +320,7 @@ def encode(request: Request, *outputs: Tensor, translate: Translate = AS_IS) -> 
     return V2_REST.encode_response(Response(outputs, "m", "1"), request, translate)
 
 
-def test_a_client_that_asks_nothing_gets_json() -> None:
+def test_outputs_are_json_by_default() -> None:
     message = encode(JSON_CLIENT, Y)
     assert (message.status, list(message.headers)) == (200, [("content-type", "application/json")])
     assert message.parts == (
@@ -337,7 +337,7 @@ def test_a_parameter_beyond_64_bits_is_written_with_all_its_digits() -> None:
     )
 
 
-def test_binary_outputs_follow_the_header_unjoined() -> None:
+def test_binary_outputs_follow_the_header_without_being_joined() -> None:
     message = encode(BINARY_CLIENT, Y, Z)
     header = (
         b'{"model_name":"m","model_version":"1","outputs":['
@@ -399,7 +399,7 @@ def test_writes_json_data(datatype: Datatype, data: bytes, text: bytes) -> None:
 
 
 @pytest.mark.parametrize(("datatype", "data"), [(Datatype.FP16, b"\x00\x3e"), (Datatype.BF16, b"\xc0?")])
-def test_half_floats_are_widened_and_marked_in_json_but_not_in_binary(datatype: Datatype, data: bytes) -> None:
+def test_half_floats_are_widened_in_json_only(datatype: Datatype, data: bytes) -> None:
     tensor = Tensor("y", datatype, (1,), data, parameters={"k": "v"})
     assert bytes(encode(JSON_CLIENT, tensor).body).endswith(
         b'"datatype":"FP32","shape":[1],"parameters":{"k":"v","gateway_datatype":"%b"},"data":[1.5]}]}'
@@ -411,7 +411,7 @@ def test_half_floats_are_widened_and_marked_in_json_but_not_in_binary(datatype: 
 NAN = Tensor("y", Datatype.FP64, (1,), b"\x00\x00\x00\x00\x00\x00\xf8\x7f")
 
 
-def test_nan_is_refused_by_the_output_s_name_unless_the_route_says_how() -> None:
+def test_nan_is_refused_by_name_unless_translated() -> None:
     with pytest.raises(GatewayError, match="output 'y'"):
         encode(JSON_CLIENT, NAN)
     assert b'"data":[NaN]' in bytes(encode(JSON_CLIENT, NAN, translate=Translate(nan="literal")).body)
@@ -421,7 +421,7 @@ def test_nan_is_refused_by_the_output_s_name_unless_the_route_says_how() -> None
 NOT_TEXT = Tensor("y", Datatype.BYTES, (1,), b"\x02\x00\x00\x00\x00\xff")
 
 
-def test_bytes_that_are_no_text_are_refused_in_json_unless_the_route_says_base64() -> None:
+def test_bytes_that_are_not_utf8_are_refused_in_json_unless_translated() -> None:
     with pytest.raises(GatewayError, match="output 'y' holds bytes that are not UTF-8"):
         encode(JSON_CLIENT, NOT_TEXT)
     message = encode(JSON_CLIENT, NOT_TEXT, translate=Translate(bytes="base64"))

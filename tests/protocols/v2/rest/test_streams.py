@@ -1,4 +1,4 @@
-"""V2 REST's streams in the form of infer, as MLServer and gateways speak it; and which form a client speaks."""
+"""V2 REST's streams in the form of infer (MLServer's and gateways'), and how the form of a request is recognised."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request, Response, tensor
 from gateway.protocols.v2 import V2_REST
-from tests.protocols.v2.rest.test_generate import asked, message
+from tests.protocols.v2.rest.test_generate import decode_body, message
 from tests.protocols.v2.rest.wire import AS_IS, LISTENER, reply, values
 
 N = tensor("n", np.array([3], np.int32))
@@ -18,7 +18,7 @@ EVENT = (
     b'{"model_name":"repeat","id":"x","parameters":{"headers":{"Ce-Id":"x"}},'
     b'"outputs":[{"name":"OUTPUT0","shape":[1],"datatype":"INT32","data":[0]}]}'
 )
-"""MLServer 1.7.1's."""
+"""As MLServer 1.7.1 writes it."""
 
 
 def target(flavor: str) -> Target:
@@ -29,13 +29,13 @@ def target(flavor: str) -> Target:
     ("path", "operation"),
     [("generate", Operation.INFER), ("generate_stream", Operation.STREAM), ("infer_stream", Operation.STREAM)],
 )
-def test_tensors_in_a_list_are_those_of_infer(path: str, operation: Operation) -> None:
-    request = asked(INFER, path)
+def test_a_list_of_inputs_is_the_form_of_infer(path: str, operation: Operation) -> None:
+    request = decode_body(INFER, path)
     assert (request.operation, request.schemaless) == (operation, False)
     assert [(each.name, each.datatype, each.shape) for each in request.inputs] == [("n", Datatype.INT32, (1,))]
 
 
-def test_binary_tensors_are_taken_too() -> None:
+def test_generate_stream_accepts_binary_tensors() -> None:
     header = INFER.replace(b'"data":[3]', b'"parameters":{"binary_data_size":4}')
     headers = Headers(((b"inference-header-content-length", b"%d" % len(header)),))
     request = V2_REST.decode_request(message(header + b"\3\0\0\0", "generate_stream", headers), LISTENER)
@@ -53,21 +53,21 @@ def test_binary_tensors_are_taken_too() -> None:
         b'{"text":"inputs","other":["[{"]}',
     ],
 )
-def test_a_member_of_that_name_or_text_is_none_of_these(body: bytes) -> None:
-    assert asked(body).schemaless
+def test_an_input_named_inputs_or_its_text_is_not_the_form_of_infer(body: bytes) -> None:
+    assert decode_body(body).schemaless
 
 
-def test_infer_stream_takes_the_form_of_infer_alone() -> None:
+def test_infer_stream_accepts_only_the_form_of_infer() -> None:
     with pytest.raises(DecodeError, match="inputs are missing"):
-        asked(b'{"n":3}', "infer_stream")
+        decode_body(b'{"n":3}', "infer_stream")
 
 
-# --- what clients read ---
+# --- facing clients: responses ---
 
 
-def test_each_response_is_an_event_of_infers_json() -> None:
+def test_responses_to_the_form_of_infer_are_events_in_json() -> None:
     body = INFER.replace(b'{"inputs"', b'{"id":"a","parameters":{"binary_data_output":true},"inputs"')
-    request = asked(body, "generate_stream")
+    request = decode_body(body, "generate_stream")
     event = V2_REST.encode_response(Response((tensor("i", np.array([0], np.int32)),), "m", "1"), request, AS_IS)
     assert list(event.headers) == [("content-type", "text/event-stream; charset=utf-8")]
     assert (event.status, event.parts) == (
@@ -79,17 +79,17 @@ def test_each_response_is_an_event_of_infers_json() -> None:
     )
 
 
-def test_a_stream_of_members_is_of_events_too() -> None:
+def test_responses_of_generate_are_events() -> None:
     event = V2_REST.encode_response(
-        Response((tensor("i", np.array([0], np.int32)),), "m", "1"), asked(b'{"n":3}', "generate_stream"), AS_IS
+        Response((tensor("i", np.array([0], np.int32)),), "m", "1"), decode_body(b'{"n":3}', "generate_stream"), AS_IS
     )
     assert list(event.headers) == [("content-type", "text/event-stream; charset=utf-8")]
     assert event.body == b'{"i":0,"model_name":"m","model_version":"1"}'
 
 
-def test_a_stream_without_a_response_has_a_head() -> None:
+def test_a_stream_without_a_response_has_a_status_and_headers() -> None:
     assert V2_REST.encode_end is not None
-    end = V2_REST.encode_end(asked(b'{"n":0}', "generate_stream"))
+    end = V2_REST.encode_end(decode_body(b'{"n":0}', "generate_stream"))
     assert end is not None
     assert (end.status, end.parts) == (200, ())
     assert list(end.headers) == [("content-type", "text/event-stream; charset=utf-8")]
@@ -100,25 +100,25 @@ def test_a_stream_without_a_response_has_a_head() -> None:
     [(b'{"n":3}', b'{"error":"no"}'), (INFER, b'{"error":"no","gateway_reason":"aborted"}')],
     ids=["generate", "infer"],
 )
-def test_errors_are_tritons_where_the_request_is(body: bytes, expected: bytes) -> None:
+def test_errors_of_streams_have_the_form_of_the_request(body: bytes, expected: bytes) -> None:
     sent = message(body, "generate_stream")
-    told = V2_REST.encode_error(refusal(Reason.ABORTED, "no"), V2_REST.decode_request(sent, LISTENER), sent)
-    assert (told.status, told.body) == (409, expected)
-    assert list(told.headers) == [("content-type", "application/json"), ("gateway-reason", "aborted")]
+    error_reply = V2_REST.encode_error(refusal(Reason.ABORTED, "no"), V2_REST.decode_request(sent, LISTENER), sent)
+    assert (error_reply.status, error_reply.body) == (409, expected)
+    assert list(error_reply.headers) == [("content-type", "application/json"), ("gateway-reason", "aborted")]
 
 
-# --- what servers are asked, and answer ---
+# --- facing backends ---
 
 
 @pytest.mark.parametrize("flavor", ["mlserver", "binary"])
-def test_others_are_asked_in_the_form_of_infer(flavor: str) -> None:
+def test_mlserver_and_gateways_get_the_form_of_infer(flavor: str) -> None:
     given = V2_REST.encode_request(Request(Operation.STREAM, "m", "2", "a", (N,)), target(flavor))
     assert (given.method, given.path) == ("POST", "/v2/models/m/versions/2/generate_stream")
     assert list(given.headers) == [("content-type", "application/json")]
     assert given.body == b'{"id":"a",' + INFER[1:]
 
 
-def test_mlserver_takes_fp16_in_json_and_gateways_do_not() -> None:
+def test_fp16_is_json_for_mlserver_and_widened_for_gateways() -> None:
     request = Request(Operation.STREAM, "m", inputs=(tensor("x", np.array([1.5], np.float16)),))
     assert b'"datatype":"FP16"' in V2_REST.encode_request(request, target("mlserver")).body
     assert (
@@ -140,7 +140,7 @@ def read(answer: Message, flavor: str = "mlserver") -> Response:
     return response
 
 
-def test_an_event_of_mlservers() -> None:
+def test_reads_an_event_of_mlserver() -> None:
     response = read(reply(EVENT))
     assert (response.model, response.id, response.parameters, response.schemaless) == ("repeat", "x", {}, False)
     assert [(each.name, values(each)) for each in response.outputs] == [("OUTPUT0", [0])]
@@ -156,9 +156,9 @@ def test_an_event_of_mlservers() -> None:
     ],
 )
 def test_errors_in_events(event: bytes, reason: Reason, text: str) -> None:
-    with pytest.raises(GatewayError) as told:
+    with pytest.raises(GatewayError) as raised:
         read(reply(event), "binary")
-    assert (told.value.reason, told.value.message) == (reason, text)
+    assert (raised.value.reason, raised.value.message) == (reason, text)
 
 
 @pytest.mark.parametrize("event", [b"", b"[DONE]", b'{"outputs":5}', b'{"error":null}'])
@@ -167,12 +167,12 @@ def test_events_that_are_neither_response_nor_error(event: bytes) -> None:
         read(reply(event))
 
 
-def test_a_server_without_the_path_is_asked_for_its_one_response() -> None:
-    """An unknown model is then told by the plain call, and another gateway tells which of the two it is."""
-    with pytest.raises(GatewayError) as told:
+def test_a_server_without_the_path_does_not_stream() -> None:
+    """`infer` then finds out whether the model is unknown. Another gateway gives the Reason at once."""
+    with pytest.raises(GatewayError) as raised:
         read(reply(b'{"detail":"Not Found"}', status=404))
-    assert told.value.reason is Reason.UNSUPPORTED
+    assert raised.value.reason is Reason.UNSUPPORTED
     known = Message(status=404, headers=Headers(((b"gateway-reason", b"model-not-found"),)), parts=(b"{}",))
-    with pytest.raises(GatewayError) as told:
+    with pytest.raises(GatewayError) as raised:
         read(known)
-    assert told.value.reason is Reason.MODEL_NOT_FOUND
+    assert raised.value.reason is Reason.MODEL_NOT_FOUND

@@ -63,7 +63,7 @@ def test_reads_flat_and_nested_data(shape: str, data: str, found: tuple[int, ...
     assert tensor.shape == tensor.array.shape == found
 
 
-def test_base64_is_what_the_client_marks_as_such() -> None:
+def test_base64_is_decoded_only_if_marked() -> None:
     plain = one_input(b'"datatype":"BYTES","shape":[1],"data":["AP8="]').inputs[0]
     assert (values(plain), plain.content_type) == ([b"AP8="], "")
     marked = one_input(b'"datatype":"BYTES","shape":[1],"parameters":{"content_type":"base64"},"data":["AP8="]').inputs[
@@ -73,7 +73,7 @@ def test_base64_is_what_the_client_marks_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "says"),
+    ("members", "error_text"),
     [
         # shapes
         (b'"datatype":"INT32","data":[1]', "shape must be a list"),
@@ -130,15 +130,15 @@ def test_base64_is_what_the_client_marks_as_such() -> None:
         (b'"datatype":"INT8","shape":[1],"data":[1],"parameters":{"k":null}', "parameter 'k' must be"),
     ],
 )
-def test_refuses_by_name(members: bytes, says: str) -> None:
+def test_refuses_by_name(members: bytes, error_text: str) -> None:
     with pytest.raises(DecodeError) as refused:
         one_input(members)
-    assert says in str(refused.value)
-    assert not says or "input 'x'" in str(refused.value)
+    assert error_text in str(refused.value)
+    assert not error_text or "input 'x'" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("members", "tensors", "says"),
+    ("members", "tensors", "error_text"),
     [
         (b'"datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}', b"1234567", "but 7 bytes are left"),
         (b'"datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}', b"123456789", "1 bytes follow"),
@@ -157,10 +157,10 @@ def test_refuses_by_name(members: bytes, says: str) -> None:
         (b'"datatype":"INT8","shape":[1],"data":[1]', b"1", "1 bytes follow the last tensor"),
     ],
 )
-def test_refuses_binary_data_that_does_not_fit(members: bytes, tensors: bytes, says: str) -> None:
+def test_refuses_binary_data_that_does_not_fit(members: bytes, tensors: bytes, error_text: str) -> None:
     with pytest.raises(DecodeError) as refused:
         one_input(members, tensors)
-    assert says in str(refused.value)
+    assert error_text in str(refused.value)
 
 
 def test_takes_tensors_in_the_order_of_the_json() -> None:
@@ -229,13 +229,13 @@ def test_json_requests_and_replies_keep_every_bit(found: tuple[Tensor, ...]) -> 
 
 
 @given(st.lists(tensors(text=False), max_size=3).map(unique), st.data())
-def test_each_output_comes_in_the_form_asked_for(found: tuple[Tensor, ...], data: st.DataObject) -> None:
+def test_each_output_has_the_form_that_was_requested(found: tuple[Tensor, ...], data: st.DataObject) -> None:
     outputs = tuple(RequestedOutput(each.name) for each in found)
     request = Request(Operation.INFER, "m", inputs=found, outputs=outputs)
-    asked = V2_REST.decode_request(received(V2_REST.encode_request(request, TARGET)), LISTENER)
-    assert asked.outputs == outputs
+    client_request = V2_REST.decode_request(received(V2_REST.encode_request(request, TARGET)), LISTENER)
+    assert client_request.outputs == outputs
     translate = Translate(nan="literal", bytes="base64")
-    answer = received(V2_REST.encode_response(Response(found, "m"), asked, translate))
+    answer = received(V2_REST.encode_response(Response(found, "m"), client_request, translate))
     assert decode(answer).outputs == found
     cut = data.draw(st.integers(0, len(answer.body) - 1))
     with pytest.raises(DecodeError):

@@ -1,4 +1,4 @@
-"""Messages as the HTTP transport hands them to the codec, and one inference after the other for the tables."""
+"""Messages as the HTTP transport hands them to the codec, and short ways to decode requests and replies."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ INFER = "POST /v2/models/{model}/infer"
 
 
 def headers(header_length: object = None) -> Headers:
-    """Those of an inference; with the binary extension's, if a length is given."""
+    """The headers of an inference, with that of the binary tensor data extension if a length is given."""
     if header_length is None:
         return Headers(((b"host", b"gateway"),))
     return Headers(((b"host", b"gateway"), (b"inference-header-content-length", str(header_length).encode())))
@@ -35,7 +35,7 @@ def infer(body: bytes, header_length: object = None, **changes: Any) -> Request:
 
 
 def one_input(members: bytes, tensors: bytes | None = None) -> Request:
-    """A request whose only input has these JSON members besides its name, and these bytes behind the header."""
+    """A request whose only input has these JSON members and a name; `tensors` are the bytes behind the JSON header."""
     header = b'{"inputs":[{"name":"x",' + members + b"}]}"
     return infer(header) if tensors is None else infer(header + tensors, len(header))
 
@@ -51,7 +51,7 @@ def decode(answer: Message, request: Request | None = None) -> Response:
 
 
 def received(message: Message) -> Message:
-    """A message as its receiver sees it: one body, in one buffer."""
+    """The message as its receiver gets it, its body in one buffer."""
     return Message(
         message.method,
         message.path,
