@@ -50,7 +50,7 @@ def test_a_server_that_does_not_return_the_id_is_not_refused(
 
 
 async def test_the_connection_of_a_wrong_reply_is_not_used_again() -> None:
-    """The server sends one reply too many on its first connection, so each later reply there answers another request."""
+    """The server sends one reply too many on its first connection; each later reply there answers another request."""
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

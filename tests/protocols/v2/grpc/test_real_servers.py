@@ -26,7 +26,7 @@ DATATYPES = ["fp64", "fp64_nan", "fp32", "fp16", "bool", "int64", "bytes", "empt
 
 @pytest.mark.parametrize(("server", "name"), CONVERSATIONS)
 def test_forwards_recorded_requests_unchanged(server: str, name: str) -> None:
-    """Byte for byte, unless the request has parameters or typed contents that the gateway does not forward as they are."""
+    """Byte for byte, unless the request has parameters or typed contents that the gateway rewrites."""
     method, requests, _ = exchanged(server, name)
     for request_body in requests:
         request = decoded(message(request_body, method), V2_GRPC, LISTENER)
