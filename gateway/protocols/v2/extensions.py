@@ -92,10 +92,10 @@ def _rename_group(group: object, own_name: re.Pattern[str], client: str) -> obje
 # --- shared memory ---
 
 
-def refuse_shared_memory(kind: str, message: Message, listener: ListenerSettings) -> Request:
-    """Read an operation of the shared memory extension of `kind` (system, cuda, tpu), only to refuse it by name.
+def refuse_shared_memory_request(kind: str, message: Message, listener: ListenerSettings) -> Request:
+    """Refuse a request of the shared memory extension of `kind` (system, cuda, tpu) by name.
 
-    A backend cannot see a region of the client's machine.
+    The paths and methods of these extensions are served only for this error: a backend cannot see the client's memory.
 
     Raises:
         GatewayError: UNIMPLEMENTED, always.

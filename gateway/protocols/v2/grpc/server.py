@@ -8,7 +8,7 @@ from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Opera
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, RequestedOutput, Response, Translate
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
-from gateway.protocols.v2.extensions import refuse_shared_memory as refuse_shared_memory_operation
+from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
 from gateway.protocols.v2.grpc.schema import path
@@ -100,7 +100,7 @@ def _decoder(operation: Operation, kind: ProtobufClass) -> DecodeRequest:
 
 
 _SHARED_MEMORY: dict[str, DecodeRequest] = {
-    path(f"{kind.title()}SharedMemory{verb}"): partial(refuse_shared_memory_operation, kind)
+    path(f"{kind.title()}SharedMemory{verb}"): partial(refuse_shared_memory_request, kind)
     for kind in ("system", "cuda", "tpu")
     for verb in ("Status", "Register", "Unregister")
 }

@@ -12,7 +12,7 @@ from gateway.core.frozen import extended, frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate
-from gateway.protocols.v2.extensions import refuse_shared_memory as refuse_shared_memory_operation
+from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
 from gateway.protocols.v2.rest import events, extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
@@ -30,7 +30,8 @@ _WHAT = "the request"
 class BinaryOutputMessage(Message):
     """The message of an inference whose client wants outputs in the binary tensor data extension.
 
-    The fields are named after its parameters: `binary_data` holds by output where it differs from `binary_data_output`.
+    The fields are the extension's parameters: `binary_data_output` of the request, and `binary_data` of the requested
+    outputs that have it, which overrides the former.
     """
 
     binary_data_output: bool = False
@@ -161,7 +162,7 @@ _DECODERS: dict[str, DecodeRequest] = {
     "GET /v2/logging": partial(extensions.decode_control, Operation.LOG_SETTINGS),
     "POST /v2/logging": partial(extensions.decode_control, Operation.LOG_SETTINGS),
     **{
-        pattern.format(kind=kind): partial(refuse_shared_memory_operation, kind)
+        pattern.format(kind=kind): partial(refuse_shared_memory_request, kind)
         for kind in ("system", "cuda", "tpu")
         for pattern in (
             "GET /v2/{kind}sharedmemory/status",
