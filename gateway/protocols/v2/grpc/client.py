@@ -1,4 +1,4 @@
-"""Facing backends: V2 gRPC's requests written, its responses read."""
+"""Facing backends: writes V2 gRPC's requests and reads its responses."""
 
 from collections.abc import Callable
 

@@ -18,13 +18,13 @@ METHODS = _SCHEMA.methods(SERVICE)
 """The paths of the service's methods."""
 
 
-def path(method: str) -> str:
+def method_path(method: str) -> str:
     """The path of a method by its name alone."""
     return f"/{SERVICE}/{method}"
 
 
-MODEL_INFER = path("ModelInfer")
-MODEL_STREAM_INFER = path("ModelStreamInfer")
+MODEL_INFER = method_path("ModelInfer")
+MODEL_STREAM_INFER = method_path("ModelStreamInfer")
 
 ServerLiveRequest = _SCHEMA.message(f"{PACKAGE}.ServerLiveRequest")
 ServerLiveResponse = _SCHEMA.message(f"{PACKAGE}.ServerLiveResponse")
@@ -59,19 +59,19 @@ InferOutputTensor = _SCHEMA.message(f"{PACKAGE}.ModelInferResponse.InferOutputTe
 ModelStreamInferResponse = _SCHEMA.message(f"{PACKAGE}.ModelStreamInferResponse")
 
 REQUESTS: Mapping[Operation, tuple[str, ProtobufClass]] = {
-    Operation.LIVE: (path("ServerLive"), ServerLiveRequest),
-    Operation.READY: (path("ServerReady"), ServerReadyRequest),
-    Operation.SERVER_METADATA: (path("ServerMetadata"), ServerMetadataRequest),
-    Operation.MODELS: (path("RepositoryIndex"), RepositoryIndexRequest),
-    Operation.MODEL_READY: (path("ModelReady"), ModelReadyRequest),
-    Operation.METADATA: (path("ModelMetadata"), ModelMetadataRequest),
-    Operation.CONFIG: (path("ModelConfig"), ModelConfigRequest),
-    Operation.MODEL_STATISTICS: (path("ModelStatistics"), ModelStatisticsRequest),
-    Operation.ALL_STATISTICS: (path("ModelStatistics"), ModelStatisticsRequest),
-    Operation.LOAD: (path("RepositoryModelLoad"), RepositoryModelLoadRequest),
-    Operation.UNLOAD: (path("RepositoryModelUnload"), RepositoryModelUnloadRequest),
-    Operation.TRACE_SETTINGS: (path("TraceSetting"), TraceSettingRequest),
-    Operation.LOG_SETTINGS: (path("LogSettings"), LogSettingsRequest),
+    Operation.LIVE: (method_path("ServerLive"), ServerLiveRequest),
+    Operation.READY: (method_path("ServerReady"), ServerReadyRequest),
+    Operation.SERVER_METADATA: (method_path("ServerMetadata"), ServerMetadataRequest),
+    Operation.MODELS: (method_path("RepositoryIndex"), RepositoryIndexRequest),
+    Operation.MODEL_READY: (method_path("ModelReady"), ModelReadyRequest),
+    Operation.METADATA: (method_path("ModelMetadata"), ModelMetadataRequest),
+    Operation.CONFIG: (method_path("ModelConfig"), ModelConfigRequest),
+    Operation.MODEL_STATISTICS: (method_path("ModelStatistics"), ModelStatisticsRequest),
+    Operation.ALL_STATISTICS: (method_path("ModelStatistics"), ModelStatisticsRequest),
+    Operation.LOAD: (method_path("RepositoryModelLoad"), RepositoryModelLoadRequest),
+    Operation.UNLOAD: (method_path("RepositoryModelUnload"), RepositoryModelUnloadRequest),
+    Operation.TRACE_SETTINGS: (method_path("TraceSetting"), TraceSettingRequest),
+    Operation.LOG_SETTINGS: (method_path("LogSettings"), LogSettingsRequest),
     Operation.INFER: (MODEL_INFER, ModelInferRequest),
     Operation.STREAM: (MODEL_STREAM_INFER, ModelInferRequest),
 }

@@ -1,4 +1,4 @@
-"""Facing clients: V2 gRPC's requests read, its responses written."""
+"""Facing clients: reads V2 gRPC's requests and writes its responses."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
-from gateway.protocols.v2.grpc.schema import path
+from gateway.protocols.v2.grpc.schema import method_path
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
 from gateway.protocols.v2.grpc.tensors import REQUEST, RESPONSE, Parts, read_inference, read_tensors, write_inference
 from gateway.protocols.v2.parameters import (
@@ -100,7 +100,7 @@ def _decoder(operation: Operation, kind: ProtobufClass) -> DecodeRequest:
 
 
 _SHARED_MEMORY: dict[str, DecodeRequest] = {
-    path(f"{kind.title()}SharedMemory{verb}"): partial(refuse_shared_memory_request, kind)
+    method_path(f"{kind.title()}SharedMemory{verb}"): partial(refuse_shared_memory_request, kind)
     for kind in ("system", "cuda", "tpu")
     for verb in ("Status", "Register", "Unregister")
 }

@@ -1,4 +1,4 @@
-"""Facing backends: V2 REST's requests written, its responses read."""
+"""Facing backends: writes V2 REST's requests and reads its responses."""
 
 from collections.abc import Callable
 from functools import partial

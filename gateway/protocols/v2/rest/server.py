@@ -1,4 +1,4 @@
-"""Facing clients: V2 REST's requests read, its responses written."""
+"""Facing clients: reads V2 REST's requests and writes its responses."""
 
 import re
 from collections.abc import Mapping
