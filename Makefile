@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MINUTES := 10
+WORKERS := 2
+# A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
+SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast attack soak lint format generate bench matrix chart peers lock clean
+.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix chart peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -21,13 +24,18 @@ run: setup  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
 test: setup peers  ## everything, the real servers and clients included
-	$(BIN)/python -m pytest -m "not attack"
+	$(BIN)/python -m pytest -m "not attack" $(SUITE)
+	$(BIN)/python -m pytest -m "not attack" tests/attacks
 
 test-fast: setup  ## without the real peers
-	$(BIN)/python -m pytest -m "not interop and not attack"
+	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE)
+	$(BIN)/python -m pytest -m "not interop and not attack" tests/attacks
+
+coverage: setup  ## which lines and branches the tests without the real peers execute
+	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --cov --cov-report=term-missing:skip-covered
 
 attack: setup  ## the attacks of tests/attacks that take long; what they measured stands at the end
-	$(BIN)/python -m pytest -m attack
+	$(BIN)/python -m pytest -m attack tests/attacks
 
 soak: setup  ## MINUTES (10) of good and bad traffic: memory, tasks and descriptors at the end by those of the start
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)
@@ -47,7 +55,7 @@ generate: setup  ## what is derived from the schemas in protos/
 bench: setup peers  ## ratios, side by side in one run
 	$(BIN)/python -m tests.benchmarks
 
-matrix: setup  ## docs/matrix.md: what each pair of protocols carries
+matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document
 
 chart: setup  ## the table of values in the README of deploy/helm/gateway

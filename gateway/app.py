@@ -18,11 +18,12 @@ from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief import Brief
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.routes import any_model
-from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Signatures
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
-from gateway.config.models import Config, Ready, ReferenceConfig
+from gateway.config.keys import Config, Ready, ReferenceConfig
 from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
@@ -94,7 +95,7 @@ class Gateway:
         config = self.config
         connections.PROCESS.fit(config.limits.connections)
         memory.PROCESS.limit = config.limits.memory or memory.default_limit()
-        memory.use_one_arena()
+        memory.set_allocator()
         self._giving_back = spawn(memory.give_back(memory.PROCESS))
         for reference in config.reference:
             served = await serve_reference(reference, self._clock)
@@ -291,8 +292,8 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
     traits = at_endpoints(traits, [address])
     target = Target("server", batch=batch)
     backend = Backend(target, protocol, [Endpoint(address, connector)], traits.servers.max_in_flight)
-    signatures = Signatures(backend, traits, asyncio.get_running_loop().time)
-    upstream = Upstream("server", protocol.name, traits, backend, signatures, backend.capacity + 1)
+    signatures = SignatureCache(backend, traits, asyncio.get_running_loop().time)
+    upstream = BackendSide("server", protocol.name, traits, backend, signatures, backend.capacity + 1)
     try:
         router = Router([any_model(Bridge(RouteSettings(), client, upstream), client)], {})
 

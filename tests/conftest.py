@@ -1,12 +1,68 @@
-"""Settings of the whole suite."""
+"""Settings of the whole suite, and the tables that stand at the end of a run."""
 
+import gc
 import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 # Before anything imports the gateway: a test fails where a value is changed in place.
 os.environ.setdefault("GATEWAY_FROZEN_VALUES", "1")
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from gateway.core import tasks
+from gateway.core.log_limit import LogLimit
 
 # What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    """Leave the modules and thousands of tests out of every garbage collection: those that tests ask for took a second
+    each."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def own_log_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the log may have of abandoned calls is this test's: others may have used up the lines of this minute."""
+    monkeypatch.setattr(tasks, "_lines", LogLimit(tasks.log))
+
+
+Tables = dict[str, list[str]]
+"""Lines by title."""
+_TABLES = pytest.StashKey[Tables]()
+
+
+@pytest.fixture(scope="session")
+def show_at_the_end(pytestconfig: pytest.Config) -> Callable[[str, str], None]:
+    """Takes a title and a text, printed when the run is over, whether its tests passed or not."""
+    tables = pytestconfig.stash.setdefault(_TABLES, {})
+    return lambda title, text: tables.setdefault(title, []).append(text)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """A worker of pytest-xdist hands its tables to the process that prints."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["tables"] = session.config.stash.get(_TABLES, {})
+    return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended; one that crashed has handed over nothing."""
+    tables = node.config.stash.setdefault(_TABLES, {})
+    for title, lines in getattr(node, "workeroutput", {}).get("tables", {}).items():
+        tables.setdefault(title, []).extend(lines)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for title, lines in config.stash.get(_TABLES, {}).items():
+        terminalreporter.section(title)
+        for line in lines:
+            terminalreporter.write_line(line)

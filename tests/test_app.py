@@ -21,8 +21,8 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, HttpForm, StreamFraming
 from gateway.core.types import Message, ModelEntry, Request, Response, Tensor, tensor
 from gateway.registry import protocols
-from tests.held import INFER, REPLY, ask, get, held, port_of
-from tests.transports.http.lines import LINES
+from tests.paused_server import INFER, REPLY, ask, get, held, port_of
+from tests.transports.http.line_framing import LINES
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]

@@ -21,7 +21,7 @@ from gateway.core.errors import GatewayError
 from gateway.registry import protocols
 from gateway.transports import connections, memory
 from gateway.transports.connections import Admission, Connections, Room, reserve
-from tests.held import ask, get, port_of
+from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 
 CONFIG = """
@@ -34,6 +34,7 @@ listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m, l
     [
         ("umbridge", b"HTTP/1.1 503 Service Unavailable\r\n"),
         ("v2-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
+        ("v1-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
         ("graphpipe", b"HTTP/1.1 503 Service Unavailable\r\n"),
         ("grps-rest", b"HTTP/1.1 503 Service Unavailable\r\n"),
         ("v2-grpc", b"\0\0"),

@@ -16,7 +16,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.registry import protocols
-from tests.held import INFER, REPLY, ask, http, port_of
+from tests.paused_server import INFER, REPLY, ask, http, port_of
 
 CONFIG = """
 listeners:

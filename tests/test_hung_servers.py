@@ -15,8 +15,8 @@ import pytest
 from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
-from tests.held import http, port_of
 from tests.interop.processes import Process
+from tests.paused_server import http, port_of
 
 PROTOCOLS = {
     "v2-rest": "flavor: plain",

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,6 +16,7 @@ from gateway.core.operations import Operation
 from gateway.core.transport import Handler
 from gateway.core.types import Request, tensor
 from gateway.registry import protocols
+from tests.interop.processes import free_port
 
 CONFIG = """
 listeners: [{name: round, bind: "ADDRESS", protocols: [PROTOCOL], model: m}]
@@ -32,14 +32,9 @@ BOUNDED = ["umbridge", "mip", "grps-brpc"]
 """A server of these gets one call at a time, or there is no place for a count."""
 
 
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-
 @asynccontextmanager
 async def going_round(protocol: str, policies: str) -> AsyncIterator[Handler]:
-    address = free_address()
+    address = f"127.0.0.1:{free_port()}"
     text = CONFIG.replace("ADDRESS", address).replace("PROTOCOL", protocol).replace("POLICIES", policies)
     gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
     await gateway.start()

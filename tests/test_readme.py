@@ -101,7 +101,7 @@ def test_each_command_prints_what_readme_shows(running: tuple[Running, list[str]
 @with_curl
 def test_what_it_says_to_try_succeeds(running: tuple[Running, list[str]]) -> None:
     tried = [line for line in running[1] if line.startswith("  curl ")]
-    assert len(tried) == 4
+    assert len(tried) == 5
     for line in tried:
         assert shell(running[0].here(line).replace("curl", "curl --silent --fail", 1))
 

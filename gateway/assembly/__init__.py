@@ -1,1 +1,1 @@
-"""From a Config to the values that answer requests: backends, bridges, routes. Nothing here opens a socket."""
+"""The gateway's parts, made of a Config. Nothing here opens a socket."""

@@ -1,17 +1,22 @@
-"""From a Config to the values that answer requests: backends, bridges, routes. Nothing here opens a socket."""
+"""The gateway's parts, made of a Config: endpoints, backends, bridges and routes. Nothing here opens a socket."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
 from gateway.admin.statistics import Statistics
-from gateway.assembly.own_answers import own_answers
-from gateway.assembly.policies import wrapped, wrapped_stream
-from gateway.assembly.routes import joined_versions, route
-from gateway.assembly.settings import conditions, route_settings
+from gateway.assembly.routes import (
+    conditions,
+    joined_versions,
+    route,
+    route_settings,
+    stream_with_policies,
+    with_policies,
+)
+from gateway.assembly.server_operations import server_operations
+from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
-from gateway.bridge.signatures import Signatures
-from gateway.bridge.upstream import ROWS_AT_ONCE, Upstream
-from gateway.config.models import BackendConfig, Config
+from gateway.bridge.signature_cache import SignatureCache
+from gateway.config.keys import BackendConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -27,7 +32,7 @@ from gateway.routing.readiness import Backends, Readiness
 from gateway.routing.router import Route, Router
 
 Locate = Callable[[str, Protocol], Hashable]
-"""Where an endpoint's text points: two that are written differently may be one place."""
+"""The place of an endpoint, equal for all ways to write it."""
 Connect = Callable[[str, Protocol, Limits], Connector]
 Ready = Callable[[], bool]
 
@@ -53,17 +58,17 @@ class Assembly:
         self._clock = clock
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
-        self._upstreams = {name: self._upstream(name, each) for name, each in config.backends.items()}
+        self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
         self.statistics = {each.name: Statistics(clock) for each in config.listeners if each.metrics_page}
-        """Of the listeners that show them."""
+        """The statistics of listeners with a metrics page, by name."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         controlling = frozenset(each.name for each in config.listeners if each.allow_control)
         routed = dict.fromkeys(each.backend for each in config.routes)
         self.readiness = Backends({name: self.backends[name].is_ready for name in routed}, clock)
-        """Of the backends that routes name."""
+        """Whether the backends that routes name are ready."""
         readiness = Readiness(ready, switchable, partial(self.readiness.why_not, config.ready))
         asks_backends = config.ready != "none" and bool(routed)
-        own = own_answers(info, readiness, self.statistics, asks_backends=asks_backends)
+        own = server_operations(info, readiness, self.statistics, asks_backends=asks_backends)
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         routes = [each for each in config.routes if not each.passthrough]
@@ -73,7 +78,7 @@ class Assembly:
             {},
             joined_versions(clients),
         )
-        """Of the requests whose messages pass untouched."""
+        """The Router of requests to routes with `passthrough`."""
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]
@@ -86,25 +91,27 @@ class Assembly:
         return Backend(target, protocol, endpoints, limit)
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
-        """One Endpoint for each (protocol, place), shared by the backends that name it."""
+        """The Endpoint at this place, shared by all backends of the protocol that name it."""
         key = protocol.name, self._locate(address, protocol)
         if key not in self.endpoints:
             self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits), self._clock)
         return self.endpoints[key]
 
-    def _upstream(self, name: str, config: BackendConfig) -> Upstream:
+    def _backend_side(self, name: str, config: BackendConfig) -> BackendSide:
         backend = self.backends[name]
         protocol = backend.protocol
         _, traits = by_batch(protocol, config.batch)
         traits = at_endpoints(traits, config.endpoints)
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
-        handler = wrapped(backend, config.policies, self._policies)
-        responses = wrapped_stream(backend.stream, config.policies, self._policies) if traits.wire.streams else None
-        signatures = Signatures(handler, traits, self._clock)
+        handler = with_policies(backend, config.policies, self._policies)
+        responses = (
+            stream_with_policies(backend.stream, config.policies, self._policies) if traits.wire.streams else None
+        )
+        signatures = SignatureCache(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
         window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
-        return Upstream(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
+        return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
     def _router(
         self,
@@ -115,7 +122,7 @@ class Assembly:
         controlling: frozenset[str],
     ) -> Router:
         routes = [self._route(config, clients) for config in configs]
-        models = {name: BackendModels(each.handler, self._clock) for name, each in self._upstreams.items()}
+        models = {name: BackendModels(each.handler, self._clock) for name, each in self._backend_sides.items()}
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
         listed = [self._listed(config, clients, models) for config in configs]
@@ -133,9 +140,9 @@ class Assembly:
         return Router(routes, server, joined_versions(clients), controlling)
 
     def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
-        """The routes, and what servers behind them may have beyond their protocol's specification."""
+        """The routes, each with the extensions that the servers behind it may have."""
         infos: dict[str, Remembered[ServerInfo | None]] = {}
-        for name, each in self._upstreams.items():
+        for name, each in self._backend_sides.items():
             if each.traits.servers.extensions:
                 infos[name] = Remembered(each.handler, Operation.SERVER_METADATA, None, self._clock)
                 self.backends[name].on_recovery(infos[name].forget)
@@ -144,17 +151,17 @@ class Assembly:
                 conditions(config.match),
                 frozenset(client.name for client in _matched(config, clients)),
                 config.backend,
-                self._upstreams[config.backend].traits,
+                self._backend_sides[config.backend].traits,
                 config.rewrite.model,
                 config.rewrite.version,
                 infos.get(config.backend),
-                self._upstreams[config.backend].handler if config.backend in infos else None,
+                self._backend_sides[config.backend].handler if config.backend in infos else None,
             )
             for config in configs
         ]
 
     def _passthrough(self, config: RouteConfig, whole: Config) -> Route:
-        """A Route whose messages pass between both sides of the backend's protocol."""
+        """A Route whose messages pass unchanged."""
         backend, policies = self.backends[config.backend], whole.backends[config.backend].policies
         form = backend.protocol.http.passthrough
         assert form is not None
@@ -162,43 +169,45 @@ class Assembly:
             if endpoint.passthrough is None:
                 limits = whole.backends[config.backend].limits
                 endpoint.passthrough = Beside(endpoint, self._connect(endpoint.address, form, limits))
-        stream = wrapped_stream(partial(backend.stream, passthrough=True), policies, self._policies)
-        stream = wrapped_stream(stream, config.policies, self._policies)
+        stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies)
+        stream = stream_with_policies(stream, config.policies, self._policies)
         joins = backend.protocol.traits.models.joined_versions
         return Route(
             conditions(config.match), {backend.protocol.name: Destination(stream=stream)}, joins_versions=joins
         )
 
     def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
-        upstream, settings = self._upstreams[config.backend], route_settings(config)
-        bridges = {client.name: Bridge(settings, client, upstream) for client in _matched(config, clients)}
+        backend, settings = self._backend_sides[config.backend], route_settings(config)
+        bridges = {client.name: Bridge(settings, client, backend) for client in _matched(config, clients)}
 
-        def policed(handler: Handler, stream: StreamHandler) -> Destination:
+        def destination(handler: Handler, stream: StreamHandler) -> Destination:
             return Destination(
-                wrapped(handler, config.policies, self._policies),
-                settings.translate,
-                stream=wrapped_stream(stream, config.policies, self._policies),
+                with_policies(handler, config.policies, self._policies),
+                settings,
+                stream=stream_with_policies(stream, config.policies, self._policies),
             )
 
-        return route(conditions(config.match), bridges, policed, joins_versions=upstream.traits.models.joined_versions)
+        return route(
+            conditions(config.match), bridges, destination, joins_versions=backend.traits.models.joined_versions
+        )
 
     def _listed(self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]) -> Listed:
-        upstream = self._upstreams[config.backend]
+        backend = self._backend_sides[config.backend]
 
         async def claims(model: str) -> frozenset[Operation]:
-            return (await upstream.signatures.get((model, "", ""))).operations
+            return (await backend.signatures.get((model, "", ""))).operations
 
         return Listed(
             conditions(config.match),
             frozenset(client.name for client in _matched(config, clients)),
             models[config.backend],
             config.rewrite.model,
-            claims if upstream.traits.wire.derivatives else None,
+            claims if backend.traits.wire.derivatives else None,
         )
 
 
 def one_point(protocols: Iterable[Protocol]) -> frozenset[str]:
-    """The protocols whose clients know derivatives as operations, and need no companions in a list."""
+    """The names of the protocols that have derivatives as operations: their clients need no companions in lists."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 

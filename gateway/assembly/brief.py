@@ -1,10 +1,10 @@
-"""`errors: {detail: brief}`: errors without the names and addresses of backends. The log has them whole."""
+"""`errors: {detail: brief}`: errors without the names and addresses of backends. The log has the whole texts."""
 
 import logging
 import re
 from collections.abc import Callable
 
-from gateway.config.models import Config
+from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Reason, TransportError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
@@ -14,7 +14,7 @@ from gateway.core.types import Answer, Message, NotReady, Request, Translate
 log = logging.getLogger(__name__)
 
 UNREACHABLE = "the model's server cannot be reached"
-"""In place of what connecting told: host names, ports, certificates."""
+"""In place of the reason why connecting failed, which can contain host names, ports and certificates."""
 BACKEND = "a model server"
 ADDRESS = "its address"
 
@@ -22,18 +22,18 @@ _Shorten = Callable[[str], str]
 
 
 class Brief:
-    """Makes protocols of listeners whose clients are not to learn what is behind the gateway."""
+    """Makes the protocols of listeners with `detail: brief`."""
 
     def __init__(self, config: Config) -> None:
         self._shorten = _shorten(config)
         self._limited = LogLimit(log)
 
     def protocol(self, protocol: Protocol, listener: str) -> Protocol:
-        """`protocol` with such errors."""
+        """`protocol` with brief errors."""
         encode_error, encode_response = protocol.encode_error, protocol.encode_response
 
         def error_of(error: GatewayError, request: Request | None, message: Message) -> Message:
-            return encode_error(self._told(error, listener, request, message), request, message)
+            return encode_error(self._shortened(error, listener, request, message), request, message)
 
         def response_of(answer: Answer, request: Request, translate: Translate) -> Message:
             if isinstance(answer, NotReady):
@@ -43,7 +43,7 @@ class Brief:
 
         return replace(protocol, encode_error=error_of, encode_response=response_of)
 
-    def _told(self, error: GatewayError, listener: str, request: Request | None, message: Message) -> GatewayError:
+    def _shortened(self, error: GatewayError, listener: str, request: Request | None, message: Message) -> GatewayError:
         is_unreachable = isinstance(error, TransportError) and error.reason is Reason.UNREACHABLE
         text = UNREACHABLE if is_unreachable else self._shorten(error.message)
         if text == error.message:
@@ -59,8 +59,8 @@ class Brief:
 
 
 def _shorten(config: Config) -> _Shorten:
-    """Replaces what tells of a backend: its name after the word, its addresses as they are configured, and their hosts
-    with ports as transports write them."""
+    """A function that replaces the names of backends (after the word "backend") and their addresses in a text: as they
+    are configured, and as host and port."""
     addresses = {address for backend in config.backends.values() for address in backend.endpoints}
     addresses |= {place for address in addresses for place in _places(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
@@ -76,7 +76,7 @@ def _shorten(config: Config) -> _Shorten:
 
 
 def _places(address: str) -> set[str]:
-    """`host:port` of an address with a scheme, a path or blanks; and the path of a unix socket."""
+    """The host and port of an address without its scheme and path; the path of a unix socket."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

@@ -1,14 +1,14 @@
-"""A reference server: the bundled models, or any, in front of clients of one protocol."""
+"""The Router of a reference server: Python models served to clients of one protocol."""
 
 from collections.abc import Callable, Sequence
 
 from gateway.admin.statistics import Statistics
-from gateway.assembly.own_answers import own_answers
-from gateway.assembly.routes import any_model, joined_versions, route, unpoliced
+from gateway.assembly.routes import any_model, joined_versions, route, without_policies
+from gateway.assembly.server_operations import server_operations
+from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Signatures
-from gateway.bridge.upstream import ROWS_AT_ONCE, Upstream
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Protocol, Traits, Wire
 from gateway.core.transport import Destination
@@ -21,11 +21,10 @@ from gateway.routing.readiness import Readiness
 from gateway.routing.router import Router
 
 REFERENCE = "reference"
-"""What the listener and the backend of a reference server are called."""
+"""The name of a reference server's listener and backend."""
 
 IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(versions=bool))
-"""The reference models: named, typed and batched tensors, and derivatives as operations. They say which versions they
-have."""
+"""The traits of the reference models: named, typed and batched tensors, derivatives as operations, any version."""
 
 
 def reference_router(
@@ -35,20 +34,20 @@ def reference_router(
     info: ServerInfo,
     statistics: Statistics | None = None,
 ) -> Router:
-    """The Router of a reference server: one route for each model, over one protocol, and one for models that it does
-    not have, whose refusal names those that it has. `statistics` are what its page of metrics shows, if it has one."""
+    """The Router: one route for each model, and one for unknown models, whose error names the known ones. `statistics`
+    are shown on its metrics page, if it has one."""
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
     handler = reference_handler(models, points=client.traits.wire.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.wire.points)
-    signatures = Signatures(handler, IN_PROCESS, clock)
-    upstream = Upstream(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
-    bridge = Bridge(RouteSettings(), client, upstream)
-    routes = [route(Conditions(model=model.name), {client.name: bridge}, unpoliced) for model in models]
+    signatures = SignatureCache(handler, IN_PROCESS, clock)
+    backend = BackendSide(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
+    bridge = Bridge(RouteSettings(), client, backend)
+    routes = [route(Conditions(model=model.name), {client.name: bridge}, without_policies) for model in models]
     routes.append(any_model(bridge, client))
 
     async def listed(request: Request) -> Answer:
         return await handler(request)
 
-    # A model server of its own: nobody else could take it offline.
-    own = own_answers(info, Readiness(lambda: True, {REFERENCE}), {REFERENCE: statistics} if statistics else {})
+    # Clients may take a reference server offline, as they may the real servers.
+    own = server_operations(info, Readiness(lambda: True, {REFERENCE}), {REFERENCE: statistics} if statistics else {})
     return Router(routes, {**own, Operation.MODELS: Destination(listed)}, joined_versions([client]))

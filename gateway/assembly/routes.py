@@ -1,46 +1,86 @@
-"""Routes: each client protocol with the Destination that its requests have."""
+"""Routes: from the configuration's values to those of the Router and the Bridge, and Handlers within policies."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
 from gateway.bridge.bridge import Bridge
-from gateway.core.frozen import replace
+from gateway.bridge.settings import RouteSettings
+from gateway.config.policies import PolicyConfig
+from gateway.config.routes import MatchConfig, RouteConfig
+from gateway.core.frozen import extended, replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
+from gateway.registry import Policy
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import Route
+
+
+def conditions(match: MatchConfig) -> Conditions:
+    """The Router's Conditions for a route's `match`."""
+    return Conditions(
+        match.listener or "",
+        match.protocol or "",
+        match.path or "",
+        match.model or "",
+        match.version or "",
+        match.operation,
+        tuple((name.lower(), text) for name, text in match.header.items()),
+    )
+
+
+def route_settings(config: RouteConfig) -> RouteSettings:
+    """The Bridge's settings for a route."""
+    return extended(RouteSettings, config.translate, config.rewrite.model, config.rewrite.version, config.signature)
+
+
+def with_policies(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping[str, Policy]) -> Handler:
+    """`handler` within its policies, the first one outermost."""
+    for config in reversed(configs):
+        handler = policies[config.name].wrap(handler, config.settings)
+    return handler
+
+
+def stream_with_policies(
+    handler: StreamHandler, configs: Sequence[PolicyConfig], policies: Mapping[str, Policy]
+) -> StreamHandler:
+    """`handler` within its policies, the first one outermost."""
+    for config in reversed(configs):
+        handler = policies[config.name].wrap_stream(handler, config.settings)
+    return handler
 
 
 def route(
     when: Conditions,
     bridges: Mapping[str, Bridge],
-    policed: Callable[[Handler, StreamHandler], Destination],
+    destination: Callable[[Handler, StreamHandler], Destination],
     *,
     joins_versions: bool = False,
 ) -> Route:
-    """A Route to `bridges`, one for each client protocol, and to the companions of their models."""
-    whole = {name: policed(bridge, bridge.stream) for name, bridge in bridges.items()}
+    """A Route to `bridges`, one for each client protocol, and to the companions of their models. `destination` makes
+    the Destination of a handler and its stream."""
+    own = {name: destination(bridge, bridge.stream) for name, bridge in bridges.items()}
     companions = {
-        (name, operation): policed(companion, one_response(companion))
+        (name, operation): destination(companion, one_response(companion))
         for name, bridge in bridges.items()
         for operation in DERIVATIVES
         for companion in [bridge.companion(operation)]
     }
-    return Route(when, whole, companions, joins_versions)
+    return Route(when, own, companions, joins_versions)
 
 
 def any_model(bridge: Bridge, client: Protocol) -> Route:
-    """A Route that takes every model's requests, and companions as their operations."""
-    return route(Conditions(), {client.name: bridge}, unpoliced)
+    """A Route for requests to every model and its companions."""
+    return route(Conditions(), {client.name: bridge}, without_policies)
 
 
-def unpoliced(handler: Handler, stream: StreamHandler) -> Destination:
+def without_policies(handler: Handler, stream: StreamHandler) -> Destination:
+    """The Destination of a handler and its stream."""
     return Destination(handler, stream=stream)
 
 
 def one_response(handler: Handler) -> StreamHandler:
-    """A StreamHandler that answers each request with the one response of `handler`."""
+    """A StreamHandler that yields the response of `handler`."""
 
     async def stream(request: Request) -> AsyncGenerator[Response, None]:
         answer = await handler(replace(request, operation=Operation.INFER))
@@ -51,5 +91,5 @@ def one_response(handler: Handler) -> StreamHandler:
 
 
 def joined_versions(protocols: Iterable[Protocol]) -> frozenset[str]:
-    """The protocols whose clients write a model and its version as one name."""
+    """The names of the protocols whose clients write a model and its version as one name."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.models.joined_versions)

@@ -1,22 +1,31 @@
-"""The Handler between a route and its backend, built once for each client protocol that the route serves."""
+"""The Bridge: the Handler between a route and its backend, built once for each client protocol of the route.
+
+A request takes one of two ways. If both protocols name and type tensors in the same way and the route says nothing
+about tensors, they pass unchanged and the backend is not asked for metadata. Otherwise the request is fitted to the
+model's signature and the response fitted back (`fitting` has the rules).
+
+Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) go to a backend as operations if its protocol has
+them, else as inference of the companion model (`derivatives`).
+"""
 
 import re
+from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 
-from gateway.bridge import indices, members, names, streams
-from gateway.bridge.addressing import Addressing
-from gateway.bridge.batching import batched
-from gateway.bridge.configs import Configs
-from gateway.bridge.declared import Declared
+from gateway.bridge import derivatives, json_members, names, streams
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.extensions import Extensions
-from gateway.bridge.fitting import Fitting, reply
-from gateway.bridge.inputs import Fitted
+from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
 from gateway.bridge.metadata import Metadata
-from gateway.bridge.points import point_by_point
+from gateway.bridge.request import fit_request
+from gateway.bridge.response import fit_response, reply
+from gateway.bridge.rewrite import Rewrite
+from gateway.bridge.rows import infer_row_by_row
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Key, is_unknown, sized
-from gateway.bridge.upstream import Upstream
+from gateway.bridge.signature_cache import Key
+from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
@@ -25,38 +34,34 @@ from gateway.core.protocol import Protocol, Traits
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature
 
-__all__ = ["Bridge", "Upstream"]
+_ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
+"""What servers say of a model that only streams. Triton: "doesn't support models with decoupled transaction policy";
+reference servers: "streams its responses"."""
 
-# Triton: "doesn't support models with decoupled transaction policy"; reference servers: "streams its responses"
-_OF_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
-_HINT = "of a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
+_HINT = "for a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
 
 class Bridge:
-    """Fits one route's requests, from clients of one protocol, to its backend, and the answers back.
+    """Answers one route's requests from clients of one protocol."""
 
-    Where both sides name and type their tensors alike and the route says nothing about them, they pass as they are and
-    nothing is asked of the backend beforehand.
-    """
-
-    def __init__(self, settings: RouteSettings, client: Protocol, upstream: Upstream) -> None:
+    def __init__(self, settings: RouteSettings, client: Protocol, backend: BackendSide) -> None:
         if Datatype.BYTES not in client.traits.wire.datatypes:
-            # Its clients have numbers alone, so to them images are the pixels that they are for the backend.
-            settings = replace(settings, image_inputs={}, image_outputs={})
+            # These clients have numbers alone: they send and get pixels, as the backend does.
+            settings = replace(settings, images=None)
         self._settings = settings
-        self._of_derivatives = settings.of_derivatives
-        self._sizes_derivatives = client.traits.wire.derivatives or upstream.traits.wire.derivatives
-        self._client = client
-        self._upstream = upstream
-        self._alike = settings.leaves_tensors and _are_alike(client.traits, upstream.traits)
-        self._fitting = Fitting(client, upstream)
-        self._addressing = Addressing(settings, upstream)
-        self._configs = Configs(settings, client.traits, upstream)
-        self._declared = Declared(settings, upstream, self._addressing)
-        self._metadata = Metadata(settings, client.traits, upstream, self._addressing, self._declared, self._alike)
-        self._extensions = Extensions(upstream, self._addressing)
+        self._backend = backend
+        self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
+        self._fittings = Fittings(client, backend, settings)
+        self._fittings_of_derivatives = Fittings(client, backend, settings.for_derivatives)
+        self._derivatives_have_lengths = client.traits.wire.derivatives or backend.traits.wire.derivatives
+        self._rewrite = Rewrite(settings, backend)
+        self._config_tensor = ConfigTensor(settings, client.traits, backend)
+        self._signatures = RouteSignatures(self._rewrite)
+        self._metadata = Metadata(client, self._rewrite, self._signatures, self._unchanged)
+        self._extensions = Extensions(self._rewrite)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,
+            Operation.EXPLAIN: self._explain,
             **dict.fromkeys(DERIVATIVES, self._derive),
             Operation.METADATA: self._metadata.signature,
             Operation.MODEL_READY: self._metadata.ready,
@@ -66,58 +71,58 @@ class Bridge:
         }
 
     async def __call__(self, request: Request) -> Answer:
-        """The answer to a request for the route's model.
+        """The answer to a request for a model of the route.
 
         Raises:
             DecodeError: the client's tensors do not fit.
-            GatewayError: the backend's error, or its reply does not fit.
+            GatewayError: the backend's error; INTERNAL (invalid-output), its response does not fit; UNIMPLEMENTED, the
+                backend does not have the operation.
         """
         if request.flaw:
-            raise await self._refusal(request)
+            raise await self._error_for_flaw(request)
         handle = self._operations.get(request.operation)
         if handle is None:
-            raise unsupported(f"{request.operation.value} is not supported by backend {self._upstream.name!r}")
-        return await handle(self._configs.taken(request) if self._configs.takes else request)
+            raise unsupported(f"{request.operation.value} is not supported by backend {self._backend.name!r}")
+        return await handle(self._config_tensor.to_parameter(request) if self._config_tensor.from_client else request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses to a client that takes any number; one where the backend's protocol has no streams.
+        """The responses to a client that accepts any number of them; one if the backend does not stream.
 
         Raises:
-            DecodeError, GatewayError: as a call does; also after some responses.
+            DecodeError, GatewayError: as a call, also after some responses.
         """
-        if self._configs.takes:
-            request = self._configs.taken(request)
-        key = self._addressing.key(request)
-        if self._passes(request):
-            asked, fitted, signature = self._addressing.asked(request, key), None, None
+        if self._config_tensor.from_client:
+            request = self._config_tensor.to_parameter(request)
+        key = self._rewrite.key(request)
+        if self._passes_unchanged(request):
+            fitted, fitting = FittedRequest(self._rewrite.outgoing(request, key), None, False), None
         else:
-            declared = await self._declared.model(key)
-            signature, row_by_row = self._batched(declared)
-            if row_by_row:
-                unary = replace(request, operation=Operation.INFER)
-                yield await self._fitted(unary, key, declared, self._settings)
+            fitting = self._fittings.to(await self._signatures.model(key))
+            if fitting.row_by_row:
+                yield await self._fitted(replace(request, operation=Operation.INFER), key, fitting)
                 return
-            asked, fitted = await self._fitting.fit(request, key, signature, self._settings)
-        if self._configs.places:
-            asked = self._configs.placed(asked)
-        async with aclosing(self._upstream.stream(asked)) as responses:
+            fitted = await _fit_request(request, key, fitting)
+        outgoing = fitted.request
+        if self._config_tensor.to_backend:
+            outgoing = self._config_tensor.to_tensor(outgoing)
+        async with aclosing(self._backend.stream(outgoing)) as responses:
             async for each in responses:
-                response = await self._with_outputs(each, key, asked) if each.schemaless else each
-                if fitted is None or signature is None:
-                    # Triton ends a stream with a response that holds nothing, if the client asked for that.
-                    yield self._passed(response, request) if response.outputs else reply(response, request)
+                response = await self._with_outputs(each, key, outgoing) if each.schemaless else each
+                if fitting is not None:
+                    yield await _fit_response(response, request, fitted, fitting)
                 else:
-                    yield await self._fitting.unfit(response, request, asked, fitted, signature, self._settings)
+                    # Triton ends a stream with a response without outputs, if the client asked for that.
+                    yield self._passed(response, request) if response.outputs else reply(response, request)
 
     def companion(self, operation: Operation) -> Handler:
-        """The Handler of requests that name the model `M.gradient` and mean the derivative of `M`."""
+        """The Handler of requests for the companion models of one derivative, such as `M.gradient` of `M`."""
         suffix = f".{operation.value}"
 
         async def handle(request: Request) -> Answer:
             base = replace(request, model=request.model.removesuffix(suffix))
             if base.flaw:
-                raise await self._refusal(base)
-            base = self._configs.taken(base) if self._configs.takes else base
+                raise await self._error_for_flaw(base)
+            base = self._config_tensor.to_parameter(base) if self._config_tensor.from_client else base
             match request.operation:
                 case Operation.INFER:
                     answer = await self._derive(replace(base, operation=operation))
@@ -133,23 +138,23 @@ class Bridge:
                 case control if control in CONTROL_OPERATIONS:
                     return await self._extensions.control(base, operation)
                 case other:
-                    raise unsupported(f"{other.value} is not supported by {request.model!r}, itself a derivative")
+                    raise unsupported(f"{other.value} is not supported by {request.model!r}, which is a derivative")
 
         return handle
 
     async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
-        """perf_analyzer ends if `config` is not answered with 200; an empty one is enough for it."""
-        found = await self._extensions.config(request, companion)
-        if found is not None:
-            return found
+        """The model's configuration, {} if the backend has none: perf_analyzer ends if it does not get one."""
+        config = await self._extensions.config(request, companion)
+        if config is not None:
+            return config
         if not await self._metadata.ready(request):
             raise not_found(f"model {request.model!r} is not ready")
         return {}
 
-    async def _refusal(self, request: Request) -> Exception:
-        """What to raise for a request with a flaw: that, or that there is no such model."""
+    async def _error_for_flaw(self, request: Request) -> Exception:
+        """The error for a request with a flaw: NOT_FOUND if there is no such model, else the flaw."""
         try:
-            await self._declared.described(self._addressing.key(request))
+            await self._signatures.described(self._rewrite.key(request))
         except GatewayError as error:
             if error.status is Status.NOT_FOUND:
                 return error
@@ -159,123 +164,137 @@ class Bridge:
         try:
             return await self._infer(request)
         except GatewayError as error:
-            if not self._streams(error) or self._settings.stream != "error" or _HINT in error.message:
+            if not self._says_that_model_streams(error) or self._settings.stream != "error" or _HINT in error.message:
                 raise
             raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}") from error
 
-    def _streams(self, error: GatewayError) -> bool:
-        """Whether the backend's error says that its model gives nothing but a stream."""
-        is_unsupported = error.status is Status.UNIMPLEMENTED and self._upstream.responses is not None
-        return is_unsupported and _OF_STREAMS.search(error.message) is not None
+    async def _explain(self, request: Request) -> Response:
+        """The explanation of an inference. Its tensors are passed unchanged: no signature describes an explanation, nor
+        the inputs that it takes beside those of the model."""
+        key = self._rewrite.key(request)
+        return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
+
+    def _says_that_model_streams(self, error: GatewayError) -> bool:
+        """Whether the backend's error says that the model only streams."""
+        is_unsupported = error.status is Status.UNIMPLEMENTED and self._backend.responses is not None
+        return is_unsupported and _ABOUT_STREAMS.search(error.message) is not None
 
     async def _infer(self, request: Request) -> Response:
-        if self._settings.stream != "error" and self._upstream.responses is not None:
+        if self._settings.stream != "error" and self._backend.responses is not None:
             return await self._reduced(request)
-        key = self._addressing.key(request)
-        if self._passes(request):
-            return self._passed(await self._upstream.infer(self._addressing.asked(request, key)), request)
-        return await self._fitted(request, key, await self._declared.model(key), self._settings)
+        key = self._rewrite.key(request)
+        if self._passes_unchanged(request):
+            return self._passed(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
+        return await self._fitted(request, key, self._fittings.to(await self._signatures.model(key)))
 
-    def _passes(self, request: Request) -> bool:
-        """Whether its tensors are the backend's as they are."""
-        return self._alike and not request.schemaless
+    def _passes_unchanged(self, request: Request) -> bool:
+        """Whether the request's tensors are passed on without fitting."""
+        return self._unchanged and not request.schemaless
 
     def _passed(self, response: Response, request: Request) -> Response:
-        """The answer with the backend's outputs as they are; exactly those that were asked for, if some were.
+        """The response with the backend's outputs unchanged: those that the client asked for, else all.
 
         Raises:
-            GatewayError: INTERNAL (invalid-output), one of them is missing.
+            GatewayError: INTERNAL (invalid-output), an output that the client asked for is missing.
         """
-        asked, outputs = request.outputs, response.outputs
-        if not asked or [each.name for each in asked] == [each.name for each in outputs]:
+        requested, outputs = request.outputs, response.outputs
+        if not requested or [each.name for each in requested] == [each.name for each in outputs]:
             return reply(response, request)
         try:
-            return reply(response, request, tuple(names.picked(outputs, [each.name for each in asked])))
+            return reply(response, request, tuple(names.picked(outputs, [each.name for each in requested])))
         except DecodeError as error:
-            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
+            raise self._invalid_output(error) from error
 
-    async def _with_outputs(self, response: Response, key: Key, asked: Request) -> Response:
-        """A response of members, with its tensors."""
-        signature = await self._declared.model(key)
+    async def _with_outputs(self, response: Response, key: Key, outgoing: Request) -> Response:
+        """A schemaless response with its outputs as tensors."""
+        signature = await self._signatures.model(key)
         try:
-            return members.outputs_told_apart(response, signature, asked.outputs)
+            return json_members.resolve_outputs(response, signature, outgoing.outputs)
         except DecodeError as error:
-            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
+            raise self._invalid_output(error) from error
 
     async def _reduced(self, request: Request) -> Response:
-        name = self._upstream.name
+        """One response made of the stream of responses, as the route's `stream` says."""
+        name = self._backend.name
         async with aclosing(self.stream(request)) as responses:
             if self._settings.stream == "last":
                 return await streams.last(responses, name)
-            return await streams.collect(responses, name, self._upstream.limits.message)
+            return await streams.collect(responses, name, self._backend.limits.message)
 
     async def _derive(self, request: Request) -> Response:
-        key = self._addressing.key(request)
-        if self._upstream.traits.wire.derivatives:
-            signature = await self._sized(request, key)
-            return await self._fitted(request, key, signature, self._of_derivatives)
-        companion = self._addressing.companion(key, request.operation)
-        asked = replace(request, operation=Operation.INFER)
-        if self._passes(request):
-            return self._passed(await self._upstream.infer(self._addressing.asked(asked, companion)), request)
-        signature = await self._sized(request, key)
+        key = self._rewrite.key(request)
+        if self._backend.traits.wire.derivatives:
+            return await self._fitted(request, key, await self._fitting_of_derivative(request, key))
+        companion = self._rewrite.companion(key, request.operation)
+        inference = replace(request, operation=Operation.INFER)
+        if self._passes_unchanged(request):
+            return self._passed(await self._backend.infer(self._rewrite.outgoing(inference, companion)), request)
+        fitting = await self._fitting_of_derivative(request, key)
         try:
-            return await self._fitted(asked, companion, signature, self._of_derivatives)
+            return await self._fitted(inference, companion, fitting)
         except GatewayError as error:
             if error.status is not Status.NOT_FOUND:
                 raise
-            await self._declared.check(key)
+            await self._signatures.check(key)
             text = f"{request.operation.value} is not supported by model {request.model!r}: {error.message}"
             raise unsupported(text) from error
 
-    async def _sized(self, request: Request, key: Key) -> Signature:
-        """What the derivative takes and gives. Where one side has derivatives as operations, with the sizes of the
-        inputs and outputs that the request means."""
-        signature = await self._declared.derivative(key, request.operation)
-        found = indices.positions(request.inputs, DERIVATIVES[request.operation])
-        if not self._sizes_derivatives or request.schemaless or found is None or is_unknown(signature):
+    async def _fitting_of_derivative(self, request: Request, key: Key) -> Fitting:
+        return self._fittings_of_derivatives.to(await self._signature_of_derivative(request, key))
+
+    async def _signature_of_derivative(self, request: Request, key: Key) -> Signature:
+        """The derivative's signature. If one side has derivatives as operations, its vectors have the lengths of the
+        inputs and outputs that the request's index tensors name."""
+        signature = await self._signatures.derivative(key, request.operation)
+        positions = derivatives.positions(request.inputs, DERIVATIVES[request.operation])
+        is_fixed = not self._derivatives_have_lengths or request.schemaless
+        if is_fixed or positions is None or is_unknown(signature):
             return signature
         try:
-            base = await self._declared.model(key)
+            base = await self._signatures.model(key)
         except GatewayError as error:
             if error.status is not Status.NOT_FOUND:
                 raise
-            return signature  # the companion stands alone
-        return signature if is_unknown(base) else sized(signature, base, request.operation, found)
+            return signature  # the companion has no model beside it
+        return signature if is_unknown(base) else derivatives.sized(signature, base, request.operation, positions)
 
-    async def _fitted(self, request: Request, key: Key, declared: Signature, settings: RouteSettings) -> Response:
-        signature, row_by_row = self._batched(declared)
-        asked, fitted = await self._fitting.fit(request, key, signature, settings)
+    async def _fitted(self, request: Request, key: Key, fitting: Fitting) -> Response:
+        """The response to a request that is fitted to a model's signature."""
+        fitted = await _fit_request(request, key, fitting)
         try:
-            response = await self._ask(asked, fitted, signature, row_by_row)
+            if fitting.row_by_row:
+                response = await infer_row_by_row(fitted, fitting, self._infer_by_backend)
+            else:
+                response = await self._infer_by_backend(fitted.request)
         except DecodeError as error:
-            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
-        return await self._fitting.unfit(response, request, asked, fitted, signature, settings)
+            raise self._invalid_output(error) from error
+        return await _fit_response(response, request, fitted, fitting)
 
-    def _batched(self, declared: Signature) -> tuple[Signature, bool]:
-        """The signature that tensors are fitted to, and whether the backend is called for each row of them."""
-        return batched(declared, self._client.traits.wire.rows, self._upstream.traits.wire.rows)
+    async def _infer_by_backend(self, outgoing: Request) -> Response:
+        if self._config_tensor.to_backend:
+            outgoing = self._config_tensor.to_tensor(outgoing)
+        return await self._backend.infer(outgoing)
 
-    async def _ask(self, asked: Request, fitted: Fitted, signature: Signature, row_by_row: bool) -> Response:
-        upstream = self._upstream
-        if not row_by_row:
-            return await self._send(asked)
-        return await point_by_point(
-            asked,
-            fitted,
-            signature,
-            self._settings,
-            upstream.window,
-            self._send,
-            flat=upstream.traits.wire.points,
-        )
-
-    async def _send(self, asked: Request) -> Response:
-        return await self._upstream.infer(self._configs.placed(asked) if self._configs.places else asked)
+    def _invalid_output(self, error: DecodeError) -> GatewayError:
+        return invalid_output(f"backend {self._backend.name!r}: {error}")
 
 
-def _are_alike(client: Traits, upstream: Traits) -> bool:
-    """Whether the tensors of one are tensors of the other."""
-    return client.wire.datatypes == upstream.wire.datatypes and not any(
-        traits.wire.untyped or traits.wire.unnamed or traits.wire.points for traits in (client, upstream)
+async def _fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
+    """`fit_request`; in a thread if images are decoded, since a few bytes may be millions of pixels."""
+    if fitting.has_images:
+        return await to_thread(fit_request, request, key, fitting)
+    return fit_request(request, key, fitting)
+
+
+async def _fit_response(response: Response, request: Request, fitted: FittedRequest, fitting: Fitting) -> Response:
+    """`fit_response`; in a thread if images are encoded."""
+    if fitting.has_images:
+        return await to_thread(fit_response, response, request, fitted, fitting)
+    return fit_response(response, request, fitted, fitting)
+
+
+def _have_same_tensors(client: Traits, backend: Traits) -> bool:
+    """Whether tensors of one protocol are tensors of the other: with names and the same datatypes."""
+    return client.wire.datatypes == backend.wire.datatypes and not any(
+        traits.wire.untyped or traits.wire.unnamed or traits.wire.points for traits in (client, backend)
     )

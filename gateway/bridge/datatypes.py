@@ -1,6 +1,11 @@
-"""Fitting one tensor's datatype to another: by type and a written table, never by looking at values, except for
-numbers that came without a type."""
+"""Fitting a tensor's datatype to that of a specification.
 
+A typed tensor is converted if the table WIDENINGS says that the other datatype holds all its values, whatever values it
+has; anything else needs the route's `cast`. Numbers that came without a datatype (from JSON) are converted if the
+other datatype holds the values that are there.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +15,7 @@ from gateway.core.casting import cast as cast_untyped
 from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.protocol import Traits
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
 
@@ -17,13 +23,13 @@ Array = np.ndarray[Any, Any]
 
 
 def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
-    """The data of `tensor` as `wanted`: as it is, widened where every value is exact, or (if untyped) checked by value.
+    """The data of `tensor` in the datatype `wanted`.
 
-    `cast` is the route's: `refuse`, `round` (half to even; to integers within their range) or `saturate` (the same, and
-    values beyond the range become its ends).
+    `cast` is the route's setting for conversions that are not exact: `refuse`; `round` (half to even; out of range is
+    an error); `saturate` (the same, but what is out of range is clipped).
 
     Raises:
-        DecodeError: naming the tensor, both datatypes and the key that would allow the cast.
+        DecodeError: the conversion is not exact, and `cast` does not allow it; NaN as an integer.
     """
     if tensor.datatype is wanted:
         return tensor.data
@@ -40,10 +46,11 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 
 def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
-    """A tensor that came without a datatype: its numbers as `numbers`, checked by value, anything else as it is.
+    """A tensor that came without a datatype, as one with the datatype `numbers`; without a change if its elements are
+    no numbers.
 
     Raises:
-        DecodeError: naming the tensor, a number that `numbers` does not hold.
+        DecodeError: `numbers` does not hold one of its values.
     """
     if tensor.datatype not in NUMBERS:
         return replace(tensor, untyped=False)
@@ -51,12 +58,16 @@ def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
 
 
 def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
-    """`tensor` in the narrowest datatype that a wire carries and that holds every value, marked with the parameter
-    `gateway_datatype` if that is another one. Raises DecodeError where there is none."""
+    """The tensor in a datatype that `protocol` carries: its own, or the narrowest one that holds all its values; the
+    parameter `gateway_datatype` then names its own.
+
+    Raises:
+        DecodeError: the protocol carries no datatype that holds all its values.
+    """
     if tensor.datatype in carried:
         return tensor
     wider = [Datatype.UINT8] if tensor.datatype is Datatype.BOOL else WIDENINGS[tensor.datatype]
-    # Of two that are as wide an integer stays an integer: INT32 before FP32 for UINT16.
+    # Of two datatypes of the same size the integer is taken: INT32 and not FP32 for UINT16.
     fitting = [datatype for datatype in DATATYPES.values() if datatype in wider and datatype in carried]
     wanted = min(fitting, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None)
     if wanted is None:
@@ -66,11 +77,25 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
     return replace(tensor, datatype=wanted, data=raw, parameters=parameters, untyped=False)
 
 
-def restored(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:
-    """`tensor` of a client whose wire lacks `wanted`: UINT8 as the BOOL that `carry` would have made it of.
+def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple[Tensor, ...]:
+    """The tensors in datatypes that a protocol carries.
 
     Raises:
-        DecodeError: an element that is neither 0 nor 1.
+        DecodeError: as `carry`.
+    """
+    if len(traits.wire.datatypes) == len(Datatype):
+        return tuple(tensors)
+    return tuple(
+        carry(tensor, traits.wire.datatypes, f"tensor {tensor.name or at!r}", protocol)
+        for at, tensor in enumerate(tensors)
+    )
+
+
+def restore(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:
+    """Undoes `carry` for a client whose protocol lacks `wanted`: UINT8 becomes BOOL where that is wanted.
+
+    Raises:
+        DecodeError: an element is neither 0 nor 1.
     """
     if wanted is not Datatype.BOOL or tensor.datatype is not Datatype.UINT8:
         return tensor
@@ -89,7 +114,7 @@ def _checked(array: Array, wanted: Datatype, what: str) -> Array:
     try:
         return cast_untyped(array, wanted, what)
     except DecodeError as error:
-        raise DecodeError(f"{error}; `translate: {{cast: round}}` rounds, `{{cast: saturate}}` clips too") from error
+        raise DecodeError(f"{error}; `translate: {{cast: round}}` rounds, `{{cast: saturate}}` also clips") from error
 
 
 def _convert(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
@@ -116,7 +141,7 @@ def _to_integers(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
         array = np.rint(array.astype(np.float64))
         if np.isnan(array).any():
             raise DecodeError(f"{what} holds NaN, which {wanted} cannot hold under any cast")
-    # A bound such as 2**64 - 1 rounds up as a double, so "not below the next power of two" is the exact test.
+    # As a double 2**64 - 1 becomes 2**64; so a float is out of range if it is not below the next power of two.
     beyond = (array < bounds.min) | (array >= float(bounds.max) + 1 if array.dtype.kind == "f" else array > bounds.max)
     if not beyond.any():
         return array.astype(wanted.dtype)

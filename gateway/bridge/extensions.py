@@ -1,31 +1,31 @@
-"""What only some model servers have: a model's configuration, statistics, loading and unloading, settings of traces and
-logs. It goes to them as it is, under the backend's names of models."""
+"""V2's extensions that only some servers have: a model's configuration and statistics, loading and unloading, trace and
+log settings. The gateway passes such requests on with the backend's model names.
+"""
 
 from collections.abc import Mapping
 
 from gateway import json
-from gateway.bridge.addressing import Addressing
-from gateway.bridge.signatures import Key
-from gateway.bridge.upstream import Upstream
+from gateway.bridge.rewrite import Rewrite
+from gateway.bridge.signature_cache import Key
 from gateway.core.errors import DecodeError, GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, ControlRequest, Request, Statistics
 
 _CONFIG_VALUES = 10_000
-"""JSON values of a configuration that is loaded under another name."""
+"""The most JSON values in a configuration that is renamed."""
 
 
 class Extensions:
-    """Asks one route's backend, where its protocol has the operation."""
+    """Passes such requests to one route's backend."""
 
-    def __init__(self, upstream: Upstream, addressing: Addressing) -> None:
-        self._upstream = upstream
-        self._addressing = addressing
+    def __init__(self, rewrite: Rewrite) -> None:
+        self._backend = rewrite.backend
+        self._rewrite = rewrite
 
     async def config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object] | None:
-        """The model's configuration as the backend tells it; None where the backend has none to tell."""
-        if Operation.CONFIG not in self._upstream.traits.servers.extensions:
+        """The model's configuration; None if the backend does not have the extension."""
+        if Operation.CONFIG not in self._backend.traits.servers.extensions:
             return None
         try:
             answer = await self._ask(request, companion)
@@ -37,43 +37,52 @@ class Extensions:
         return answer
 
     async def statistics(self, request: Request, companion: Operation | None = None) -> Statistics:
-        """The counters of the model's versions, under the client's name."""
+        """The statistics of the model's versions, under the client's name of the model.
+
+        Raises:
+            GatewayError: UNIMPLEMENTED if the backend's protocol does not have the extension; the backend's error.
+        """
         answer = await self._ask(request, companion)
         assert isinstance(answer, Statistics)
         name = f"{request.model}.{companion.value}" if companion else request.model
         return Statistics(tuple(replace(each, name=name) for each in answer.models))
 
     async def control(self, request: Request, companion: Operation | None = None) -> Answer:
-        """The answer to one of CONTROL_OPERATIONS."""
+        """The answer to one of CONTROL_OPERATIONS.
+
+        Raises:
+            GatewayError: as `statistics`.
+        """
         return await self._ask(request, companion)
 
     async def _ask(self, request: Request, companion: Operation | None) -> Answer:
-        upstream = self._upstream
-        if request.operation not in upstream.traits.servers.extensions:
-            named = f"model {request.model!r} has no" if request.model else "no"
+        backend = self._backend
+        if request.operation not in backend.traits.servers.extensions:
+            subject = f"model {request.model!r} has no" if request.model else "no"
             raise unsupported(
-                f"{named} {request.operation.value}: that is an extension of V2 servers, which backend"
-                f" {upstream.name!r} ({upstream.protocol}) is not"
+                f"{subject} {request.operation.value}: that is an extension of V2 servers, which backend"
+                f" {backend.name!r} ({backend.protocol}) is not"
             )
-        key = self._addressing.key(request)
-        key = self._addressing.companion(key, companion) if companion else key
-        return await upstream.handler(self._asked(request, key))
+        key = self._rewrite.key(request)
+        key = self._rewrite.companion(key, companion) if companion else key
+        return await backend.handler(self._outgoing(request, key))
 
-    def _asked(self, request: Request, key: Key) -> Request:
-        asked = self._addressing.asked(request, key)
-        if not request.model:  # of the server as a whole, also where the route names a model
-            return replace(asked, model="", version="")
-        if not isinstance(asked, ControlRequest) or asked.model == request.model:
-            return asked
-        config = asked.settings.get("config")
+    def _outgoing(self, request: Request, key: Key) -> Request:
+        outgoing = self._rewrite.outgoing(request, key)
+        if not request.model:  # about the whole server, even if the route's `rewrite` names a model
+            return replace(outgoing, model="", version="")
+        if not isinstance(outgoing, ControlRequest) or outgoing.model == request.model:
+            return outgoing
+        config = outgoing.settings.get("config")
         if not isinstance(config, str):
-            return asked
-        return replace(asked, settings={**asked.settings, "config": _renamed(config, request.model, asked.model)})
+            return outgoing
+        settings = {**outgoing.settings, "config": _renamed(config, request.model, outgoing.model)}
+        return replace(outgoing, settings=settings)
 
 
 def _renamed(config: str, client: str, backend: str) -> str:
-    """The JSON text of a configuration under the backend's name: a server refuses one of another name than it loads.
-    What is no JSON goes as it is, for the server to say so."""
+    """The JSON text of a model configuration with the backend's name of the model in it: Triton refuses to load a model
+    under another name than that of its configuration. Invalid JSON is left as it is, for the server to refuse."""
     try:
         document = json.read(config.encode(), {}, values=_CONFIG_VALUES, literals=False)
     except (DecodeError, UnicodeEncodeError):

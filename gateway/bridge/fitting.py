@@ -1,119 +1,112 @@
-"""Requests fitted to a signature, and the responses to them fitted back."""
+"""How a request is fitted to a model's signature, and the response to it fitted back.
 
-from asyncio import to_thread
+The client's tensors (left) are matched with the signature's specifications (right), in this order:
 
-from gateway.bridge import members, names, outputs
-from gateway.bridge.inputs import Fitted, fit_inputs
-from gateway.bridge.points import none_asked
+1. Names. A tensor with a name has the client's name: `rename` gives the backend's, `drop` removes it, `constants` are
+   added. Tensors without names take the names of `order`, or those that are left, by position. (`names`)
+2. Image files are decoded to pixels where the route has `images`. (`images`)
+3. Shape. A first dimension of -1 before others is the batch: a tensor without it is one row, and its answer is
+   returned without it. (`shapes`)
+4. Datatype. Equal, or widened where every value is exact. Numbers that came without a datatype are checked by value.
+   Everything else needs `cast`. (`datatypes`)
+5. Rows. Where the backend computes one row per call, each row becomes a call, and the results are stacked. (`rows`)
+
+The response goes back through the same steps in reverse. What does not fit in a request is a DecodeError, which is the
+client's fault; in a response it becomes a GatewayError INTERNAL, which is the backend's fault. A signature that nobody
+knows has no tensors: tensors then keep their datatypes and shapes.
+
+Invariants: the backend's inputs have the names, datatypes, rank and order of its signature. All inputs with a batch
+dimension have the same number of rows, and so have the outputs. The client gets the outputs that it asked for, in that
+order, in datatypes that its protocol has.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gateway.bridge import names, shapes
+from gateway.bridge.backend import BackendSide
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Key
-from gateway.bridge.upstream import Upstream
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, invalid_output, unsupported
-from gateway.core.frozen import replace
-from gateway.core.protocol import Protocol
-from gateway.core.types import Request, Response, Signature, Tensor
+from gateway.core.frozen import frozen, replace
+from gateway.core.protocol import Protocol, Rows
+from gateway.core.types import Request, Signature
+
+if TYPE_CHECKING:
+    from gateway.bridge.images import ImageDecoder, ImageEncoder
 
 
+@frozen
 class Fitting:
-    """What the clients of one protocol and one backend need for it. Where images are decoded or encoded it is done in a
-    thread: a few bytes may be millions of pixels."""
+    """Everything that a request is fitted with: both sides, the route's settings and the model's signature."""
 
-    def __init__(self, client: Protocol, upstream: Upstream) -> None:
-        self._client = client
-        self._upstream = upstream
-        self._has_numbers_alone = Datatype.BYTES not in client.traits.wire.datatypes
+    client: Protocol
+    backend: BackendSide
+    settings: RouteSettings
+    decoders: "Mapping[str, ImageDecoder]"
+    """Decoders of the inputs that are image files, by the backend's names."""
+    encoders: "Mapping[str, ImageEncoder]"
+    """Encoders of the outputs that are image files, by the backend's names."""
+    signature: Signature = Signature()
+    """The model's tensors under the backend's names, with the batch dimension that they are fitted to."""
+    inputs: names.NamedSpecs = ()
+    """The inputs that clients send, with their names for them."""
+    has_bytes: bool = False
+    """Whether the signature has BYTES."""
+    row_by_row: bool = False
+    """The backend is called once for each row of a batch."""
 
-    async def fit(
-        self, request: Request, key: Key, signature: Signature, settings: RouteSettings
-    ) -> tuple[Request, Fitted]:
-        """What to ask the backend, of the model that is `key` there.
+    @property
+    def has_images(self) -> bool:
+        """Whether images are decoded or encoded."""
+        return bool(self.decoders or self.encoders)
 
-        Raises:
-            DecodeError: the client's tensors do not fit.
-            GatewayError: what `fit_inputs` raises.
-        """
-        given = request, key, signature, settings
-        return await to_thread(self._fit, *given) if settings.images else self._fit(*given)
-
-    async def unfit(
-        self,
-        response: Response,
-        request: Request,
-        asked: Request,
-        fitted: Fitted,
-        signature: Signature,
-        settings: RouteSettings,
-    ) -> Response:
-        """What to answer the client of `request`, for which the backend was `asked`.
-
-        Raises:
-            GatewayError: INTERNAL, the response does not fit.
-        """
-        results = response, request, asked, fitted, signature, settings
-        return await to_thread(self._unfit, *results) if settings.images else self._unfit(*results)
-
-    def _fit(self, request: Request, key: Key, signature: Signature, settings: RouteSettings) -> tuple[Request, Fitted]:
-        upstream = self._upstream
-        traits, limit = upstream.traits, upstream.limits.message
-        if self._has_numbers_alone:
-            self._refuse_bytes(request.model, signature, settings)
-        if request.schemaless:
-            request = members.told_apart(request, signature, settings)
-        fitted = fit_inputs(request.inputs, signature, settings, self._client.traits, traits, limit)
-        wanted = names.requested(request.outputs, signature, settings)
-        if not traits.wire.selects:
-            # It gives all its outputs, whatever is asked for. Where nobody declares their names the route's are taken,
-            # never the client's: it would get some output under whatever name it asked for.
-            none = none_asked(request.outputs, upstream.protocol)
-            wanted = none if signature.outputs else names.requested((), signature, settings)
-        asked = replace(
-            request,
-            model=key[0],
-            version=key[1],
-            inputs=outputs.carried(fitted.inputs, upstream.protocol, upstream.traits),
-            outputs=wanted,
-            translate=settings.translate,
-        )
-        return asked, fitted
-
-    def _refuse_bytes(self, model: str, signature: Signature, settings: RouteSettings) -> None:
-        for role, wanted in (
-            ("input", names.inputs_of(signature, settings)),
-            ("output", names.outputs_of(signature, settings)),
-        ):
-            for name, spec in wanted:
-                if spec.datatype is Datatype.BYTES:
-                    text = f"{role} {name!r} of model {model!r} is BYTES, which {self._client.name} cannot carry"
-                    raise unsupported(text)
-
-    def _unfit(
-        self,
-        response: Response,
-        request: Request,
-        asked: Request,
-        fitted: Fitted,
-        signature: Signature,
-        settings: RouteSettings,
-    ) -> Response:
-        client = self._client
-        try:
-            results = outputs.fit_outputs(
-                response.outputs, asked.outputs, signature, fitted, settings, client.traits, self._upstream.traits
-            )
-            chosen = names.for_client(results, request.outputs, settings)
-        except DecodeError as error:
-            raise invalid_output(f"backend {self._upstream.name!r}: {error}") from error
-        return reply(response, request, outputs.carried(chosen, client.name, client.traits))
+    def to(self, signature: Signature) -> "Fitting":
+        """The Fitting for a model of this signature."""
+        client, backend = self.client.traits.wire.rows, self.backend.traits.wire.rows
+        single = backend is Rows.ONE
+        # Where one side counts rows on every tensor, a model without a batch dimension is given one: the backend's own,
+        # or one that is made of a call for each row.
+        if Rows.FIRST in (client, backend) and _is_one_row(signature):
+            signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
+        inputs = names.inputs_of(signature, self.settings)
+        has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*signature.inputs, *signature.outputs))
+        return replace(self, signature=signature, inputs=inputs, has_bytes=has_bytes, row_by_row=single)
 
 
-def reply(response: Response, request: Request, tensors: tuple[Tensor, ...] | None = None) -> Response:
-    """The answer under the names that the client used, with other outputs if some are given."""
-    return Response(
-        response.outputs if tensors is None else tensors,
-        request.model,
-        request.version or response.version,
-        request.id,
-        response.parameters,
-        response.origin,
-    )
+class Fittings:
+    """The Fittings of one client protocol, backend and route. The last one is kept: most routes have one model."""
+
+    def __init__(self, client: Protocol, backend: BackendSide, settings: RouteSettings) -> None:
+        decoders: dict[str, ImageDecoder] = {}
+        encoders: dict[str, ImageEncoder] = {}
+        if settings.images is not None:
+            from gateway.bridge import images  # needs Pillow, which other routes do without
+
+            decoders = {image.name: images.ImageDecoder(image) for image in settings.images.inputs}
+            encoders = {image.name: images.ImageEncoder(image) for image in settings.images.outputs}
+        self._any_model = Fitting(client, backend, settings, decoders, encoders)
+        self._last_signature = Signature()
+        self._last = self._any_model.to(self._last_signature)
+
+    def to(self, signature: Signature) -> Fitting:
+        """The Fitting for a model of this signature."""
+        if signature is not self._last_signature:
+            self._last, self._last_signature = self._any_model.to(signature), signature
+        return self._last
+
+
+@frozen
+class FittedRequest:
+    """A request as the backend gets it."""
+
+    request: Request
+    rows: int | None
+    """The size of its batch; None without a batch dimension."""
+    unbatched: bool
+    """The client sent one row without a batch dimension and gets its outputs without it."""
+
+
+def _is_one_row(signature: Signature) -> bool:
+    """Whether no tensor has a batch dimension. False with scalars: `[-1]` would be a free dimension and no batch."""
+    specs = (*signature.inputs, *signature.outputs)
+    return bool(signature.inputs) and all(spec.shape and not shapes.is_batch(spec.shape) for spec in specs)

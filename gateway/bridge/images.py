@@ -1,6 +1,7 @@
-"""Image files as tensors of pixels, and back. Pure; the one module that needs Pillow, imported where a route asks.
+"""Image files decoded to tensors of pixels, and pixels encoded to image files. Pure.
 
-What is decoded comes from clients, so sizes are read from headers and judged before a pixel takes memory.
+The only module that needs Pillow; it is imported if a route has `images`. The files come from clients, so sizes are
+read from their headers and checked before a pixel takes memory.
 """
 
 from collections.abc import Sequence
@@ -11,61 +12,56 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from PIL import WebPImagePlugin as WebPImagePlugin  # registers itself; the others are there
 
+from gateway.bridge.settings import ImageInput, ImageOutput
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.frozen import frozen, replace
+from gateway.core.frozen import replace
 from gateway.core.types import Shape, Tensor, tensor
 
 Array = np.ndarray[Any, Any]
 
 READ = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
-"""The formats that are decoded: others have readers that saw fewer hostile files, or start programs."""
+"""The formats that are decoded. Pillow's readers of other formats are less tested against hostile files, or start
+programs."""
 
 _MODES = {"rgb": "RGB", "bgr": "RGB", "rgba": "RGBA", "gray": "L"}
 _CHANNELS = {"rgb": 3, "bgr": 3, "rgba": 4, "gray": 1}
-_DEEP = ("I", "F")  # and I;16, I;16B, ...: more than 8 bits for each channel
+_DEEP = ("I", "F")
+"""Pillow's modes with more than 8 bits per channel begin so: I, I;16, I;16B, F, ..."""
 
-# ImageInput's own limit, which is lower, holds for every image; Pillow's would be a warning on the log.
+# `max_pixels` of the route bounds every image; Pillow's own limit would only write a warning to the log.
 Image.MAX_IMAGE_PIXELS = None
 
 
-@frozen
-class ImageInput:
-    """BYTES elements that are image files, as UINT8 pixels, or FP32 from 0 to 1 with a `scale` of `unit`.
+class ImageDecoder:
+    """Decodes the image files of one input: BYTES elements to UINT8 pixels, or to FP32 from 0 to 1 (`scale: unit`)."""
 
-    `layout` is `hwc` or `chw`, `channels` `rgb`, `bgr`, `rgba` or `gray`; `resize` is (height, width). `max_pixels`
-    bounds those of all images of a tensor together, before they are resized.
-    """
-
-    layout: str = "hwc"
-    channels: str = "rgb"
-    resize: tuple[int, int] | None = None
-    scale: str = "none"
-    max_pixels: int = 2**24
+    def __init__(self, image: ImageInput) -> None:
+        self._image = image
 
     def decode(self, files: Tensor, rank: int, what: str, limit: int) -> Tensor:
-        """The pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`; without B where `rank` is 3 and B is 1.
+        """The pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`; without B if `rank` is 3 and B is 1.
 
         Raises:
-            DecodeError: naming the input and the image: no image, too many pixels, another size than the first, or
-                what `channels` has no place for.
+            DecodeError: an element is no image, has too many pixels or another size than the first, or is transparent
+                or too deep for `channels`; the text names the input and the number of the image.
             GatewayError: RESOURCE_EXHAUSTED, the tensor would take more than `limit` bytes.
         """
-        elements, left = _elements(files, what), self.max_pixels
+        elements, left = _elements(files, what), self._image.max_pixels
         sizes: list[tuple[int, int]] = []
         pixels: Array | None = None
         for at, element in enumerate(elements):
             where = f"{what}: image {at}"
             image = _opened(element, where)
             left -= self._cost(image, left, where)
-            sizes.append(self.resize or (image.height, image.width))
+            sizes.append(self._image.resize or (image.height, image.width))
             _check_size(sizes, where)
             if pixels is None:
                 pixels = self._allocated(len(elements), *sizes[0], what, limit)
             self._write(self._converted(image, where), pixels[at])
         assert pixels is not None
-        laid = pixels.transpose(0, 3, 1, 2) if self.layout == "chw" else pixels
+        laid = pixels.transpose(0, 3, 1, 2) if self._image.layout == "chw" else pixels
         made = tensor(files.name, laid[0] if rank == 3 and len(laid) == 1 else laid)
         return replace(files, datatype=made.datatype, shape=made.shape, data=made.data, content_type="")
 
@@ -73,12 +69,12 @@ class ImageInput:
         count = image.width * image.height
         if count > left:
             text = f"{where} has {image.width} x {image.height} pixels"
-            raise DecodeError(f"{text}; the images of one input have {self.max_pixels} at most (max_pixels)")
+            raise DecodeError(f"{text}; the images of one input have at most {self._image.max_pixels} (max_pixels)")
         return count
 
     def _allocated(self, count: int, height: int, width: int, what: str, limit: int) -> Array:
-        dtype = np.dtype(np.float32 if self.scale == "unit" else np.uint8)
-        shape = (count, height, width, _CHANNELS[self.channels])
+        dtype = np.dtype(np.float32 if self._image.scale == "unit" else np.uint8)
+        shape = (count, height, width, _CHANNELS[self._image.channels])
         size = count * height * width * shape[3] * dtype.itemsize
         if size > limit:
             text = f"{what} takes {size} bytes as {list(shape)}; limits.message of the backend is {limit}"
@@ -86,38 +82,34 @@ class ImageInput:
         return np.empty(shape, dtype)
 
     def _converted(self, image: Image.Image, where: str) -> Image.Image:
-        """The image with the channels and of the size that are wanted, decoded here."""
+        """The image decoded, with the channels and the size of the settings."""
         try:
-            converted = _with_channels(image, self.channels)
-            return converted if self.resize is None else _resized(converted, *self.resize)
+            converted = _with_channels(image, self._image.channels)
+            return converted if self._image.resize is None else _resized(converted, *self._image.resize)
         except DecodeError as error:
             raise DecodeError(f"{where} {error}") from error
-        except Exception as error:  # Pillow raises whatever its readers ran into
+        except Exception as error:  # Pillow's readers raise many types
             raise DecodeError(f"{where} cannot be decoded: {error}") from error
 
     def _write(self, image: Image.Image, place: Array) -> None:
-        values = _flipped(np.asarray(image).reshape(place.shape), self.channels)
-        if self.scale == "unit":
+        values = _flipped(np.asarray(image).reshape(place.shape), self._image.channels)
+        if self._image.scale == "unit":
             np.divide(values, np.float32(255), out=place)
         else:
             place[...] = values
 
 
-@frozen
-class ImageOutput:
-    """UINT8 pixels as BYTES elements that are image files of `format`: `png`, `webp` or `jpeg`. `lossy` is jpeg always
-    and webp if it is set."""
+class ImageEncoder:
+    """Encodes the UINT8 pixels of one output as image files."""
 
-    format: str
-    lossy: bool = False
-    layout: str = "hwc"
-    channels: str = "rgb"
+    def __init__(self, image: ImageOutput) -> None:
+        self._image = image
 
     def encode(self, pixels: Tensor, what: str) -> Tensor:
-        """The files of `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`; of one image without B as BYTES `[1]`.
+        """Pixels of shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`; one image without B as BYTES `[1]`.
 
         Raises:
-            DecodeError: another datatype, rank or number of channels, or a size that the format does not have.
+            DecodeError: the datatype, rank or number of channels is wrong, or the format does not have such a size.
         """
         files = [self._file(image, what) for image in self._images(pixels, what)]
         data = bytes_elements.pack(files)
@@ -126,29 +118,31 @@ class ImageOutput:
         )
 
     def _images(self, pixels: Tensor, what: str) -> Array:
-        shape, channels = pixels.shape, _CHANNELS[self.channels]
-        at = -1 if self.layout == "hwc" else -3
+        shape, channels = pixels.shape, _CHANNELS[self._image.channels]
+        at = -1 if self._image.layout == "hwc" else -3
         if pixels.datatype is not Datatype.UINT8 or len(shape) not in (3, 4) or shape[at] != channels:
-            wanted = f"[..., H, W, {channels}]" if self.layout == "hwc" else f"[..., {channels}, H, W]"
+            wanted = f"[..., H, W, {channels}]" if self._image.layout == "hwc" else f"[..., {channels}, H, W]"
             raise DecodeError(f"{what} is {pixels.datatype} {list(shape)}, expected images: UINT8 {wanted}")
         images = pixels.array if len(shape) == 4 else pixels.array[None]
-        return images.transpose(0, 2, 3, 1) if self.layout == "chw" else images
+        return images.transpose(0, 2, 3, 1) if self._image.layout == "chw" else images
 
     def _file(self, pixels: Array, what: str) -> bytes:
-        flipped = np.ascontiguousarray(_flipped(pixels, self.channels))
+        flipped = np.ascontiguousarray(_flipped(pixels, self._image.channels))
         file = BytesIO()
         try:
-            Image.fromarray(flipped[..., 0] if self.channels == "gray" else flipped).save(file, **self._options())
-        except Exception as error:  # a size of 0, or beyond what the format has
+            Image.fromarray(flipped[..., 0] if self._image.channels == "gray" else flipped).save(
+                file, **self._options()
+            )
+        except Exception as error:  # a size of 0, or more than the format allows
             size = f"{pixels.shape[1]} x {pixels.shape[0]}"
-            raise DecodeError(f"{what}: {size} pixels cannot be written as {self.format}: {error}") from error
+            raise DecodeError(f"{what}: {size} pixels cannot be written as {self._image.format}: {error}") from error
         return file.getvalue()
 
     def _options(self) -> dict[str, Any]:
-        if self.format == "webp" and not self.lossy:
-            # `exact` keeps the colours of pixels that are transparent
+        if self._image.format == "webp" and not self._image.lossy:
+            # `exact` keeps the colours of transparent pixels.
             return {"format": "webp", "lossless": True, "exact": True}
-        return {"format": self.format}
+        return {"format": self._image.format}
 
 
 def _elements(files: Tensor, what: str) -> list[bytes]:
@@ -163,25 +157,25 @@ def _elements(files: Tensor, what: str) -> list[bytes]:
 
 
 def _is_list(shape: Shape) -> bool:
-    """Whether each row is one element: `[B]`, `[B, 1]` as servers with a batch dimension have it, or a lone one."""
+    """Whether each row has one element: `[B]`, `[B, 1]` (servers with a batch dimension), or a scalar."""
     return len(shape) < 2 or shape[1:] == (1,)
 
 
 def _opened(element: bytes, where: str) -> Image.Image:
-    """The image with its header read, and nothing decoded."""
+    """The image, of which only the header is read."""
     try:
         image = Image.open(BytesIO(element), formats=READ)
-        # A phone's JPEG may carry further pictures behind the picture (MPO); that is no animation.
+        # A phone's JPEG may have further pictures appended (MPO); that is no animation.
         animated = image.format != "MPO" and getattr(image, "is_animated", False)
     except UnidentifiedImageError as error:
-        raise DecodeError(f"{where} is no image of the formats that are read: {', '.join(READ)}") from error
-    except Exception as error:  # Pillow raises whatever its readers ran into
+        raise DecodeError(f"{where} is no image in a supported format: {', '.join(READ)}") from error
+    except Exception as error:  # Pillow's readers raise many types
         raise DecodeError(f"{where} cannot be decoded: {error}") from error
     if animated:
-        raise DecodeError(f"{where} is animated, expected one picture")
-    # Pillow would cut PNG's 16 bits to 8 in silence. The byte is IHDR's bit depth.
+        raise DecodeError(f"{where} is animated, expected a single picture")
+    # Pillow would silently cut PNG's 16 bits to 8. Byte 24 is the bit depth in IHDR.
     if image.mode.startswith(_DEEP) or (image.format == "PNG" and element[24] == 16):
-        raise DecodeError(f"{where} has more than 8 bits for each channel")
+        raise DecodeError(f"{where} has more than 8 bits per channel")
     return image
 
 
@@ -189,7 +183,7 @@ def _check_size(sizes: Sequence[tuple[int, int]], where: str) -> None:
     if sizes[-1] != sizes[0]:
         (height, width), (first_height, first_width) = sizes[-1], sizes[0]
         text = f"{where} has {width} x {height} pixels and image 0 has {first_width} x {first_height}"
-        raise DecodeError(f"{text}; `resize` of the route's images makes them alike")
+        raise DecodeError(f"{text}; `resize` in the route's `images` gives them one size")
 
 
 def _with_channels(image: Image.Image, channels: str) -> Image.Image:
@@ -198,7 +192,7 @@ def _with_channels(image: Image.Image, channels: str) -> Image.Image:
         return image.convert(_MODES[channels])
     image = image.convert("RGBA")
     if channels != "rgba" and image.getchannel("A").getextrema() != (255, 255):
-        raise DecodeError(f"has transparent pixels, for which {channels} has no place; `channels: rgba` has")
+        raise DecodeError(f"has transparent pixels, which {channels} cannot hold; `channels: rgba` can")
     return image.convert(_MODES[channels])
 
 

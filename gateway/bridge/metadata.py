@@ -1,160 +1,167 @@
-"""What clients are told of a route's models."""
+"""Answers about a route's models: metadata and readiness, with the client's names and shapes."""
 
 from collections.abc import Container
 
 from gateway.bridge import names, shapes
-from gateway.bridge.addressing import Addressing
-from gateway.bridge.declared import Declared
+from gateway.bridge.derivatives import companion_signature
+from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Key, is_unknown, of_derivative
-from gateway.bridge.upstream import Upstream
+from gateway.bridge.signature_cache import Key
+from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import Reason, refusal, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Traits
+from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Signature, TensorSpec
 
 
 class Metadata:
-    """Answers about one route's models, in the client's names. `alike`: tensors pass as they are, so what the backend
-    tells does as well."""
+    """Answers questions about one route's models. `unchanged`: tensors are not fitted, so the backend's metadata is the
+    route's."""
 
-    def __init__(
-        self,
-        settings: RouteSettings,
-        client: Traits,
-        upstream: Upstream,
-        addressing: Addressing,
-        declared: Declared,
-        alike: bool,
-    ) -> None:
-        self._settings = settings
-        self._of_derivatives = settings.of_derivatives
+    def __init__(self, client: Protocol, rewrite: Rewrite, signatures: RouteSignatures, unchanged: bool) -> None:
+        self._settings = rewrite.settings
+        self._for_derivatives = rewrite.settings.for_derivatives
         self._client = client
-        self._upstream = upstream
-        self._addressing = addressing
-        self._declared = declared
-        self._alike = alike
+        self._backend = rewrite.backend
+        self._rewrite = rewrite
+        self._signatures = signatures
+        self._unchanged = unchanged
 
     async def signature(self, request: Request) -> Signature:
-        """What the model takes, gives and can do."""
-        key = self._addressing.key(request)
-        apart = self._client.models.operations_part
+        """The model's inputs, outputs, versions and operations, or the part of them that the request asks for.
+
+        Raises:
+            GatewayError: the backend's error; FAILED_PRECONDITION, the client needs the model's inputs and nobody knows
+                them.
+        """
+        key = self._rewrite.key(request)
+        apart = self._client.traits.models.operations_part
         if apart and request.part == apart:
             return Signature(operations=await self._operations(key), name=request.model)
         signature = self._with_version(await self._tensors(request, key))
-        if apart or not self._client.wire.derivatives:
+        if apart or not self._client.traits.wire.derivatives:
             return signature
         return replace(signature, operations=await self._operations(key))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Those that the model claims, without its inference where a tensor has no form on the client's wire. One that
-        streams can be inferred where the route makes one response of a stream."""
-        claimed = await self._declared.operations(key)
-        if Operation.STREAM in claimed and self._settings.stream != "error" and self._upstream.responses is not None:
+        """The operations that clients can use: those that the model claims, with inference if the route makes one
+        response of a stream, and without it if the client's protocol cannot carry one of the model's tensors."""
+        claimed = await self._signatures.operations(key)
+        if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:
             claimed |= {Operation.INFER}
-        if Datatype.BYTES in self._client.wire.datatypes:
+        if Datatype.BYTES in self._client.traits.wire.datatypes:
             return claimed
-        seen = self._described("", await self._declared.described(key), self._settings)
-        has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*seen.inputs, *seen.outputs))
+        shown = self._renamed("", await self._signatures.described(key), self._settings)
+        has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*shown.inputs, *shown.outputs))
         return claimed - {Operation.INFER} if has_bytes else claimed
 
     async def _tensors(self, request: Request, key: Key) -> Signature:
-        if self._client.wire.points:
-            known = await self._declared.model(key)
-            if is_unknown(known) and not self._upstream.traits.wire.points:
-                await self._declared.check(key)
-                text = f"backend {self._upstream.name!r} does not tell what model {request.model!r} takes"
-                raise refusal(Reason.FAILED_PRECONDITION, f"{text}; the route's `signature` must")
-            return self._as_seen(self._described(request.model, known, self._settings))
-        if self._alike:
-            return replace(await self._upstream.metadata(self._addressing.asked(request, key)), name=request.model)
-        return self._described(request.model, await self._told(request, key), self._settings)
+        if self._client.traits.wire.points:
+            known = await self._signatures.model(key)
+            if is_unknown(known) and not self._backend.traits.wire.points:
+                await self._signatures.check(key)
+                text = f"backend {self._backend.name!r} does not tell the inputs of model {request.model!r}"
+                raise refusal(Reason.FAILED_PRECONDITION, f"{text}; `signature` on the route must declare them")
+            return self._as_vectors(self._renamed(request.model, known, self._settings))
+        if self._unchanged:
+            return replace(await self._backend.metadata(self._rewrite.outgoing(request, key)), name=request.model)
+        return self._renamed(request.model, await self._known(request, key), self._settings)
 
-    async def _told(self, request: Request, key: Key) -> Signature:
-        """What is known. Metadata that cannot be trusted is for those whose own cannot: its clients do without."""
-        known = await self._declared.described(key)
+    async def _known(self, request: Request, key: Key) -> Signature:
+        """The model's signature. Metadata that cannot be trusted is shown only to clients whose protocol's cannot be
+        trusted either: they do not rely on it."""
+        known = await self._signatures.described(key)
         if (
             not is_unknown(known)
-            or self._client.models.trusted_metadata
-            or self._upstream.traits.models.trusted_metadata
+            or self._client.traits.models.trusted_metadata
+            or self._backend.traits.models.trusted_metadata
         ):
             return known
-        return await self._upstream.metadata(self._addressing.asked(request, key))
+        return await self._backend.metadata(self._rewrite.outgoing(request, key))
 
     def _with_version(self, signature: Signature) -> Signature:
-        """A route that sets the version reaches no other one, whatever else the backend has or does not tell."""
+        """The signature with the only version that the route reaches, if its `rewrite` sets one."""
         version = self._settings.version
         return replace(signature, versions=(version,)) if version else signature
 
     async def companion(self, request: Request, operation: Operation) -> Signature:
-        """The same of a derivative of the model that `request` names.
+        """The metadata of a derivative of the model that `request` names.
 
         Raises:
-            GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it does not claim the derivative.
+            GatewayError: NOT_FOUND, there is no such model; UNIMPLEMENTED, it does not claim the derivative.
         """
         return self._with_version(await self._companion(request, operation))
 
     async def _companion(self, request: Request, operation: Operation) -> Signature:
-        key = self._addressing.key(request)
+        key = self._rewrite.key(request)
         name = f"{request.model}.{operation.value}"
-        if not self._upstream.traits.wire.derivatives:
-            companion = self._addressing.companion(key, operation)
-            signature = await self._upstream.metadata(self._addressing.asked(request, companion))
-            if self._alike:
+        if not self._backend.traits.wire.derivatives:
+            companion = self._rewrite.companion(key, operation)
+            signature = await self._backend.metadata(self._rewrite.outgoing(request, companion))
+            if self._unchanged:
                 return replace(signature, name=name)
-            return self._as_seen(self._described(name, signature, self._of_derivatives))
-        base = await self._declared.described(key)
+            return self._as_vectors(self._renamed(name, signature, self._for_derivatives))
+        base = await self._signatures.described(key)
         if operation not in base.operations:
             raise unsupported(f"model {request.model!r} does not claim {operation.value}")
-        return self._as_seen(self._described(name, of_derivative(base, operation), self._of_derivatives))
+        return self._as_vectors(self._renamed(name, companion_signature(base, operation), self._for_derivatives))
 
     async def ready(self, request: Request) -> bool:
-        """Whether the backend says that the model is ready."""
-        return await self._ready(request, self._addressing.key(request))
+        """Whether the model is ready.
+
+        Raises:
+            GatewayError: the backend's error.
+        """
+        return await self._ready(request, self._rewrite.key(request))
 
     async def companion_ready(self, request: Request, operation: Operation) -> bool:
-        """The same of a derivative; of a model that does not claim it, no."""
-        key = self._addressing.key(request)
-        if not self._upstream.traits.wire.derivatives:
-            companion = self._addressing.companion(key, operation)
-            return self._upstream.traits.models.companions and await self._ready(request, companion)
-        return operation in (await self._declared.described(key)).operations and await self._ready(request, key)
+        """Whether a derivative of the model is ready; False if the model does not claim it."""
+        key = self._rewrite.key(request)
+        if not self._backend.traits.wire.derivatives:
+            companion = self._rewrite.companion(key, operation)
+            return self._backend.traits.models.companions and await self._ready(request, companion)
+        return operation in (await self._signatures.described(key)).operations and await self._ready(request, key)
 
     async def _ready(self, request: Request, key: Key) -> bool:
-        if self._upstream.traits.models.ready_as_a_whole:
-            await self._declared.check(key)
-        asked = self._addressing.asked(replace(request, operation=Operation.MODEL_READY), key)
-        return bool(await self._upstream.handler(asked))
+        if self._backend.traits.models.ready_as_a_whole:
+            await self._signatures.check(key)
+        outgoing = self._rewrite.outgoing(replace(request, operation=Operation.MODEL_READY), key)
+        return bool(await self._backend.handler(outgoing))
 
-    def _described(self, name: str, signature: Signature, settings: RouteSettings) -> Signature:
+    def _renamed(self, name: str, signature: Signature, settings: RouteSettings) -> Signature:
+        """The signature under the client's names."""
+        files = settings.images
+        inputs, outputs = names.inputs_of(signature, settings), names.outputs_of(signature, settings)
+        if files is not None:
+            inputs = _as_files(inputs, {image.name for image in files.inputs})
+            outputs = _as_files(outputs, {image.name for image in files.outputs})
         return replace(
             signature,
             name=name or signature.name,
-            inputs=names.as_client(_files(names.inputs_of(signature, settings), settings.image_inputs)),
-            outputs=names.as_client(_files(names.outputs_of(signature, settings), settings.image_outputs)),
-            platform=signature.platform or self._upstream.traits.models.platform,
+            inputs=names.with_client_names(inputs),
+            outputs=names.with_client_names(outputs),
+            platform=signature.platform or self._backend.traits.models.platform,
         )
 
-    def _as_seen(self, signature: Signature) -> Signature:
-        """By the client: one-point protocols see vectors."""
-        if not self._client.wire.points:
+    def _as_vectors(self, signature: Signature) -> Signature:
+        """The signature as clients of a one-point protocol see it: every tensor is a vector."""
+        if not self._client.traits.wire.points:
             return signature
-        return replace(signature, inputs=_points(signature.inputs), outputs=_points(signature.outputs))
+        return replace(signature, inputs=_vectors(signature.inputs), outputs=_vectors(signature.outputs))
 
 
-def _files(wanted: names.Wanted, images: Container[str]) -> names.Wanted:
-    """Pixels as the image files that they are for clients."""
+def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpecs:
+    """The specifications with image files in place of pixels."""
     return [
         (name, TensorSpec(spec.name, Datatype.BYTES, (-1,), "image") if spec.name in images else spec)
-        for name, spec in wanted
+        for name, spec in specs
     ]
 
 
-def _points(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Each tensor as the vector that stands for it; a size that the signature leaves open is -1. BYTES are no numbers,
-    and stay what they are."""
+def _vectors(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """Each tensor as a vector of FP64, -1 for a length that the signature leaves open. BYTES stay BYTES."""
     return tuple(
         TensorSpec(
             spec.name,

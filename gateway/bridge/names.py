@@ -1,55 +1,65 @@
-"""Which tensor is which: names by position, renames, dropped and constant inputs, selected outputs."""
+"""Names of tensors: which of a client's tensors is which of the backend's.
+
+A tensor's client name is the backend's name, unless `rename` pairs it with another. A client sends every input of the
+signature that is not one of `constants`. Its inputs are resolved in this order:
+
+1. An input with a name is that input; those in `drop` are removed.
+2. Inputs without a name take the names in `order` if the route has it, else the names that are left, by position.
+3. Every input of the signature is there exactly once, and no other; index tensors of derivatives may be missing.
+
+Outputs are those that the request asks for, else those in `select`, else all; in that order. If nobody knows the
+signature, inputs without a name are called `input0`, `input1`, ..., outputs `output0`, `output1`, ...
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeAlias
 
-from gateway.bridge.settings import RouteSettings
+from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.types import RequestedOutput, Signature, Tensor, TensorSpec
 
-Wanted: TypeAlias = Sequence[tuple[str, TensorSpec]]
-"""The client's name of each tensor, and the backend's specification of it."""
+NamedSpecs: TypeAlias = Sequence[tuple[str, TensorSpec]]
+"""Pairs of a tensor's client name and its specification, which has the backend's name."""
 
 _LONGEST_COMPARED = 256
 
 
-def inputs_of(signature: Signature, settings: RouteSettings) -> Wanted:
-    """The inputs that a client gives: all but the route's constants."""
+def inputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
+    """The inputs that a client sends: all but the route's constants."""
     constants = {tensor.name for tensor in settings.constants}
-    wanted = _with_names(signature.inputs, settings.rename.inputs)
-    return [(name, spec) for name, spec in wanted if spec.name not in constants] if constants else wanted
+    specs = _with_names(signature.inputs, settings.rename.inputs)
+    return [(name, spec) for name, spec in specs if spec.name not in constants] if constants else specs
 
 
-def outputs_of(signature: Signature, settings: RouteSettings) -> Wanted:
-    """The outputs that a client gets, in its order: those that the route selects."""
-    wanted = _with_names(signature.outputs, settings.rename.outputs)
+def outputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
+    """The outputs that a client can get: those in `select`, in its order, else all."""
+    specs = _with_names(signature.outputs, settings.rename.outputs)
     if not settings.select:
-        return wanted
-    there = dict(wanted)
-    return [(name, there[name]) for name in settings.select if name in there]
+        return specs
+    by_name = dict(specs)
+    return [(name, by_name[name]) for name in settings.select if name in by_name]
 
 
-def as_client(wanted: Wanted) -> tuple[TensorSpec, ...]:
-    """Specifications under the client's names."""
-    return tuple(replace(spec, name=name) for name, spec in wanted)
+def with_client_names(specs: NamedSpecs) -> tuple[TensorSpec, ...]:
+    """The specifications under the client's names."""
+    return tuple(replace(spec, name=name) for name, spec in specs)
 
 
-def _with_names(specs: Sequence[TensorSpec], pairs: Sequence[tuple[str, str]]) -> Wanted:
-    if not pairs:
+def _with_names(specs: Sequence[TensorSpec], renamings: Sequence[Renaming]) -> NamedSpecs:
+    if not renamings:
         return [(spec.name, spec) for spec in specs]
-    client = {backend: client for client, backend in pairs}
+    client = _client_names(renamings)
     return [(client.get(spec.name, spec.name), spec) for spec in specs]
 
 
-def by_name(inputs: Sequence[Tensor], wanted: Wanted, settings: RouteSettings) -> dict[str, Tensor]:
-    """The client's inputs by its names, without those that the route drops. Inputs that came without a name take, by
-    position, the names of the route's `order`, else those that no other input has.
+def resolve_inputs(inputs: Sequence[Tensor], specs: NamedSpecs, settings: RouteSettings) -> dict[str, Tensor]:
+    """The client's inputs by client name, as the module's docstring says.
 
     Raises:
-        DecodeError: repeated, unknown or missing inputs, by name. Index tensors may be missing.
+        DecodeError: an input is repeated, unknown or missing.
     """
     given: dict[str, Tensor] = {}
     unnamed = []
@@ -61,38 +71,40 @@ def by_name(inputs: Sequence[Tensor], wanted: Wanted, settings: RouteSettings) -
         elif tensor.name not in settings.drop:
             given[tensor.name] = tensor
     if unnamed:
-        given.update(zip(_positions(len(unnamed), given, wanted, settings), unnamed, strict=True))
-    _check(given, wanted)
+        given.update(zip(_names_by_position(len(unnamed), given, specs, settings), unnamed, strict=True))
+    _check(given, specs)
     return given
 
 
-def _positions(count: int, taken: Mapping[str, Tensor], wanted: Wanted, settings: RouteSettings) -> list[str]:
+def _names_by_position(
+    count: int, given: Mapping[str, Tensor], specs: NamedSpecs, settings: RouteSettings
+) -> list[str]:
     if settings.order:
-        client = {spec.name: name for name, spec in wanted}
+        client = {spec.name: name for name, spec in specs}
         names = [client.get(name, name) for name in settings.order]
     else:
-        names = [name for name, _ in wanted if name not in taken]
+        names = [name for name, _ in specs if name not in given]
     if count != len(names):
-        raise DecodeError(f"{_inputs(count)} given, expected {len(names)}; the model takes {_list(wanted)}")
+        raise DecodeError(f"{_inputs(count)} given, expected {len(names)}; the model takes {_list(specs)}")
     return names
 
 
-def _check(given: Mapping[str, Tensor], wanted: Wanted) -> None:
-    missing = [name for name, _ in wanted if name not in given and name not in INDEX_TENSORS]
-    if not missing and len(given) <= len(wanted) and given.keys() <= {name for name, _ in wanted}:
+def _check(given: Mapping[str, Tensor], specs: NamedSpecs) -> None:
+    missing = [name for name, _ in specs if name not in given and name not in INDEX_TENSORS]
+    if not missing and len(given) <= len(specs) and given.keys() <= {name for name, _ in specs}:
         return
-    known = [name for name, _ in wanted]
+    known = [name for name, _ in specs]
     for name in given:
         if name not in known:
-            raise DecodeError(f"unknown input {name!r}{_suggest(name, known)}; the model takes {_list(wanted)}")
+            raise DecodeError(f"unknown input {name!r}{_suggest(name, known)}; the model takes {_list(specs)}")
     plural = f"input {missing[0]!r} is" if len(missing) == 1 else f"inputs {_names(missing)} are"
-    raise DecodeError(f"{plural} missing; the model takes {_list(wanted)}")
+    raise DecodeError(f"{plural} missing; the model takes {_list(specs)}")
 
 
-def as_given(inputs: Sequence[Tensor], settings: RouteSettings, *, unnamed: bool = False) -> list[Tensor]:
-    """Inputs for a backend whose signature nobody knows: with its names as far as the route tells them, else `input0`,
-    `input1`, ... (or none, if it takes `unnamed` ones), and with the route's constants; in the route's `order`."""
-    backend = dict(settings.rename.inputs)
+def unresolved_inputs(inputs: Sequence[Tensor], settings: RouteSettings, *, unnamed: bool = False) -> list[Tensor]:
+    """Inputs for a model whose signature nobody knows, with the route's names and constants, in its `order`. Inputs
+    without a name get one by position, unless the backend accepts `unnamed` inputs."""
+    backend = _backend_names(settings.rename.inputs)
     kept = [_renamed(tensor, backend) for tensor in inputs if not tensor.name or tensor.name not in settings.drop]
     named = [*(kept if unnamed and not settings.order else by_position(kept, settings.order, "input"))]
     named += settings.constants
@@ -103,7 +115,7 @@ def as_given(inputs: Sequence[Tensor], settings: RouteSettings, *, unnamed: bool
 
 
 def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) -> Iterable[Tensor]:
-    """Tensors that came without a name get the names by position, past them `prefix0`, `prefix1`, ..."""
+    """The tensors; those without a name get the one of `names` at their position, else `prefix` and the position."""
     for at, tensor in enumerate(tensors):
         yield tensor if tensor.name else replace(tensor, name=names[at] if at < len(names) else f"{prefix}{at}")
 
@@ -111,14 +123,14 @@ def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) ->
 def requested(
     outputs: Sequence[RequestedOutput], signature: Signature, settings: RouteSettings
 ) -> tuple[RequestedOutput, ...]:
-    """The outputs to ask the backend for, with its names; none: all of them.
+    """The outputs to ask the backend for, under its names; empty means all of them.
 
     Raises:
-        DecodeError: an output that the client cannot have, by name.
+        DecodeError: the model has no such output, or the route does not select it.
     """
     if not outputs and not settings.select:
         return ()
-    backend = dict(settings.rename.outputs)
+    backend = _backend_names(settings.rename.outputs)
     known = [name for name, _ in outputs_of(signature, settings)]
     for output in outputs:
         if known and output.name not in known:
@@ -130,35 +142,43 @@ def requested(
 def for_client(
     outputs: Sequence[Tensor], asked: Sequence[RequestedOutput], settings: RouteSettings
 ) -> Sequence[Tensor]:
-    """The backend's outputs with the client's names: those it asked for, else those the route selects, in that order.
+    """The backend's outputs under the client's names: those that it asked for, else those in `select`, in that order.
 
     Raises:
-        DecodeError: an output that is not there, by name.
+        DecodeError: one of them is missing.
     """
     if settings.rename.outputs:
-        client = {backend: client for client, backend in settings.rename.outputs}
+        client = _client_names(settings.rename.outputs)
         outputs = [_renamed(tensor, client) for tensor in outputs]
     return picked(outputs, [output.name for output in asked] or settings.select)
 
 
 def picked(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
-    """The outputs named `wanted`, in that order; all of them if none is. What a backend sent beside them is left out.
+    """The outputs with the names `wanted`, in that order, without any others; all outputs if `wanted` is empty.
 
     Raises:
-        DecodeError: an output that is not there, by name.
+        DecodeError: one of them is missing.
     """
     if not wanted:
         return outputs
-    there = {tensor.name: tensor for tensor in outputs}
+    by_name = {tensor.name: tensor for tensor in outputs}
     for name in wanted:
-        if name not in there:
-            raise DecodeError(f"output {name!r} is missing; the reply has {_names(there)}")
-    return [there[name] for name in wanted]
+        if name not in by_name:
+            raise DecodeError(f"output {name!r} is missing; the reply has {_names(by_name)}")
+    return [by_name[name] for name in wanted]
 
 
 def unknown_output(name: str, known: Sequence[str]) -> DecodeError:
-    """There is no such output."""
+    """The error for an output that the model does not have."""
     return DecodeError(f"unknown output {name!r}{_suggest(name, known)}; the model gives {_names(known)}")
+
+
+def _client_names(renamings: Iterable[Renaming]) -> dict[str, str]:
+    return {each.backend: each.client for each in renamings}
+
+
+def _backend_names(renamings: Iterable[Renaming]) -> dict[str, str]:
+    return {each.client: each.backend for each in renamings}
 
 
 def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
@@ -167,7 +187,7 @@ def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:
-    # Comparing takes a tenth of a microsecond for each character, and clients choose how many there are.
+    # Comparing takes 0.1 us per character, and the client chooses the length.
     close = get_close_matches(name, list(known), 1) if len(name) <= _LONGEST_COMPARED else []
     return f", did you mean {close[0]!r}?" if close else ""
 
@@ -176,8 +196,8 @@ def _inputs(count: int) -> str:
     return "1 input" if count == 1 else f"{count} inputs"
 
 
-def _list(wanted: Wanted) -> str:
-    return ", ".join(f"{name!r} {spec.datatype} {list(spec.shape)}" for name, spec in wanted) or "none"
+def _list(specs: NamedSpecs) -> str:
+    return ", ".join(f"{name!r} {spec.datatype} {list(spec.shape)}" for name, spec in specs) or "none"
 
 
 def _names(names: Iterable[str]) -> str:

@@ -1,21 +1,58 @@
-"""A batch as one call per row, for backends that take one point at a time."""
+"""A batch for a backend that computes one row per call: one call for each row, and the results stacked.
+
+At most `window` calls are in flight at once. The first row that fails ends the batch: no further row is sent, and its
+error names the row. The outputs of each row are typed before they are stacked, because JSON prints 1 in one row and
+1.5 in another.
+"""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.bridge import datatypes, response, shapes
+from gateway.bridge.fitting import FittedRequest, Fitting
+from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core.errors import DecodeError, GatewayError, invalid_input
+from gateway.core.frozen import replace
 from gateway.core.tasks import spawn
+from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], window: int) -> list[T]:
-    """The results of `call` for all `rows`, in their order, with at most `window` calls begun and not done.
+async def infer_row_by_row(
+    fitted: FittedRequest, fitting: Fitting, infer: Callable[[Request], Awaitable[Response]]
+) -> Response:
+    """The responses to all rows of a request, stacked.
 
     Raises:
-        GatewayError, DecodeError: the first failure, naming its row; what is not sent yet is not sent any more.
+        GatewayError: INVALID_ARGUMENT, the batch has more rows than `max_rows`; the error of the first row that failed,
+            with its number if there are several rows.
+        DecodeError: a response does not fit the signature.
+    """
+    signature, settings = fitting.signature, fitting.settings
+    count = 1 if fitted.rows is None else fitted.rows
+
+    async def call(inputs: Sequence[Tensor]) -> Response:
+        answer = await infer(replace(fitted.request, inputs=tuple(inputs)))
+        return replace(answer, outputs=_typed(answer.outputs, fitting))
+
+    if count > settings.max_rows:
+        text = f"a batch of {count} rows needs a call for each row, and the route allows {settings.max_rows}"
+        raise invalid_input(f"{text}: `translate: {{max_rows: {settings.max_rows}}}`")
+    if count == 0:
+        return Response(tuple(map(shapes.empty, signature.outputs)))
+    rows = _rows(fitted, fitting)
+    answers = [await call(rows[0])] if count == 1 else await each(rows, call, fitting.backend.window)
+    return replace(answers[0], outputs=_stacked([answer.outputs for answer in answers], signature, fitted))
+
+
+async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], window: int) -> list[T]:
+    """The results of `call` for all `rows`, in their order, with at most `window` calls in flight.
+
+    Raises:
+        GatewayError, DecodeError: the first failure, with the number of its row; calls in flight are cancelled.
     """
     results: dict[int, T] = {}
     running: dict[asyncio.Task[T], int] = {}
@@ -34,7 +71,7 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
 
 
 def _take(waiting: Iterable[S], count: int) -> list[S]:
-    # zip asks the range first, so it takes nothing that it does not give
+    # zip asks the range first, so it takes no item that it does not return.
     return [item for _, item in zip(range(count), waiting, strict=False)]
 
 
@@ -51,3 +88,68 @@ async def _cancel(tasks: "Iterable[asyncio.Task[T]]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _rows(fitted: FittedRequest, fitting: Fitting) -> list[tuple[Tensor, ...]]:
+    """The inputs of each row. Inputs without a batch dimension are the same in all rows."""
+    inputs, signature = fitted.request.inputs, fitting.signature
+    count = 1 if fitted.rows is None else fitted.rows
+    if signature.inputs:
+        batched = [shapes.is_batch(spec.shape) for spec in signature.inputs]
+    else:
+        batched = [fitted.rows is not None] * len(inputs)
+    flat = fitting.backend.traits.wire.points
+    columns = [_column(tensor, is_batch, count, flat) for tensor, is_batch in zip(inputs, batched, strict=True)]
+    return list(zip(*columns, strict=True)) if columns else [()] * count
+
+
+def _column(tensor: Tensor, is_batch: bool, count: int, flat: bool) -> list[Tensor]:
+    """One input in each row, as a vector if `flat`."""
+    rows = shapes.split(tensor) if is_batch else [tensor] * count
+    return [replace(row, shape=(row.elements,)) for row in rows] if flat else rows
+
+
+def _typed(outputs: Sequence[Tensor], fitting: Fitting) -> tuple[Tensor, ...]:
+    """The outputs of one row in the signature's datatypes."""
+    if not fitting.signature.outputs:
+        return tuple(outputs)
+    return tuple(_fit_output(row, spec, fitting) for row, spec in response.paired(outputs, (), fitting.signature))
+
+
+def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: FittedRequest) -> tuple[Tensor, ...]:
+    if signature.outputs:
+        columns = zip(*answers, strict=True)
+        return tuple(map(_stack, columns, signature.outputs))
+    if fitted.rows is None:
+        return tuple(answers[0])
+    for number, answer in enumerate(answers):
+        if len(answer) != len(answers[0]):
+            raise DecodeError(f"{len(answer)} outputs in row {number} and {len(answers[0])} in row 0")
+    return tuple(shapes.stack(_of_one_type(column)) for column in zip(*answers, strict=True))
+
+
+def _stack(column: Sequence[Tensor], spec: TensorSpec) -> Tensor:
+    """One output of all rows. The only row of an output without a batch dimension stays as it is."""
+    return shapes.stack(column) if len(column) > 1 or shapes.is_batch(spec.shape) else column[0]
+
+
+def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
+    """The rows of an output that is in no signature. Untyped numbers get the datatype that holds those of all rows."""
+    found = {row.datatype for row in column}
+    if len(found) == 1:
+        return list(column)
+    if not found <= NUMBERS or not all(row.untyped for row in column):
+        raise DecodeError(f"output {column[0].name!r} is {' and '.join(sorted(found))} in different rows")
+    common = Datatype.FP64 if Datatype.FP64 in found else Datatype.UINT64
+    return [
+        replace(row, datatype=common, data=datatypes.fit(row, common, f"output {row.name!r}", "refuse"))
+        for row in column
+    ]
+
+
+def _fit_output(row: Tensor, spec: TensorSpec, fitting: Fitting) -> Tensor:
+    what = f"output {spec.name!r}"
+    wanted = shapes.of_row(spec.shape)
+    shape = row.shape if shapes.matches(row.shape, wanted) else shapes.fill(wanted, row.elements, what)
+    data = datatypes.fit(row, spec.datatype, what, fitting.settings.cast)
+    return Tensor(spec.name, spec.datatype, shape, data, row.content_type)

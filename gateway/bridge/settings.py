@@ -1,57 +1,139 @@
-"""What a route says about fitting."""
+"""The settings of one route: its keys `rewrite`, `signature` and `translate`.
+
+A key of `translate` is declared once: here, or in `gateway.core.types.Translate` if codecs read it. `gateway.config`
+makes the YAML key from the field: its name, type, default and docstring become the key's name, check, default and
+description in docs/configuration.md. So a new key is a new field.
+"""
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import Literal, TypeAlias
 
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
-from gateway.core.types import DEFAULT_TRANSLATE, Signature, Tensor, Translate
+from gateway.core.types import Signature, Tensor, Translate
 
-if TYPE_CHECKING:
-    from gateway.bridge.images import ImageInput, ImageOutput
+Cast: TypeAlias = Literal["refuse", "round", "saturate"]
+Layout: TypeAlias = Literal["hwc", "chw"]
+Channels: TypeAlias = Literal["rgb", "bgr", "rgba", "gray"]
+
+
+@frozen
+class Renaming:
+    """The two names of one tensor."""
+
+    client: str
+    """The clients' name."""
+    backend: str
+    """The backend's name."""
 
 
 @frozen
 class Renames:
-    """Pairs of (client's name, backend's name)."""
+    """The renamed tensors of a model."""
 
-    inputs: tuple[tuple[str, str], ...] = ()
-    outputs: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[Renaming, ...] = ()
+    """Renamed inputs."""
+    outputs: tuple[Renaming, ...] = ()
+    """Renamed outputs."""
 
 
 @frozen
-class RouteSettings:
-    """`rewrite`, `signature` and `translate` of one route. A `model` or `version` of None is left as the client wrote
-    it; a `version` of "" drops it. `select` are client outputs, in order; `order` backend inputs; `drop` client inputs;
-    `constants` inputs with backend names."""
+class ImageInput:
+    """An input whose elements are image files: PNG, JPEG, WebP, GIF or BMP."""
+
+    name: str
+    """The backend's name of the input."""
+    layout: Layout = "hwc"
+    """The order of the dimensions after the batch: height, width, channels (`hwc`) or channels, height, width
+    (`chw`)."""
+    channels: Channels = "rgb"
+    """The channels of each pixel. `gray` is one channel, the luma of ITU-R 601. Images with transparent pixels need
+    `rgba`."""
+    resize: tuple[int, int] | None = None
+    """`[HEIGHT, WIDTH]`: resize every image to this size (bilinear; loses detail). Without it all images of a request
+    must have the same size."""
+    scale: Literal["none", "unit"] = "none"
+    """`none`: UINT8 from 0 to 255. `unit`: FP32 from 0 to 1."""
+    max_pixels: int = 2**24
+    """The most pixels that all images of one input may have together, as their file headers state."""
+
+
+@frozen
+class ImageOutput:
+    """An output of UINT8 pixels that clients receive as image files."""
+
+    name: str
+    """The backend's name of the output."""
+    format: Literal["png", "webp", "jpeg"]
+    """The format of the files. `jpeg` needs `lossy: true`."""
+    lossy: bool = False
+    """Allow compression that changes pixels: required for `jpeg`; `webp` is lossless without it."""
+    layout: Layout = "hwc"
+    """The order of the dimensions after the batch, as for inputs."""
+    channels: Channels = "rgb"
+    """The channels of each pixel, as for inputs."""
+
+
+@frozen
+class Images:
+    """Tensors that are image files for clients and pixels for the backend. Needs Pillow:
+    `pip install "inference-gateway[images]"`."""
+
+    inputs: tuple[ImageInput, ...] = ()
+    """Inputs whose files are decoded."""
+    outputs: tuple[ImageOutput, ...] = ()
+    """Outputs whose pixels are encoded."""
+
+
+@frozen
+class TranslateSettings(Translate):
+    """How the tensors of clients are converted for the backend, and those of the backend for clients."""
+
+    cast: Cast = "refuse"
+    """Conversion to a datatype that cannot hold every value: `refuse` it, `round` half to even within the range of the
+    datatype, or `saturate`: round, and clip what is out of range."""
+    operations: Mapping[Operation, str] = field(default_factory=dict)
+    """`{OPERATION: MODEL}`: the backend's model that computes a derivative, in place of the default name `M.gradient`,
+    `M.apply_jacobian` or `M.apply_hessian`."""
+    max_rows: int = 4096
+    """The most rows of a batch for a backend that takes one point per call."""
+    stream: Literal["error", "last", "collect"] = "error"
+    """What a client that expects one response gets from a model that streams several: the backend's `error`, the `last`
+    response, or all of them (`collect`), concatenated on axis 0."""
+    carry_config: bool = False
+    """Send UM-Bridge's `config` as a tensor where a protocol has no parameters (grps, mip): the last input, named
+    `config`, BYTES that hold its JSON text. Such an input from a client becomes the parameter `config`. Without this
+    key a config is refused there."""
+    rename: Renames = field(default_factory=Renames)
+    """Tensors whose names differ between clients and the backend."""
+    constants: tuple[Tensor, ...] = ()
+    """Inputs that the gateway adds to every request, by the backend's names."""
+    select: tuple[str, ...] = ()
+    """The outputs that clients get, by the clients' names, in this order."""
+    order: tuple[str, ...] = ()
+    """All inputs of the backend, by its names, in the order in which it expects them."""
+    drop: tuple[str, ...] = ()
+    """Inputs from clients, by the clients' names, that are not sent to the backend."""
+    images: Images | None = None
+    """Tensors that are image files for clients and pixels for the backend. Without it files are sent as they are. Needs
+    Pillow: `pip install "inference-gateway[images]"`."""
+
+
+@frozen
+class RouteSettings(TranslateSettings):
+    """The keys of `translate`, with those of `rewrite` and the route's `signature`."""
 
     model: str | None = None
+    """`rewrite.model`; None keeps the client's."""
     version: str | None = None
+    """`rewrite.version`; None keeps the client's, "" drops it."""
     signature: Signature | None = None
-    cast: str = "refuse"
-    max_rows: int = 4096
-    carry_config: bool = False
-    """The parameter `config` goes as an input to backends whose protocol has no parameters, and comes as one from
-    such clients."""
-    stream: str = "error"
-    """What a client that wants one response gets of a backend that streams several: `error` (the backend is not asked
-    for a stream), `last`, or `collect` (concatenated on axis 0)."""
-    operations: Mapping[Operation, str] = field(default_factory=dict)
-    rename: Renames = field(default_factory=Renames)
-    constants: tuple[Tensor, ...] = ()
-    select: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
-    drop: frozenset[str] = frozenset()
-    translate: Translate = DEFAULT_TRANSLATE
-    image_inputs: "Mapping[str, ImageInput]" = field(default_factory=dict)
-    """By the backend's names: image files of clients that it takes as pixels."""
-    image_outputs: "Mapping[str, ImageOutput]" = field(default_factory=dict)
-    """By the backend's names: pixels that clients get as image files."""
+    """Overrides what the backend's metadata says."""
 
     @property
-    def leaves_tensors(self) -> bool:
-        """Tensors may pass as they are: the route says nothing about them."""
+    def leaves_tensors_unchanged(self) -> bool:
+        """Whether no setting changes a tensor."""
         return not (
             self.signature
             or self.constants
@@ -65,11 +147,7 @@ class RouteSettings:
         )
 
     @property
-    def images(self) -> bool:
-        """Whether images are decoded or encoded."""
-        return bool(self.image_inputs or self.image_outputs)
-
-    @property
-    def of_derivatives(self) -> "RouteSettings":
-        """A companion's one output is not among those that the route says something of."""
-        return replace(self, select=(), image_outputs={})
+    def for_derivatives(self) -> "RouteSettings":
+        """The settings for the derivatives of the route's models: without those about the model's own outputs."""
+        images = None if self.images is None else replace(self.images, outputs=())
+        return replace(self, select=(), images=images)

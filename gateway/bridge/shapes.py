@@ -1,6 +1,7 @@
-"""Fitting shapes: the batch dimension, points, and rows.
+"""Shapes: the batch dimension, and fitting a tensor's shape to a specification's.
 
-A signature `[-1, N]` means a batch of rows; `[-1]` is one free dimension and no batch.
+In a specification -1 is a free dimension. A first -1 with further dimensions behind it is the batch dimension: `[-1,
+N]` is a batch of rows of N elements. `[-1]` alone is a vector of any length and no batch.
 """
 
 from collections.abc import Sequence
@@ -13,41 +14,57 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
-from gateway.core.types import Shape, Tensor, TensorSpec
+from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 
 
 def is_batch(shape: Shape) -> bool:
-    """Whether the first dimension counts rows."""
+    """Whether a specification's first dimension is the batch."""
     return len(shape) >= 2 and shape[0] == -1
 
 
 def of_row(shape: Shape) -> Shape:
-    """A signature's shape without its batch dimension."""
+    """A specification's shape without its batch dimension."""
     return shape[1:] if is_batch(shape) else shape
 
 
+def as_batches(signature: Signature) -> Signature:
+    """The signature of a model that computes one row per call, as tensor protocols see it: with a batch dimension in
+    front of each shape, and with the names `input0`, `output0`, ... where tensors have none."""
+    return replace(
+        signature,
+        inputs=_batched(signature.inputs, "input"),
+        outputs=_batched(signature.outputs, "output"),
+    )
+
+
+def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ...]:
+    return tuple(
+        replace(spec, name=spec.name or f"{prefix}{at}", shape=(-1, *spec.shape)) for at, spec in enumerate(specs)
+    )
+
+
 def matches(shape: Shape, wanted: Shape) -> bool:
-    """Whether `shape` has the rank and the fixed dimensions of `wanted`."""
+    """Whether `shape` has the rank and the fixed dimensions of the specification `wanted`."""
     return len(shape) == len(wanted) and all(want in (-1, have) for have, want in zip(shape, wanted, strict=True))
 
 
 def is_lone_row(shape: Shape, wanted: Shape) -> bool:
-    """Whether `shape` is one row of `wanted`, without the batch dimension."""
+    """Whether `shape` fits `wanted` once a batch dimension is put in front."""
     return is_batch(wanted) and matches(shape, wanted[1:])
 
 
 def point_size(shape: Shape) -> int:
-    """How long a one-point protocol's vector for a tensor of this signature is: the product of the dimensions after
-    the batch; -1 while one of them is free."""
+    """The length of a tensor's vector in a one-point protocol: the product of the dimensions after the batch, -1 if one
+    of them is free."""
     dimensions = of_row(shape)
     return -1 if -1 in dimensions else prod(dimensions)
 
 
 def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """A tensor's shape as the backend takes it: as it is, or with a batch dimension of 1 in front.
+    """The shape of a tensor for the backend: its own, or that with a batch dimension of 1 in front.
 
     Raises:
-        DecodeError: naming the tensor, its shape and the expected one.
+        DecodeError: neither matches `wanted`.
     """
     if matches(shape, wanted):
         return shape
@@ -57,25 +74,25 @@ def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def fit_point(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """The shape that a one-point protocol's vector has for the backend: unflattened, in a batch of one row.
+    """The shape of a one-point protocol's vector for the backend: that of `wanted`, with a batch dimension of 1.
 
     Raises:
-        DecodeError: naming the tensor, its length and the expected one.
+        DecodeError: the vector has another number of elements.
     """
     filled = fill(of_row(wanted), prod(shape), what)
     return (1, *filled) if is_batch(wanted) else filled
 
 
 def fill(wanted: Shape, elements: int, what: str) -> Shape:
-    """`wanted` with its one free dimension set so that it holds `elements`.
+    """`wanted` with its free dimension set so that the shape has `elements` elements.
 
     Raises:
-        DecodeError: naming the tensor, if nothing fits.
+        DecodeError: no size fits, or more than one dimension is free.
     """
     free = wanted.count(-1)
     if free > 1:
-        text = f"{what} has length {elements}, which fits {list(wanted)} in many ways"
-        raise DecodeError(f"{text}; `signature` on the route must give all but one dimension")
+        text = f"{what} has length {elements}, which fits {list(wanted)} in more than one way"
+        raise DecodeError(f"{text}; `signature` on the route must set all dimensions but one")
     fixed = prod(size for size in wanted if size != -1)
     if not free and fixed != elements:
         raise DecodeError(f"{what} has length {elements}, expected {fixed}")
@@ -85,19 +102,19 @@ def fill(wanted: Shape, elements: int, what: str) -> Shape:
 
 
 def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """A tensor's shape as the backend takes it, of a client whose first dimension counts rows always.
+    """The shape of a tensor for the backend, if the first dimension of the client's tensors always counts rows.
 
     Raises:
-        DecodeError: naming the tensor, its shape and the expected one.
+        DecodeError: it does not match `wanted`.
     """
     if not matches(shape, wanted):
         raise DecodeError(f"{what} has shape {list(shape)}, expected {list(wanted)}")
     return shape
 
 
-def of_scalars(tensor: Tensor, wanted: Shape) -> Shape:
-    """The tensor's shape; with a dimension of 1 at its end where that is what is wanted, and its wire does not tell a
-    scalar from a vector of one: JSON, and elements that travel by themselves."""
+def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
+    """The tensor's shape, with a dimension of 1 appended if only that matches `wanted`. Only for wires that do not
+    distinguish a scalar from a vector of one element: untyped JSON, and BYTES elements with a content type."""
     shape = tensor.shape
     if not (tensor.untyped or tensor.content_type) or matches(shape, wanted):
         return shape
@@ -105,12 +122,12 @@ def of_scalars(tensor: Tensor, wanted: Shape) -> Shape:
 
 
 def one_row(tensor: Tensor) -> Tensor:
-    """The tensor as a batch of one row."""
+    """The tensor with a batch dimension of 1."""
     return replace(tensor, shape=(1, *tensor.shape))
 
 
 def split(tensor: Tensor) -> list[Tensor]:
-    """The rows of `[rows, ...]`; of numbers views, not copies."""
+    """The rows of a tensor of shape `[rows, ...]`: views for numbers, copies for BYTES."""
     count, shape = tensor.shape[0], tensor.shape[1:]
     if tensor.datatype is Datatype.BYTES:
         size, elements = prod(shape), bytes_elements.unpack(tensor.data)
@@ -121,10 +138,10 @@ def split(tensor: Tensor) -> list[Tensor]:
 
 
 def stack(rows: Sequence[Tensor]) -> Tensor:
-    """Tensors of one datatype and shape as one tensor with a dimension more in front.
+    """Rows of one datatype and shape as one tensor of shape `[rows, ...]`.
 
     Raises:
-        DecodeError: a row of another shape than the first.
+        DecodeError: a row has another shape than the first.
     """
     first = rows[0]
     for number, row in enumerate(rows):
@@ -136,11 +153,13 @@ def stack(rows: Sequence[Tensor]) -> Tensor:
 
 
 def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any, Any]":
-    """The array of `tensor`, its first dimension (of 1) `rows` times. A client says how many rows there are without
-    sending one byte of them: `[4294967296, 0]`.
+    """The array of `tensor`, whose first dimension is 1, repeated to `rows` rows.
+
+    The limit protects the gateway's memory: a client can claim any number of rows without sending a byte, with a shape
+    such as `[4294967296, 0]`.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, that is more than `limit` bytes.
+        GatewayError: RESOURCE_EXHAUSTED, the result takes more than `limit` bytes.
     """
     size = len(tensor.data) * rows
     if size > limit:
@@ -150,10 +169,10 @@ def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any,
 
 
 def concatenate(pieces: Sequence[Tensor]) -> Tensor:
-    """Tensors that differ at most in their first dimension as one, end to end.
+    """Tensors concatenated on axis 0.
 
     Raises:
-        DecodeError: another name, datatype or further dimension than the first, or no dimension at all.
+        DecodeError: one is a scalar, or differs from the first in name, datatype or another dimension.
     """
     first = pieces[0]
     for piece in pieces:
@@ -168,15 +187,15 @@ def concatenate(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def empty(spec: TensorSpec) -> Tensor:
-    """A batch of no rows; free dimensions are 0."""
+    """A batch of 0 rows, with 0 for other free dimensions."""
     return Tensor(spec.name, spec.datatype, (0, *(max(size, 0) for size in spec.shape[1:])), b"")
 
 
 def without_batch(shape: Shape, what: str) -> Shape:
-    """`[1, ...]` as `[...]`.
+    """The shape `[1, ...]` without its batch dimension.
 
     Raises:
-        DecodeError: another number of rows.
+        DecodeError: there is not exactly one row.
     """
     if shape[0] != 1:
         raise DecodeError(f"{what} has {shape[0]} rows for the one that was sent")

@@ -1,229 +1,165 @@
-"""What backends' models take and give, asked once and remembered for a while."""
+"""The signatures of a route's models: where they come from, in this order.
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from hashlib import sha256
-from typing import TypeAlias
+1. The route's `signature`. If it has both inputs and outputs the backend is not asked; if it has one of them, that one
+   overrides the backend's metadata.
+2. The backend's metadata, through the SignatureCache, if its protocol's metadata can be trusted
+   (`Traits.trusted_metadata`, or `trust_metadata` on the backend).
+3. Of a derivative: the metadata of the companion model; else the rule in `derivatives`, applied to the model's own.
 
-from gateway.bridge import shapes
-from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError
+An empty signature means that nobody knows the model's tensors: they are then passed on with the datatypes and shapes
+that they have. Signatures here have the backend's names.
+"""
+
+from gateway.bridge.derivatives import companion_signature
+from gateway.bridge.rewrite import Rewrite
+from gateway.bridge.signature_cache import Key
+from gateway.core.errors import GatewayError, Status, not_found, unsupported
 from gateway.core.frozen import replace
-from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.protocol import Traits, merge
-from gateway.core.tasks import outlived_by, spawn
-from gateway.core.transport import Handler
-from gateway.core.types import Request, Signature, TensorSpec
-
-SECONDS_KEPT = 60.0
-MOST_KEPT = 1024
-"""Clients choose the `config` in the key, so there must be an end to how many are kept."""
-
-LONGEST_CONFIG = 256
-"""Characters of a `config` that is kept as it is; a longer one, up to `limits.config`, is kept as its digest."""
-
-Key: TypeAlias = tuple[str, str, str]
-"""(model, version, config)"""
-
-
-class Signatures:
-    """One backend's signatures, as batches: a one-point protocol's vector of n is FP64 `[-1, n]` here.
-
-    Fetched when first needed, one fetch at a time for each (model, version, config).
-    """
-
-    def __init__(self, backend: Handler, traits: Traits, clock: Callable[[], float]) -> None:
-        self._backend = backend
-        self._traits = traits
-        self._clock = clock
-        self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
-        self._fetching: dict[Key, asyncio.Task[Signature]] = {}
-
-    def kept(self, key: Key) -> Signature | None:
-        """What is known without asking."""
-        entry = self._kept.get(_compact(key))
-        return entry[1] if entry is not None and entry[0] > self._clock() else None
-
-    async def get(self, key: Key) -> Signature:
-        """The signature of a model; without tensors where the backend tells none that can be trusted.
-
-        Raises:
-            GatewayError: the backend's.
-        """
-        if not self._traits.models.trusted_metadata:
-            return Signature()
-        known = self.kept(key)
-        if known is not None:
-            return known
-        fetch = self._fetching.get(key)
-        if fetch is None:
-            fetch = self._fetching[key] = spawn(self._fetch(key))
-            fetch.add_done_callback(lambda done: self._fetched(key, done))
-        return await outlived_by(fetch)
-
-    async def streams_only(self, key: Key) -> bool:
-        """Whether the model's configuration says that each request has a stream of responses, for which no inference
-        can ask. False where the server tells no configuration.
-
-        It is asked with the first question for the model's operations, and kept with the signature: STREAM among its
-        operations says that it was asked.
-
-        Raises:
-            GatewayError: the backend's about the signature.
-        """
-        if Operation.CONFIG not in self._traits.servers.extensions:
-            return False
-        signature = await self.get(key)
-        if Operation.STREAM not in signature.operations:
-            model, version, _ = key
-            try:
-                config = await self._backend(Request(Operation.CONFIG, model, version))
-            except GatewayError:
-                return False
-            assert isinstance(config, Mapping)
-            signature = replace(signature, operations=_with_streams(signature.operations, config))
-            entry = self._kept.get(_compact(key))
-            if entry is not None:
-                self._kept[_compact(key)] = (entry[0], signature)
-        return Operation.INFER not in signature.operations
-
-    def drop(self, model: str) -> None:
-        """Forget a model: its backend says that it is gone, or takes something else."""
-        for kept in (self._kept, self._fetching):
-            for key in [key for key in kept if key[0] == model]:
-                kept.pop(key)
-
-    def drop_all(self) -> None:
-        """Forget everything: an endpoint came back, perhaps with other models."""
-        self._kept.clear()
-
-    async def _fetch(self, key: Key) -> Signature:
-        model, version, config = key
-        parameters = {"config": config} if config else {}
-        parts = [
-            await self._ask(Request(Operation.METADATA, model, version, parameters=parameters, part=part))
-            for part in self._traits.models.metadata_parts
-        ]
-        signature = merge(tuple(parts))
-        return as_batches(signature) if self._traits.wire.points else signature
-
-    def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
-        """Remember what came, unless it was dropped while it was on its way."""
-        if self._fetching.get(key) is not fetch:
-            return
-        del self._fetching[key]
-        if fetch.cancelled() or fetch.exception() is not None:
-            return
-        compact = _compact(key)
-        self._kept[compact] = (self._clock() + SECONDS_KEPT, fetch.result())
-        self._kept.move_to_end(compact)
-        if len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
-
-    async def _ask(self, request: Request) -> Signature:
-        answer = await self._backend(request)
-        assert isinstance(answer, Signature)
-        return answer
-
-
-def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]) -> frozenset[Operation]:
-    """The operations of a model of this configuration. Triton's servers are the ones that tell some: they stream the
-    responses of every model, and infer on all but those whose transactions are decoupled."""
-    policy = config.get("model_transaction_policy")
-    decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
-    return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}
-
-
-def _compact(key: Key) -> Key:
-    model, version, config = key
-    if len(config) <= LONGEST_CONFIG:
-        return key
-    return model, version, sha256(config.encode("utf-8", "surrogatepass")).hexdigest()
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.types import Request, Signature
 
 
 def is_unknown(signature: Signature) -> bool:
-    """Whether nobody tells what the model takes and gives."""
+    """Whether nobody knows the model's inputs and outputs."""
     return not signature.inputs and not signature.outputs
 
 
-def as_batches(signature: Signature) -> Signature:
-    """The signature of a one-point model as tensor protocols see it: named, and batched."""
-    return replace(
-        signature,
-        inputs=_batched(signature.inputs, "input"),
-        outputs=_batched(signature.outputs, "output"),
-    )
+class RouteSignatures:
+    """The signatures of one route's models."""
+
+    def __init__(self, rewrite: Rewrite) -> None:
+        self._own = rewrite.settings.signature
+        self._companions = rewrite.settings.operations
+        self._backend = rewrite.backend
+        self._rewrite = rewrite
+
+    async def model(self, key: Key) -> Signature:
+        """The inputs and outputs of a model.
+
+        Raises:
+            GatewayError: the backend's error.
+        """
+        own = self._own
+        if own is not None and own.inputs and own.outputs:
+            return own
+        fetched = self._backend.signatures.kept(key) or await self._backend.signatures.get(key)
+        return fetched if own is None else _override(fetched, own)
+
+    async def described(self, key: Key) -> Signature:
+        """The signature with what only the backend knows: the model's versions, platform and operations.
+
+        Raises:
+            GatewayError: the backend's error; NOT_FOUND if there is no such model.
+        """
+        if self._backend.traits.models.trusted_metadata:
+            fetched = await self._backend.signatures.get(key)
+        else:
+            fetched = replace(await self._untrusted(key), inputs=(), outputs=())
+        return fetched if self._own is None else _override(fetched, self._own)
+
+    async def check(self, key: Key) -> None:
+        """Check that the backend has the model.
+
+        Raises:
+            GatewayError: NOT_FOUND if it says that it has not; its error if it cannot be asked.
+        """
+        await self._untrusted(key)
+
+    async def _untrusted(self, key: Key) -> Signature:
+        """The metadata of a backend whose metadata cannot be trusted to have the right tensors; empty if it has none.
+
+        Raises:
+            GatewayError: NOT_FOUND if there is no such model or version.
+        """
+        model, version, _ = key
+        if not self._backend.traits.models.metadata_parts or not model:
+            return Signature()
+        try:
+            metadata = await self._backend.metadata(Request(Operation.METADATA, model, version))
+        except GatewayError as error:
+            if error.status in _MODEL_WITHOUT_METADATA:
+                return Signature()
+            # grps' C++ server has the metadata of its first model only, but lists all models.
+            if error.status is not Status.NOT_FOUND or not await self._lists(model, version):
+                raise
+            return Signature()
+        others = metadata.versions
+        if version and others and version not in others and not await self._lists(model, version):
+            versions = ", ".join(others)
+            raise not_found(
+                f"backend {self._backend.name!r}: model {model!r} has no version {version!r}; it has {versions}"
+            )
+        return metadata
+
+    async def _lists(self, model: str, version: str) -> bool:
+        """Whether the backend has a list of models with this model in it."""
+        try:
+            entries = await self._backend.handler(Request(Operation.MODELS))
+        except GatewayError:
+            return False
+        assert isinstance(entries, tuple)
+        return any(each.name == model and (not version or each.version in ("", version)) for each in entries)
+
+    async def derivative(self, key: Key, operation: Operation) -> Signature:
+        """The inputs and outputs of a derivative of the model.
+
+        Raises:
+            GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it has no such companion.
+        """
+        if self._backend.traits.wire.derivatives:
+            return companion_signature(await self.model(key), operation)
+        if not self._backend.traits.models.companions:
+            # The server would run the model itself on the derivative's tensors.
+            raise unsupported(
+                f"{operation.value} is not supported by model {key[0]!r}: its server has one model and no companions"
+            )
+        companion = self._rewrite.companion(key, operation)
+        try:
+            return await self._backend.signatures.get(companion)
+        except GatewayError as error:
+            if error.status is Status.NOT_FOUND:
+                await self._backend.signatures.get(key)
+                text = f"{operation.value} is not supported by model {key[0]!r}: {error.message}"
+                raise unsupported(text) from error
+            if error.status is not Status.UNIMPLEMENTED:
+                raise
+            # The backend does not say whether there is a companion (another gateway, in front of a model that does not
+            # claim the operation). The call goes out by the rule, so that the client gets the backend's own error.
+            return companion_signature(await self.model(key), operation)
+
+    async def operations(self, key: Key) -> frozenset[Operation]:
+        """The operations that the model claims or has companions for.
+
+        Raises:
+            GatewayError: NOT_FOUND if there is no such model; the backend's error if it cannot be asked.
+        """
+        claimed = (await self.described(key)).operations
+        if self._backend.traits.wire.derivatives:
+            return claimed
+        if Operation.INFER in claimed and await self._backend.signatures.streams_only(key):
+            claimed = claimed - {Operation.INFER} | {Operation.STREAM}
+        offered = [each for each in DERIVATIVES if await self._has_companion(key, each)]
+        return claimed & {Operation.INFER, Operation.STREAM} | {*offered}
+
+    async def _has_companion(self, key: Key, operation: Operation) -> bool:
+        if not self._backend.traits.models.companions:
+            return False
+        if not self._backend.traits.models.trusted_metadata:
+            return operation in self._companions
+        try:
+            await self._backend.signatures.get(self._rewrite.companion(key, operation))
+        except GatewayError as error:
+            if error.status not in (Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT):
+                raise
+            return False
+        return True
 
 
-def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ...]:
-    return tuple(
-        replace(spec, name=spec.name or f"{prefix}{at}", shape=(-1, *spec.shape)) for at, spec in enumerate(specs)
-    )
+_MODEL_WITHOUT_METADATA = frozenset(
+    {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
+)
+"""What servers answer to a question for metadata if they have the model but no metadata."""
 
 
-def of_derivative(base: Signature, operation: Operation) -> Signature:
-    """The companion's signature, by rule: the model's inputs, then the derivative's own tensors; one output. What is
-    as long as an input or an output has a free size where those differ."""
-    if is_unknown(base):
-        return base
-    sizes = {
-        **dict.fromkeys(INDEX_TENSORS, 1),
-        "sens": _common(base.outputs),
-        "vec": _common(base.inputs),
-        COMPANION_OUTPUT: _common(base.outputs if operation is Operation.APPLY_JACOBIAN else base.inputs),
-    }
-    batch = (-1,) if any(shapes.is_batch(spec.shape) for spec in (*base.inputs, *base.outputs)) else ()
-
-    def vector(name: str) -> TensorSpec:
-        return TensorSpec(name, Datatype.INT64 if name in INDEX_TENSORS else Datatype.FP64, (*batch, sizes[name]))
-
-    extras = map(vector, DERIVATIVES[operation])
-    return replace(
-        base,
-        inputs=(*base.inputs, *extras),
-        outputs=(vector(COMPANION_OUTPUT),),
-        # The model may claim its derivatives alone; a companion is inferred.
-        operations=frozenset({Operation.INFER}),
-    )
-
-
-def sized(signature: Signature, base: Signature, operation: Operation, positions: Mapping[str, int]) -> Signature:
-    """The companion's `signature` with the sizes that it leaves open where those of the model `base` differ: they are
-    those of the input and output at `positions`.
-
-    Raises:
-        DecodeError: there is no such input or output.
-    """
-    sizes = {
-        name: shapes.point_size(_at(base, index, positions[index]).shape)
-        for name, index in _SIZED_BY[operation].items()
-    }
-
-    def fixed(spec: TensorSpec) -> TensorSpec:
-        size = sizes.get(spec.name, -1)
-        return replace(spec, shape=(*spec.shape[:-1], size)) if size >= 0 and spec.shape[-1:] == (-1,) else spec
-
-    return replace(signature, inputs=tuple(map(fixed, signature.inputs)), outputs=tuple(map(fixed, signature.outputs)))
-
-
-_SIZED_BY: dict[Operation, dict[str, str]] = {
-    Operation.GRADIENT: {"sens": "out_wrt", COMPANION_OUTPUT: "in_wrt"},
-    Operation.APPLY_JACOBIAN: {"vec": "in_wrt", COMPANION_OUTPUT: "out_wrt"},
-    Operation.APPLY_HESSIAN: {"sens": "out_wrt", "vec": "in_wrt2", COMPANION_OUTPUT: "in_wrt1"},
-}
-"""The index that tells of which input or output each tensor of a derivative has the size."""
-
-
-def _at(base: Signature, index: str, position: int) -> TensorSpec:
-    role, specs = ("output", base.outputs) if index == "out_wrt" else ("input", base.inputs)
-    if not 0 <= position < len(specs):
-        plural = f"{len(specs)} {role}" if len(specs) == 1 else f"{len(specs)} {role}s"
-        raise DecodeError(f"index {index!r} is {position}, but the model has {plural}, counted from 0")
-    return specs[position]
-
-
-def _common(specs: Iterable[TensorSpec]) -> int:
-    """The size of each of these, -1 if they differ."""
-    sizes = {shapes.point_size(spec.shape) for spec in specs}
-    return sizes.pop() if len(sizes) == 1 else -1
+def _override(fetched: Signature, own: Signature) -> Signature:
+    return replace(fetched, inputs=own.inputs or fetched.inputs, outputs=own.outputs or fetched.outputs)

@@ -1,4 +1,4 @@
-"""Several responses as one, for clients that want one."""
+"""`translate: {stream: ...}`: one response made of a model's stream, for clients that expect one."""
 
 from collections.abc import AsyncIterator
 
@@ -9,10 +9,10 @@ from gateway.core.types import Response, Tensor
 
 
 async def last(responses: AsyncIterator[Response], backend: str) -> Response:
-    """The last response.
+    """The last response of a stream.
 
     Raises:
-        GatewayError: there is none.
+        GatewayError: INTERNAL (invalid-output), the stream has no response.
     """
     found: Response | None = None
     async for response in responses:
@@ -23,10 +23,11 @@ async def last(responses: AsyncIterator[Response], backend: str) -> Response:
 
 
 async def collect(responses: AsyncIterator[Response], backend: str, limit: int) -> Response:
-    """One response whose outputs are those of all, each concatenated on axis 0.
+    """One response with the outputs of all responses, concatenated on axis 0.
 
     Raises:
-        GatewayError: there is none, more than `limit` bytes, or responses that differ in more than that axis.
+        GatewayError: INTERNAL (invalid-output), the stream has no response, or its outputs differ in more than axis 0;
+            RESOURCE_EXHAUSTED, they have more than `limit` bytes together.
     """
     found: list[Response] = []
     size = 0

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from gateway import registry
-from gateway.assembly.settings import conditions
-from gateway.config.models import Config, ListenerConfig
+from gateway.assembly.routes import conditions
+from gateway.config.keys import Config, ListenerConfig
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol

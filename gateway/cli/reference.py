@@ -11,7 +11,7 @@ from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog, fail, run
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
-from gateway.config.models import DrainConfig, ReferenceConfig
+from gateway.config.keys import DrainConfig, ReferenceConfig
 
 log = logging.getLogger(__name__)
 

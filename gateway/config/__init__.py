@@ -1,9 +1,8 @@
-"""The configuration: one YAML file to a Config, or every problem of it at once."""
+"""The configuration: from one YAML file to a Config, or to a list of all its problems."""
 
 from gateway.config.catalog import Catalog, Place
-from gateway.config.loading import load, load_with_warnings, loads, loads_with_warnings
-from gateway.config.models import Config
-from gateway.config.options import reference_config
+from gateway.config.keys import Config
+from gateway.config.loading import load, load_with_warnings, loads, loads_with_warnings, reference_config
 from gateway.config.problems import ConfigError, Problem
 from gateway.config.schema import json_schema
 

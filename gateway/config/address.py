@@ -1,4 +1,4 @@
-"""Where something listens: `127.0.0.1:8080`, `[::1]:8080`, `tcp://127.0.0.1:9100` or `unix:///run/gateway.sock`."""
+"""Addresses to listen on: `127.0.0.1:8080`, `[::1]:8080`, `tcp://127.0.0.1:9100` or `unix:///run/gateway.sock`."""
 
 import re
 from ipaddress import AddressValueError, IPv6Address, ip_address
@@ -11,12 +11,12 @@ _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<por
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
 _EXAMPLES = "expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080"
 
-# sockaddr_un has room for 108 bytes, the last of them NUL
+# sockaddr_un holds 108 bytes with the final NUL.
 _MAX_SOCKET_PATH = 107
 
 
 def parse_address(text: str) -> Address:
-    """The Address in `text`. Raises a pydantic error that says what is right."""
+    """The Address in `text`. Raises pydantic's error for an invalid one."""
     scheme, found, rest = text.partition("://")
     if not found:
         return _host_port(text, "")

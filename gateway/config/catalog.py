@@ -1,4 +1,7 @@
-"""What a configuration may name: handed in, so that loading imports no protocol, policy or transport."""
+"""What a configuration can name: protocols, policies and bundled models.
+
+The caller passes it in, so that loading a configuration imports no protocol, policy or transport.
+"""
 
 import typing
 from collections.abc import Callable, Collection, Mapping
@@ -10,7 +13,7 @@ from gateway.core.protocol import Protocol
 
 
 class Policy(typing.Protocol):
-    """What is needed of a policy's module here: `Settings`, which is what stands under its name in YAML."""
+    """The module of a policy: `Settings` is the model of its keys in YAML."""
 
     @property
     def Settings(self) -> type[BaseModel]: ...  # noqa: N802 - a class in the module
@@ -18,8 +21,8 @@ class Policy(typing.Protocol):
 
 @frozen
 class Place:
-    """Where an endpoint is, however it is written: host (lower case) and port, or the path of a unix socket. `prefix`
-    is the path of a URL."""
+    """The place of an endpoint, equal for all ways to write it: host (lower case) and port, or the path of a unix
+    socket. `prefix` is the path of a URL."""
 
     host: str = ""
     port: int = 0
@@ -29,18 +32,19 @@ class Place:
 
 
 def any_endpoint(transport: str, endpoint: str) -> Place:
-    """Takes every endpoint."""
+    """A parser that accepts every endpoint."""
     return Place(endpoint)
 
 
 @frozen
 class Catalog:
-    """Protocols and policies by name, the names of the bundled models, and how a transport's endpoints are read:
-    `parse_endpoint(transport, endpoint)` gives the Place of one, and raises ValueError for what is none.
-    `images`: Pillow is there."""
+    """What a configuration can name."""
 
     protocols: Mapping[str, Protocol]
     policies: Mapping[str, Policy]
     reference_models: Collection[str] = ()
+    """The names of the bundled models."""
     parse_endpoint: Callable[[str, str], Place] = any_endpoint
+    """Makes the Place of a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
     images: bool = True
+    """Pillow is installed."""

@@ -2,6 +2,10 @@
 
 Composed from the parser's events by our own rules: scalars by the core schema, keys are text and stand once, aliases
 are allowed as far as they stay small, and tags, merge keys and several documents are refused.
+
+`yaml.compose` is not used: its C loader crashes the process on 100,000 opening brackets, forgets where an alias stands,
+lets a list hold itself, and refuses an anchor that is set again. A pass over the events would be needed before it,
+and one over its nodes after it.
 """
 
 from collections.abc import Iterator, Mapping

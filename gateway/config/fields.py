@@ -1,4 +1,5 @@
-"""The building stones of the configuration's models: scalars, and values that are written one way and held another."""
+"""What the models of the configuration are built of: types of scalars, values whose YAML form differs from the form in
+the program, and errors for validators."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
@@ -9,29 +10,29 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 T = TypeVar("T")
 
 NESTED = "nested"
-"""The error type that carries further errors: `errors` in its context, their locations below its own."""
+"""The type of an error that holds further errors: `errors` in its context, with locations below its own."""
 VALUE = "{value}"
-"""In a message: the value at the place, or the reference it came from."""
+"""Stands in a message for the value at its place, or for the reference that the value came from."""
 
 
 class Keys(BaseModel):
-    """A map of the configuration: the attributes are its keys, their docstrings the reference documentation."""
+    """A map of the configuration. The attributes are its keys, their docstrings the keys' descriptions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def refusal(message: str, *location: str | int, kind: str = "refused") -> PydanticCustomError:
-    """The error for a validator to raise: `message` (perhaps with VALUE) about what stands at `location` below it."""
+    """An error for a validator to raise: `message`, which can contain VALUE, about the value at `location` below."""
     return refusals([{"type": kind, "loc": location, "msg": message}])
 
 
 def refusals(errors: list[Any]) -> PydanticCustomError:
-    """Several errors at once, each with `type`, `loc` and `msg`, as pydantic's own."""
+    """Several errors as one, each with `type`, `loc` and `msg` as pydantic's have."""
     return PydanticCustomError(NESTED, "several errors", {"errors": errors})
 
 
 class Written:
-    """The annotation of a value that is written as `form` and held as what `build` makes of that."""
+    """The annotation of a value that is written in YAML as `form`, from which `build` makes the value."""
 
     def __init__(self, form: Any, build: Callable[[Any], Any]) -> None:
         self.form = form
@@ -42,7 +43,7 @@ class Written:
 
 
 def distinct(items: tuple[T, ...]) -> tuple[T, ...]:
-    """`items` if none of them stands twice."""
+    """`items`. Raises pydantic's error if one of them is listed twice."""
     for at, item in enumerate(items):
         if item in items[:at]:
             raise refusal(f"{VALUE} is listed twice", at)
@@ -56,7 +57,7 @@ _TOKEN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~")
 def _header_name(text: str) -> str:
     name = text.lower()
     if not set(name) <= _TOKEN:
-        raise refusal(f"{VALUE} is not a header's name")
+        raise refusal(f"{VALUE} is not a valid header name")
     return name
 
 

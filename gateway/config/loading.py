@@ -1,7 +1,16 @@
-"""A configuration's file or text to a Config, or every problem of it at once."""
+"""Loading a configuration: from a file or text to a Config, or to a list of all its problems.
+
+1. The text is composed to a tree of nodes with their places; references are replaced (`document`).
+2. pydantic validates the tree as a Config (`keys`).
+3. Names and addresses are checked, in the sound parts if the whole is not valid (`partial`, `name_checks`, `paths`).
+4. Routes are checked against listeners and backends, if the whole is valid (`route_checks`).
+5. What is valid but probably a mistake becomes a warning (`warnings`).
+
+Problems are collected through all steps and reported in the order of the file.
+"""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +18,17 @@ from pydantic import ValidationError
 
 from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Fault, Location, Mark, Node, compose
-from gateway.config.doubts import doubts
 from gateway.config.fields import VALUE
-from gateway.config.models import Config
+from gateway.config.keys import Config, ReferenceConfig
+from gateway.config.messages import finding_of, flattened, shown
 from gateway.config.name_checks import name_findings
-from gateway.config.parts import all_parts, sound_parts
+from gateway.config.partial import all_parts, valid_parts
 from gateway.config.problems import ConfigError, Finding, Problem, ordered
 from gateway.config.references import Referenced
 from gateway.config.route_checks import route_findings
 from gateway.config.scalars import resolve
 from gateway.config.schema import json_schema
-from gateway.config.wording import flattened, shown, worded
+from gateway.config.warnings import find_warnings
 from gateway.core.frozen import replace
 
 
@@ -27,16 +36,16 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) 
     """The configuration in the file at `path`.
 
     Raises:
-        ConfigError: every problem of it, each with its place.
+        ConfigError: with all problems.
     """
     return load_with_warnings(path, catalog, environ)[0]
 
 
 def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
-    """The configuration in `text`, which problems call `name`. `environ` holds what `${ENV}` refers to.
+    """The configuration in `text`. `name` stands for the file in problems; `environ` has the variables for `${ENV}`.
 
     Raises:
-        ConfigError: every problem of it, each with its place.
+        ConfigError: with all problems.
     """
     return loads_with_warnings(text, name, catalog, environ)[0]
 
@@ -44,10 +53,10 @@ def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = o
 def load_with_warnings(
     path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ
 ) -> tuple[Config, tuple[Problem, ...]]:
-    """The configuration in the file at `path`, and what in it is allowed but hardly meant.
+    """The configuration in the file at `path`, and its warnings.
 
     Raises:
-        ConfigError: every problem of it, each with its place.
+        ConfigError: with all problems.
     """
     try:
         with path.open("rb") as file:
@@ -64,10 +73,10 @@ def load_with_warnings(
 def loads_with_warnings(
     text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ
 ) -> tuple[Config, tuple[Problem, ...]]:
-    """The configuration in `text`, as `loads` reads it, and what in it is allowed but hardly meant.
+    """The configuration in `text`, and its warnings.
 
     Raises:
-        ConfigError: every problem of it, each with its place.
+        ConfigError: with all problems.
     """
     try:
         root, faults = compose(text, environ)
@@ -75,14 +84,43 @@ def loads_with_warnings(
         raise ConfigError([_problem(name, error.fault)]) from error
     data = {} if root.value is None else root.plain()
     config, findings = _validated(data, root, catalog)
-    findings += name_findings(sound_parts(data) if config is None else all_parts(config), catalog)
+    findings += name_findings(valid_parts(data) if config is None else all_parts(config), catalog)
     if config is not None:
         findings += route_findings(config, catalog)
-    faults += _without_echoes(faults, (_located(finding, root) for finding in findings))
+    faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
         raise ConfigError(_problem(name, fault) for fault in faults)
-    found = (_problem(name, _located(finding, root)) for finding in doubts(config, catalog))
+    found = (_problem(name, _located(finding, root)) for finding in find_warnings(config, catalog))
     return config, ordered(replace(problem, is_warning=True) for problem in found)
+
+
+_OPTIONS = {"protocol": "--protocol", "bind": "--bind", "models": "--model"}
+
+
+def reference_config(protocol: str, bind: str, models: Sequence[str], catalog: Catalog) -> ReferenceConfig:
+    """An item of `reference:`, made of the options of a command.
+
+    Raises:
+        ValueError: with all problems, each with its option.
+    """
+    item = {"protocol": protocol, "bind": bind, "models": list(models)}
+    whole, place = {"reference": [item]}, ("reference", 0)
+    findings = name_findings(valid_parts(whole), catalog)
+    config = None
+    try:
+        config = ReferenceConfig.model_validate(item)
+    except ValidationError as error:
+        findings += [finding_of(each, {}) for each in flattened(error.errors(include_url=False), place)]
+    if config is None or findings:
+        raise ValueError("\n".join(dict.fromkeys(_option_message(finding, whole) for finding in findings)))
+    return config
+
+
+def _option_message(finding: Finding, whole: Any) -> str:
+    option, value = _OPTIONS[str(finding.location[2])], whole
+    for step in finding.location:
+        value = value[step]
+    return f"{option}: {finding.message.replace(VALUE, repr(value))}"
 
 
 def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, list[Finding]]:
@@ -90,18 +128,18 @@ def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, 
         return Config.model_validate(data, context=catalog.policies), []
     except ValidationError as error:
         errors = list(flattened(error.errors(include_url=False)))
-    if [each for each in errors if _retyped(data, each)]:
+    if [each for each in errors if _converted(data, each)]:
         return _validated(data, root, catalog)
-    described = json_schema(catalog)
-    return None, [worded(each, described) for each in errors]
+    schema = json_schema(catalog)
+    return None, [finding_of(each, schema) for each in errors]
 
 
 _TYPED = frozenset({"int_type", "float_type", "bool_type"})
 
 
-def _retyped(data: Any, error: dict[str, Any]) -> bool:
-    """Whether a reference stood where a number or a flag is wanted, and is one now. References are text otherwise, so
-    that a password of digits stays what it is."""
+def _converted(data: Any, error: dict[str, Any]) -> bool:
+    """Convert a reference that stands where a number or a flag is wanted, and return whether it could be converted.
+    Elsewhere references stay text, so that a password of digits stays a password."""
     *above, last = error["loc"] or ("",)
     if error["type"] not in _TYPED or not (isinstance(error["input"], Referenced) and error["input"].alone):
         return False
@@ -111,8 +149,8 @@ def _retyped(data: Any, error: dict[str, Any]) -> bool:
     return not isinstance(data[last], str)
 
 
-def _without_echoes(faults: tuple[Fault, ...], further: Iterable[Fault]) -> tuple[Fault, ...]:
-    """`further` without those about scalars that could not even be read, such as a variable that is not set."""
+def _without_repeated(faults: tuple[Fault, ...], further: Iterable[Fault]) -> tuple[Fault, ...]:
+    """`further` without faults of scalars that could not be read at all, such as a variable that is not set."""
     unread = {fault.mark for fault in faults}
     return tuple(fault for fault in further if fault.mark not in unread)
 

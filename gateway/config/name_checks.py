@@ -1,4 +1,5 @@
-"""Names that nothing has, and addresses that cannot be: what can be said of each part of a configuration by itself."""
+"""Checks of single parts of a configuration: unknown names, invalid or clashing addresses, keys that the protocol does
+not have. They also run on the valid parts of a configuration with errors."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,8 +9,8 @@ from typing import Any
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.parts import Parts
-from gateway.config.path_checks import open_paths, path_ties
+from gateway.config.partial import Parts
+from gateway.config.paths import open_paths, path_ties
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.core.address import Address
 
@@ -17,7 +18,7 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]
 
 
 def name_findings(parts: Parts, catalog: Catalog) -> list[Finding]:
-    """Names that nothing has, and addresses that cannot be."""
+    """All findings of these checks."""
     return [finding for check in _NAME_CHECKS for finding in check(parts, catalog)]
 
 
@@ -27,11 +28,11 @@ def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[F
 
 
 def _protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for location, name in _named_protocols(parts):
+    for location, name in _protocol_mentions(parts):
         yield from _unknown(location, "protocol", name, catalog.protocols)
 
 
-def _named_protocols(parts: Parts) -> Iterator[tuple[Location, str]]:
+def _protocol_mentions(parts: Parts) -> Iterator[tuple[Location, str]]:
     for at, listener in parts.listeners.items():
         yield from ((("listeners", at, "protocols", i), name) for i, name in enumerate(listener.protocols))
     for at, reference in parts.reference.items():
@@ -47,15 +48,30 @@ def _prefixes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         for name in listener.prefix:
             if name not in listener.protocols:
-                text = f"the listener does not speak {name!r}{suggestion(name, listener.protocols)}"
+                text = f"the listener does not serve {name!r}{suggestion(name, listener.protocols)}"
                 yield Finding(("listeners", at, "prefix", name), text, at_key=True)
+
+
+def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for at, listener in parts.listeners.items():
+        for name, flavor in listener.flavor.items():
+            location: Location = ("listeners", at, "flavor", name)
+            if name not in listener.protocols:
+                text = f"the listener does not speak {name!r}{suggestion(name, listener.protocols)}"
+                yield Finding(location, text, at_key=True)
+            elif name in catalog.protocols:
+                faces = catalog.protocols[name].faces
+                if faces:
+                    yield from _unknown(location, f"flavor of {name} towards clients", flavor, faces)
+                else:
+                    yield Finding(location, f"clients of {name} are answered in one way only", at_key=True)
 
 
 def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     listeners = list(parts.listeners.items())
     for (first, one), (second, other) in combinations(listeners, 2):
         if one.name == other.name:
-            yield Finding(("listeners", second, "name"), f"listeners[{first}] is called {VALUE} too")
+            yield Finding(("listeners", second, "name"), f"listeners[{first}] is also called {VALUE}")
 
 
 def _transports(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -65,7 +81,7 @@ def _transports(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             pairs = ", ".join(f"{name} over {transport}" for name, transport in carried.items())
             yield Finding(
                 ("listeners", at, "protocols"),
-                f"protocols of one address share a transport, got {pairs}; use a listener each",
+                f"the protocols of a listener must have one transport, got {pairs}; use a listener for each transport",
             )
 
 
@@ -73,7 +89,7 @@ def _byte_streams(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         spoken = [name for name in listener.protocols if name in catalog.protocols]
         if len(spoken) > 1 and all(catalog.protocols[name].transport == "tcp" for name in spoken):
-            text = f"nothing on a byte stream tells {' from '.join(spoken)}; use a listener each"
+            text = f"a byte stream does not show whether it is {' or '.join(spoken)}; use a listener for each protocol"
             yield Finding(("listeners", at, "protocols"), text)
 
 
@@ -102,7 +118,7 @@ def _clashes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     if parts.admin is not None and not parts.admin.bind.loopback:
-        text = f"there are no keys yet, so the status API stays on loopback; expected 127.0.0.1:PORT, got {VALUE}"
+        text = f"the status API has no access control and must be on loopback; expected 127.0.0.1:PORT, got {VALUE}"
         yield Finding(("admin", "bind"), text)
 
 
@@ -124,23 +140,23 @@ def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield from _endpoint(("backends", key, "endpoints", i), transport, endpoint, catalog)
 
 
-def _trust(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+def _trust_metadata(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for key, backend in parts.backends.items():
         protocol = catalog.protocols.get(backend.protocol)
         if not backend.trust_metadata or protocol is None:
             continue
         location = ("backends", key, "trust_metadata")
         if not protocol.traits.models.metadata_parts:
-            yield Finding(location, f"there is no metadata over {protocol.name}", at_key=True)
+            yield Finding(location, f"{protocol.name} has no metadata", at_key=True)
         elif protocol.traits.models.trusted_metadata:
-            yield Finding(location, f"the metadata of {protocol.name} is trusted anyway", at_key=True)
+            yield Finding(location, f"the metadata of {protocol.name} is always trusted", at_key=True)
 
 
 def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalog) -> Iterator[Finding]:
     try:
         catalog.parse_endpoint(transport, endpoint)
     except ValueError as error:
-        # The text may repeat the endpoint, and with it what a reference in it holds.
+        # The text may contain the endpoint, and with it the value of a reference.
         yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
 
 
@@ -150,9 +166,7 @@ def _flavors(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             location = ("backends", key, "flavor")
             flavors = catalog.protocols[backend.protocol].traits.servers.flavors
             if flavors is None:
-                yield Finding(
-                    location, f"{backend.protocol} is spoken alike by all servers; leave flavor out", at_key=True
-                )
+                yield Finding(location, f"{backend.protocol} has no flavors; remove the key", at_key=True)
             else:
                 yield from _unknown(location, f"flavor of {backend.protocol}", backend.flavor, flavors.names)
 
@@ -165,7 +179,7 @@ def _batches(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             if words:
                 yield from _unknown(location, f"batch of {backend.protocol}", backend.batch, words)
             else:
-                text = f"a batch travels in one way only over {backend.protocol}; leave batch out"
+                text = f"{backend.protocol} has one way to send a batch; remove the key"
                 yield Finding(location, text, at_key=True)
 
 
@@ -188,13 +202,14 @@ def _pages(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     having = [name for name, protocol in catalog.protocols.items() if protocol.http.pages]
     for at, listener in parts.listeners.items():
         if listener.metrics_page and not any(name in having for name in listener.protocols):
-            text = f"none of the listener's protocols has a page of metrics; those that have are {listed(having)}"
+            text = f"none of the listener's protocols has a metrics page; {listed(having)} would"
             yield Finding(("listeners", at, "metrics_page"), text, at_key=True)
 
 
 _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _protocol_names,
     _prefixes,
+    _faces,
     _listener_names,
     _transports,
     _byte_streams,
@@ -205,7 +220,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _endpoints,
     _flavors,
     _batches,
-    _trust,
+    _trust_metadata,
     _route_names,
     _images,
     _pages,
@@ -215,6 +230,6 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
 
 
 def dotted(location: Location) -> str:
-    """`listeners[0].bind`."""
+    """The location as text: `listeners[0].bind`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
     return text.removeprefix(".")

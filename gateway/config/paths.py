@@ -1,10 +1,17 @@
-"""Which paths a listener serves: those of its protocols, and those that routes match."""
+"""The paths that a listener serves: those of its protocols and those that routes match. And the checks of them: no path
+belongs to two protocols.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gateway.config.models import BackendConfig, ListenerConfig
-from gateway.config.routes import RouteConfig
+from gateway.config.catalog import Catalog
+from gateway.config.fields import VALUE
+from gateway.config.keys import BackendConfig, ListenerConfig
+from gateway.config.partial import Parts
+from gateway.config.problems import Finding, listed
+from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core import patterns
+from gateway.core.patterns import PathTable, Tie
 from gateway.core.protocol import Protocol
 
 
@@ -14,23 +21,83 @@ def rows(
     backends: Mapping[str, BackendConfig],
     protocols: Mapping[str, Protocol],
 ) -> tuple[tuple[Protocol, str], ...]:
-    """What the listener's PathTable is made of. Protocols that are not in `protocols` are left out."""
-    own = [(protocols[name], listener.prefix.get(name, "")) for name in listener.protocols if name in protocols]
+    """The rows of the listener's PathTable. Protocols that are not in `protocols` are left out."""
+    own = [
+        (_facing(protocols[name], listener), listener.prefix.get(name, ""))
+        for name in listener.protocols
+        if name in protocols
+    ]
     here = [route for route in routes if route.match.path and route.match.listener in (None, listener.name)]
-    return patterns.rows(
-        own, listener.model, _matched(here), _passed(here, backends), pages=listener.metrics_page
-    )  # fmt: skip
+    return patterns.rows(own, listener.model, _matched(here), _passed(here, backends), pages=listener.metrics_page)
+
+
+def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
+    """The protocol in the flavor that the listener has for its clients."""
+    return protocol.faces.get(listener.flavor.get(protocol.name, ""), protocol)
 
 
 def _matched(routes: Iterable[RouteConfig]) -> Iterator[tuple[str, str]]:
-    """The paths, each with the protocol that the route wants."""
+    """The paths of routes without `passthrough`, each after the protocol that the route is for."""
     for route in routes:
         if not route.passthrough:
             yield route.match.protocol or "", route.match.path or ""
 
 
 def _passed(routes: Iterable[RouteConfig], backends: Mapping[str, BackendConfig]) -> Iterator[tuple[str, str]]:
-    """The paths where messages pass untouched, each with the protocol of both sides."""
+    """The paths of routes with `passthrough`, each after the protocol of both sides."""
     for route in routes:
         if route.passthrough and route.backend in backends:
             yield backends[route.backend].protocol, route.match.path or ""
+
+
+def path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Paths that two protocols of a listener serve."""
+    for at, listener in parts.listeners.items():
+        if {protocol.transport for protocol in _spoken(listener, catalog)} == {"http"}:
+            for tie in PathTable(rows(listener, parts.routes.values(), parts.backends, catalog.protocols)).ties:
+                routed = list(_tie_of_routes(parts, listener, tie))
+                text = f"{tie.first} and {tie.second} both serve {tie.pattern}; give one of them a prefix"
+                yield from routed or [Finding(("listeners", at, "protocols"), text)]
+
+
+def _tie_of_routes(parts: Parts, listener: ListenerConfig, tie: Tie) -> Iterator[Finding]:
+    """The findings for a path that comes from routes: a `prefix` does not help there."""
+    here = [each for each in _matches(parts, listener) if each[1].path == tie.pattern.partition(" ")[2]]
+    both = f"{tie.first} and {tie.second} both take {VALUE} at listener {listener.name!r}"
+    for at, match in here:
+        if match.protocol is None:
+            yield Finding(("routes", at, "match", "path"), f"{both}; add protocol: {tie.first} or {tie.second}")
+        elif match.protocol == tie.second and all(other.protocol for _, other in here):
+            yield Finding(("routes", at, "match", "path"), f"{both}; one of the two needs another path")
+
+
+def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Paths with `*` that no protocol of a listener has, while the listener has several protocols."""
+    for listener in parts.listeners.values():
+        spoken = _spoken(listener, catalog)
+        takers = [protocol.name for protocol in spoken if protocol.http.any_path]
+        for at, match in _matches(parts, listener):
+            beginning = (match.path or "").removesuffix("*")
+            if match.path == beginning or match.protocol or len(spoken) == 1 or not takers:
+                continue
+            if not any(_has_path(protocol, listener.prefix.get(protocol.name, ""), beginning) for protocol in spoken):
+                text = f"no protocol of listener {listener.name!r} has paths such as {VALUE}"
+                location = ("routes", at, "match", "path")
+                yield Finding(location, f"{text}; {listed(takers)} would take them, add protocol: {takers[0]}")
+
+
+def _has_path(protocol: Protocol, prefix: str, beginning: str) -> bool:
+    """Whether one of the protocol's own paths can begin so, by the literal part of its pattern."""
+    literals = (f"{prefix}{each.partition(' ')[2].partition('{')[0]}" for each in protocol.patterns)
+    return any(each.startswith(beginning) or beginning.startswith(each) for each in literals)
+
+
+def _spoken(listener: ListenerConfig, catalog: Catalog) -> list[Protocol]:
+    return [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
+
+
+def _matches(parts: Parts, listener: ListenerConfig) -> Iterator[tuple[int, MatchConfig]]:
+    """The index and `match` of each route with a path at the listener."""
+    for at, route in parts.routes.items():
+        if route.match.path and not route.passthrough and route.match.listener in (None, listener.name):
+            yield at, route.match

@@ -1,4 +1,4 @@
-"""`policies:`, an ordered list of one-key maps: the key picks the policy, the value is its own settings."""
+"""`policies:`, an ordered list of maps with one key: the policy's name, with its settings as value."""
 
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ UNKNOWN_POLICY = "unknown_policy"
 
 @frozen
 class PolicyConfig:
-    """A policy's name and its settings, an instance of the policy's own `Settings`."""
+    """A policy's name and its settings, an instance of the policy's `Settings`."""
 
     name: str
     settings: BaseModel
@@ -28,7 +28,7 @@ def _policy(item: Any, info: ValidationInfo) -> PolicyConfig:
     if name not in known:
         raise refusal(f"no policy is called {name!r}{suggestion(name, known)}", name, kind=UNKNOWN_POLICY)
     try:
-        # `- name:` without a value is a policy whose settings all have defaults
+        # `- name:` without a value is allowed if all settings have defaults.
         return PolicyConfig(name, known[name].Settings.model_validate({} if settings is None else settings))
     except ValidationError as error:
         raise refusals([{**each, "loc": (name, *each["loc"])} for each in error.errors(include_url=False)]) from error
@@ -39,7 +39,7 @@ class _OneKeyMap:
         return core_schema.with_info_plain_validator_function(_policy)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: Any) -> dict[str, Any]:
-        return {"type": "object"}  # `gateway.config.schema` fills in the policies that there are
+        return {"type": "object"}  # `gateway.config.schema` adds the policies
 
 
 Policies = tuple[Annotated[PolicyConfig, _OneKeyMap()], ...]

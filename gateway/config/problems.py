@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem with its file, line and column."""
+"""Problems of a configuration, each with file, line and column."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,8 @@ _CREDENTIALS = re.compile(r"//[^/\s']*@")
 
 @frozen
 class Problem:
-    """`line` and `column` count from 1, columns in characters. `is_warning`: the configuration works with it."""
+    """A message about a place in a file. `line` and `column` count from 1, columns in characters. `is_warning`: the
+    configuration can be used all the same."""
 
     file: str
     line: int
@@ -28,7 +29,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; `problems` are all that was found, in the order of the file."""
+    """A configuration that cannot be used. `problems` are all its problems, in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = ordered(problems)
@@ -36,13 +37,14 @@ class ConfigError(Exception):
 
 
 def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Each problem once, in the order of the file."""
+    """The problems without repetitions, in the order of the file."""
     return tuple(sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message)))
 
 
 @frozen
 class Finding:
-    """Something wrong at a location. `{value}` in `message` stands for the value there; `at_key`: the key is meant."""
+    """A message about a location in the configuration. `{value}` in it stands for the value there. `at_key`: it is
+    about the key and not its value."""
 
     location: Location
     message: str
@@ -50,7 +52,7 @@ class Finding:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """How a message about the unknown `word` goes on: the likeliest of `known`, else all of them."""
+    """The end of a message about an unknown word: the most similar of `known`, else all of them."""
     options = sorted(known)
     close = get_close_matches(word, options, n=1, cutoff=0.7)
     if close:
@@ -59,6 +61,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def listed(options: Iterable[str]) -> str:
-    """`a, b or c`."""
+    """The options as text: `a, b or c`."""
     *most, last = options
     return f"{', '.join(most)} or {last}" if most else last

@@ -1,7 +1,7 @@
-"""`${ENV}`, `${ENV:-default}` and `${file:/path}` in scalars; `$${` stands for `${` itself.
+"""References in scalars: `${ENV}`, `${ENV:-default}` and `${file:/path}`; `$${` stands for the characters `${`.
 
-What a reference holds is never looked at again: not for YAML, not for further references. It may be a secret, so
-messages show the reference and not what it holds.
+The value of a reference is not read as YAML and not searched for further references. It may be a secret, so messages
+show the reference and not the value.
 """
 
 import re
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MAX_FILE = 64 * 2**10
-"""Bytes of a referenced file. A certificate chain, the largest thing anyone refers to, stays below 20 KiB."""
+"""The most bytes of a referenced file. A certificate chain, the largest usual value, has less than 20 KiB."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 class Referenced(str):
-    """Text made with references. `source` is how it was written; `alone`: one reference was all of it."""
+    """Text in which references were replaced. `source` is the text before; `alone`: it was a single reference."""
 
     __slots__ = ("alone", "source")
     source: str
@@ -24,14 +24,14 @@ class Referenced(str):
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> str:
-    """`text` with its references replaced; Referenced where there were any.
+    """`text` with its references replaced; a Referenced if it has any.
 
     Raises:
-        ValueError: a variable that is not set and has no default, a file that cannot be read, a malformed reference.
+        ValueError: a variable is not set and has no default, a file cannot be read, or a reference is malformed.
     """
     if "${" not in text:
         return text
-    replaced = _REFERENCE.sub(lambda found: _held(found, environ), text)
+    replaced = _REFERENCE.sub(lambda found: _value(found, environ), text)
     if all(found[0] == "$${" for found in _REFERENCE.finditer(text)):
         return replaced
     result = Referenced(replaced)
@@ -40,11 +40,11 @@ def interpolate(text: str, environ: Mapping[str, str]) -> str:
     return result
 
 
-def _held(found: re.Match[str], environ: Mapping[str, str]) -> str:
+def _value(found: re.Match[str], environ: Mapping[str, str]) -> str:
     if found[0] == "$${":
         return "${"
     if found[1] is None:
-        raise ValueError("'${' without its '}'; write '$${' for the characters themselves")
+        raise ValueError("'${' without '}'; write '$${' for the characters '${'")
     if found[1].startswith("file:"):
         return _file(Path(found[1].removeprefix("file:")))
     return _variable(found[1], environ)
@@ -54,14 +54,14 @@ def _variable(expression: str, environ: Mapping[str, str]) -> str:
     parsed = _VARIABLE.fullmatch(expression)
     if parsed is None:
         raise ValueError(
-            f"'${{{expression}}}' is no reference; expected ${{NAME}}, ${{NAME:-default}} or ${{file:/path}}"
+            f"'${{{expression}}}' is not a reference; expected ${{NAME}}, ${{NAME:-default}} or ${{file:/path}}"
         )
     name, default = parsed.groups()
-    # As in a shell, `:-` also replaces a variable that is set to nothing.
-    held = environ.get(name) if default is None else environ.get(name) or default
-    if held is None:
+    # As in a shell, `:-` also replaces an empty variable.
+    value = environ.get(name) if default is None else environ.get(name) or default
+    if value is None:
         raise ValueError(f"the environment variable {name} is not set; ${{{name}:-default}} gives it a default")
-    return held
+    return value
 
 
 def _file(path: Path) -> str:
@@ -76,7 +76,7 @@ def _file(path: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    # Opening a named pipe would wait for its writer for ever.
+    # Opening a named pipe would wait for its writer.
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is not a regular file")
     with path.open("rb") as file:

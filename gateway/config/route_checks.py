@@ -1,41 +1,41 @@
-"""Routes that cannot work. They are judged by listeners and backends together, so only in a configuration whose every
-part is sound: with half of one the wrong key would be blamed."""
+"""Checks of routes against the listeners and backends that they join. They run only if all parts of the configuration
+are valid: otherwise they would report the wrong key."""
 
 from collections.abc import Callable, Iterator
 
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.models import Config, ListenerConfig
+from gateway.config.keys import Config, ListenerConfig
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core.protocol import Protocol
 
 
 def route_findings(config: Config, catalog: Catalog) -> list[Finding]:
-    """What is wrong with each route as a whole."""
+    """All findings of these checks."""
     each = [
         finding
         for at, route in enumerate(config.routes)
         for check in _CHECKS
         for finding in check(at, route, config, catalog)
     ]
-    return each + list(_hidden(config))
+    return each + list(_repeated(config))
 
 
-def _served(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+def _served_protocol(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
     wanted = route.match.protocol
     if wanted in catalog.protocols and not any(_arrivals(route.match, config, catalog)):
         where = (
-            "no listener speaks"
+            "no listener serves"
             if route.match.listener is None
-            else f"listener {route.match.listener!r} does not speak"
+            else f"listener {route.match.listener!r} does not serve"
         )
         if route.match.listener is None or route.match.listener in (each.name for each in config.listeners):
-            yield Finding(("routes", at, "match", "protocol"), f"{where} {VALUE}, so nothing takes this route")
+            yield Finding(("routes", at, "match", "protocol"), f"{where} {VALUE}, so no request takes this route")
 
 
-def _named(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+def _model_name(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
     backend = _protocol_of(route, config, catalog)
     if backend is None or not backend.traits.models.named or route.match.model or route.rewrite.model:
         return
@@ -43,17 +43,17 @@ def _named(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Ite
         return
     for listener, protocol in _arrivals(route.match, config, catalog):
         if not _names_models(protocol, route.match) and not listener.model:
-            have = "may come without" if protocol.traits.models.may_be_named else "have not"
+            have = "may not have" if protocol.traits.models.may_be_named else "do not have"
             yield Finding(
                 ("routes", at, "backend"),
-                f"{VALUE} needs a model name, which requests over {protocol.name} at listener {listener.name!r} "
-                f"{have}; add rewrite: {{model: NAME}} here, or model: NAME to the listener",
+                f"{VALUE} needs a model name, which {protocol.name} requests at listener {listener.name!r} "
+                f"{have}; add rewrite: {{model: NAME}} to the route or model: NAME to the listener",
             )
             return
 
 
 def _names_models(protocol: Protocol, match: MatchConfig) -> bool:
-    """Whether the requests that `match` takes name a model: in the message, or in the protocol's own paths."""
+    """Whether the requests that `match` takes name a model, in the message or in the path."""
     if protocol.traits.models.named:
         return True
     own = (pattern.partition(" ")[2].partition("{model}") for pattern in protocol.patterns)
@@ -68,7 +68,7 @@ def _version(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
     if backend.traits.models.versions is None:
         yield Finding(location, f'{backend.name} has no versions; expected "", which drops the client\'s, got {VALUE}')
     elif not backend.traits.models.versions(route.rewrite.version):
-        yield Finding(location, f"{VALUE} cannot be a version of a model behind {backend.name}")
+        yield Finding(location, f"{VALUE} is not a possible version in {backend.name}")
 
 
 def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
             location, f"no payload of {backend.name} is called {VALUE}{suggestion(payload, backend.payloads)}"
         )
     else:
-        text = f"tensors travel in one form only over {backend.name}, which the backend speaks; leave payload out"
+        text = f"{backend.name}, the backend's protocol, has one form of tensors; remove the key"
         yield Finding(location, text, at_key=True)
 
 
@@ -91,7 +91,7 @@ def _config(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> It
         return
     sides = [backend, *(protocol for _, protocol in _arrivals(route.match, config, catalog))]
     if all(protocol.traits.wire.parameters for protocol in sides):
-        text = f"requests carry a config as a parameter on both sides ({backend.name} behind); leave carry_config out"
+        text = f"both sides carry a config as a parameter (the backend's protocol is {backend.name}); remove the key"
         yield Finding(("routes", at, "translate", "carry_config"), text, at_key=True)
 
 
@@ -102,37 +102,37 @@ def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) 
     above: Location = ("routes", at)
     if backend.http.passthrough is None:
         having = [name for name, protocol in catalog.protocols.items() if protocol.http.passthrough]
-        text = f"nothing passes untouched over {backend.name}, which the backend speaks"
+        text = f"{backend.name}, the backend's protocol, has no passthrough"
         yield Finding((*above, "passthrough"), f"{text}; expected {listed(having)}" if having else text, at_key=True)
         return
     if route.match.path is None:
-        text = "needs the path at which messages pass, such as match: {path: /v1/chat/completions}"
+        text = "a route with passthrough needs a path, such as match: {path: /v1/chat/completions}"
         yield Finding((*above, "passthrough"), text, at_key=True)
     if route.match.protocol not in (None, backend.name):
-        text = f"messages pass untouched between both sides of one protocol; expected {backend.name!r}, got {VALUE}"
+        text = f"with passthrough both sides have the same protocol; expected {backend.name!r}, got {VALUE}"
         yield Finding((*above, "match", "protocol"), text)
     elif not any(each.name == backend.name for _, each in _arrivals(route.match, config, catalog)):
-        text = f"{VALUE} speaks {backend.name}, which no listener of this route does, so nothing passes"
+        text = f"the protocol of {VALUE} is {backend.name}, which no listener of this route serves"
         yield Finding((*above, "backend"), text)
-    yield from _unread(above, route)
+    yield from _without_effect(above, route)
 
 
-_OF_TENSORS = ("rewrite", "signature", "translate")
+_ABOUT_TENSORS = ("rewrite", "signature", "translate")
 
 
-def _unread(above: Location, route: RouteConfig) -> Iterator[Finding]:
-    """Keys about what nobody looks at where messages pass untouched."""
-    places: list[tuple[str, ...]] = [(key,) for key in _OF_TENSORS if key in route.model_fields_set]
+def _without_effect(above: Location, route: RouteConfig) -> Iterator[Finding]:
+    """Keys that have no effect with `passthrough`."""
+    places: list[tuple[str, ...]] = [(key,) for key in _ABOUT_TENSORS if key in route.model_fields_set]
     if route.match.operation is not None:
         places.append(("match", "operation"))
     for place in places:
-        text = f"messages of this route pass untouched (passthrough), so there is no {place[-1]}; leave it out"
+        text = f"{place[-1]} has no effect on a route with passthrough; remove the key"
         yield Finding((*above, *place), text, at_key=True)
 
 
 _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]], ...] = (
-    _served,
-    _named,
+    _served_protocol,
+    _model_name,
     _version,
     _payload,
     _config,
@@ -140,18 +140,18 @@ _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]],
 )
 
 
-def _hidden(config: Config) -> Iterator[Finding]:
-    """Routes that come after one with the same match."""
+def _repeated(config: Config) -> Iterator[Finding]:
+    """Routes that follow a route with the same match."""
     first: dict[str, int] = {}
     for at, route in enumerate(config.routes):
         same = first.setdefault(route.match.model_dump_json(), at)
         if same != at:
-            text = f"routes[{same}] has the same match and comes first, so nothing takes this route"
+            text = f"routes[{same}] has the same match and comes first, so no request takes this route"
             yield Finding(("routes", at, "match"), text)
 
 
 def _arrivals(match: MatchConfig, config: Config, catalog: Catalog) -> Iterator[tuple[ListenerConfig, Protocol]]:
-    """The listeners and protocols whose requests `match` can take."""
+    """The listeners and protocols of the requests that `match` can take."""
     for listener in config.listeners:
         for name in listener.protocols:
             if match.listener in (None, listener.name) and match.protocol in (None, name) and name in catalog.protocols:

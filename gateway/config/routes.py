@@ -1,18 +1,19 @@
-"""`routes:`: which request goes to which backend, and what becomes of it on the way."""
+"""`routes:`: which requests go to which backend, and how they are changed on the way."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
-from gateway.config.fields import Flag, HeaderName, Keys, Name, Names, Size, Written, refusal
-from gateway.config.images import ImagesConfig
+from gateway.bridge.settings import ImageInput, ImageOutput, Renaming, TranslateSettings
+from gateway.config.declared import Declared
+from gateway.config.fields import VALUE, Flag, HeaderName, Keys, Name, Names, Size, Written, refusal
 from gateway.config.policies import Policies
 from gateway.config.tensors import Constant, RouteSignature
 from gateway.core.operations import SERVER_OPERATIONS, Operation
-from gateway.core.types import Translate
+from gateway.core.types import Nan, Tensor
 
-Derivative = Literal["gradient", "apply_jacobian", "apply_hessian"]
+Image = TypeVar("Image", ImageInput, ImageOutput)
 _OF_A_MODEL = tuple(operation.value for operation in Operation if operation not in SERVER_OPERATIONS)
 ModelOperation = Annotated[Operation, Written(Literal[_OF_A_MODEL], Operation)]
 
@@ -24,136 +25,112 @@ def _path(path: str) -> str:
 
 
 class MatchConfig(Keys):
-    """What a request must be for the route to take it: all of the keys given; {} is every request."""
+    """Conditions that a request must all meet; {} is met by every request."""
 
     listener: Name | None = None
-    """The listener where it arrived."""
+    """The listener that received the request."""
     protocol: Name | None = None
-    """The protocol it came in."""
+    """The client's protocol."""
     path: Annotated[Name, AfterValidator(_path)] | None = None
-    """Its path: exact, or everything that begins so with one `*` at the end."""
+    """The request's path; with `*` at the end every path that begins so."""
     model: Name | None = None
-    """The model it names: exact, or a glob with `*`, `?` and `[...]`. Requests without a name match only routes
+    """The model's name, or a glob with `*`, `?` and `[...]`. Requests that do not name a model match only routes
     without this key."""
     version: Name | None = None
-    """The version it names; quote it."""
+    """The model's version as text: `"1"`."""
     operation: ModelOperation | None = None
-    """What it asks of the model."""
+    """The operation on the model."""
     header: Mapping[HeaderName, str] = {}
-    """`{NAME: VALUE}`: headers that it must carry with exactly these values."""
+    """`{NAME: VALUE}`: headers that the request must have, with exactly these values."""
 
 
 class RewriteConfig(Keys):
-    """What the backend calls it."""
+    """The names of the model and the version in the backend."""
 
     model: Name | None = None
-    """The backend's name of the model; absent keeps the client's."""
+    """The backend's name of the model. Without it the client's is kept."""
     version: str | None = None
-    """The backend's version; `""` drops the client's, absent keeps it."""
+    """The backend's version; `""` drops the client's. Without it the client's is kept."""
 
 
-class RenamingConfig(Keys):
-    """One tensor's two names."""
-
-    client: Name
-    """What clients call it."""
-    backend: Name
-    """What the backend calls it."""
-
-
-def _one_to_one(pairs: tuple[RenamingConfig, ...]) -> tuple[RenamingConfig, ...]:
+def _distinct_renamings(renamings: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
     for side in ("client", "backend"):
-        names = [getattr(pair, side) for pair in pairs]
-        for at, name in enumerate(names):
-            if name in names[:at]:
-                raise refusal("{value} is renamed twice", at, side)
-    return pairs
+        _distinct(renamings, side, "{value} is renamed twice")
+    return renamings
 
 
-Renamings = Annotated[tuple[RenamingConfig, ...], AfterValidator(_one_to_one)]
+def _distinct_images(images: tuple[Image, ...]) -> tuple[Image, ...]:
+    _distinct(images, "name", "{value} is listed twice")
+    return images
 
 
-class RenameConfig(Keys):
-    """Tensors that clients and the backend call differently."""
+def _distinct(items: Sequence[object], key: str, message: str) -> None:
+    values = [getattr(item, key) for item in items]
+    for at, value in enumerate(values):
+        if value in values[:at]:
+            raise refusal(message, at, key)
 
-    inputs: Renamings = ()
-    """Of inputs."""
-    outputs: Renamings = ()
-    """Of outputs."""
+
+def _without_hidden_loss(image: ImageOutput) -> ImageOutput:
+    if image.format == "jpeg" and not image.lossy:
+        raise refusal(f"{VALUE} is lossy; `lossy: true` beside it allows that, png and webp lose nothing", "format")
+    if image.format == "png" and image.lossy:
+        raise refusal("png loses nothing; expected false, or jpeg or webp as format", "lossy")
+    if image.format == "jpeg" and image.channels == "rgba":
+        raise refusal(f"jpeg cannot hold {VALUE}; png and webp can", "channels")
+    return image
+
+
+def _height_and_width(sides: tuple[int, ...]) -> tuple[int, int]:
+    height, width = sides
+    return height, width
 
 
 def _null_is_a_word(given: Any) -> Any:
-    # `nan: null` is the null of YAML, and here the word.
+    # `nan: null` is YAML's null, and here the word.
     return "null" if given is None else given
 
 
-class TranslateConfig(Keys):
-    """How tensors are made to fit the other side."""
+# WebP has the smallest limit of all formats.
+_Side = Annotated[int, Strict(), Field(ge=1, le=16383)]
+_Sides = Annotated[tuple[_Side, ...], Field(min_length=2, max_length=2)]
+_FORMS: Mapping[Any, Any] = {
+    bool: Flag,
+    int: Size,
+    str: Name,
+    tuple[str, ...]: Names,
+    tuple[int, int]: Annotated[tuple[int, int], Written(_Sides, _height_and_width)],
+    Tensor: Constant,
+    Operation: Annotated[Operation, Written(Literal["gradient", "apply_jacobian", "apply_hessian"], Operation)],
+    Nan | None: Annotated[Nan | None, BeforeValidator(_null_is_a_word)],
+}
+"""How values of a type are written in YAML, for the fields of TranslateSettings."""
 
-    cast: Literal["refuse", "round", "saturate"] = "refuse"
-    """A datatype that does not hold every value: refused, rounded half to even within its range, or also clipped to its
-    ends."""
-    nan: Annotated[Literal["error", "literal", "null", "string"] | None, BeforeValidator(_null_is_a_word)] = None
-    """NaN and infinities in the JSON that is written: refused, as NaN and Infinity, as null, or as strings. The default
-    is that of the protocol written: literal for umbridge and mip, string for grps, error for v2."""
-    bytes: Literal["text", "base64"] = "text"
-    """BYTES elements in JSON: as text, which must be UTF-8, or in base64."""
-    operations: Mapping[Derivative, Name] = {}
-    """`{OPERATION: MODEL}`: the backend's model for a derivative, in place of the rewritten name and `.gradient` and so
-    on."""
-    max_rows: Size = 4096
-    """Rows of one batch towards a backend that takes one point per call."""
-    stream: Literal["error", "last", "collect"] = "error"
-    """What a client that wants one response gets of a model that streams several: the backend's error, the last one, or
-    all of them concatenated on axis 0."""
-    payload: Name = ""
-    """The form in which tensors travel to the backend, where its protocol has several: for grps `gtensors`, `str_data`,
-    `bin_data`, `gmap` or `ndarray`; without it the form that a client of grps sent, else `gtensors`."""
-    carry_config: Flag = False
-    """UM-Bridge's `config`, which others have as a parameter, goes to a backend whose protocol has no parameters (grps,
-    mip) as one more input, the last, called `config`: its JSON text. Such an input of clients of such a protocol
-    becomes the parameter. Without it a config is refused there."""
-    rename: RenameConfig = Field(default_factory=RenameConfig)
-    """Tensors whose names differ."""
-    constants: tuple[Constant, ...] = ()
-    """Inputs that clients do not send."""
-    select: Names = ()
-    """The outputs that clients get, by the clients' names, in this order."""
-    order: Names = ()
-    """The backend's inputs, by its names, in the order in which it takes them."""
-    drop: Names = ()
-    """Inputs of clients, by their names, that the backend does not get."""
-    images: ImagesConfig | None = None
-    """Tensors that are image files for clients and pixels for the backend; without it files pass as they are. Needs
-    Pillow: `pip install "inference-gateway[images]"`."""
-
-    @property
-    def for_codecs(self) -> Translate:
-        """What a codec needs of it."""
-        return Translate(self.nan or "", self.bytes, self.payload)
-
-    @property
-    def companions(self) -> dict[Operation, str]:
-        """`operations` by Operation."""
-        return {Operation(name): model for name, model in self.operations.items()}
+_CHECKS: Mapping[Any, Callable[[Any], Any]] = {
+    tuple[Renaming, ...]: _distinct_renamings,
+    tuple[ImageInput, ...]: _distinct_images,
+    tuple[ImageOutput, ...]: _distinct_images,
+    ImageOutput: _without_hidden_loss,
+}
 
 
 class RouteConfig(Keys):
-    """One way through the gateway."""
+    """One route from clients to a backend."""
 
     match: MatchConfig
-    """What it takes."""
+    """Which requests take this route."""
     backend: Name
-    """The backend that answers."""
+    """The name of the backend that answers."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
-    """Names that the backend knows in place of the client's."""
+    """The backend's names in place of the client's."""
     passthrough: Flag = False
-    """Messages pass untouched, in both directions, between clients and a backend of one protocol, at the path that
-    `match` has: HTTP that a server's operator has made up (grps: `customized_predict_http`). Only their size is looked
-    at."""
+    """Pass messages unchanged in both directions between clients and a backend of the same protocol, at the path in
+    `match`: for HTTP interfaces that an operator defines (grps: `customized_predict_http`). Only sizes are checked."""
     signature: RouteSignature | None = None
-    """The model's tensors: supplies or overrides what the backend's metadata says."""
-    translate: TranslateConfig = Field(default_factory=TranslateConfig)
-    """How tensors are made to fit."""
+    """The model's tensors, in place of the backend's metadata."""
+    translate: Annotated[TranslateSettings, Declared(TranslateSettings, _FORMS, _CHECKS)] = Field(
+        default_factory=TranslateSettings
+    )
+    """How tensors are converted."""
     policies: Policies = ()
-    """What wraps the route's calls, outermost first, around the backend's own."""
+    """Policies around the route's calls, outermost first, outside of the backend's policies."""

@@ -1,4 +1,4 @@
-"""The configuration's JSON Schema: for editors, for the reference documentation, and for naming the keys of a map."""
+"""The configuration's JSON Schema, for editors, for `docs/configuration.md`, and for the keys that messages suggest."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from pydantic.json_schema import models_json_schema
 
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
-from gateway.config.models import Config
+from gateway.config.keys import Config
 
 Schema = dict[str, Any]
 
 
 def json_schema(catalog: Catalog) -> Schema:
-    """The JSON Schema (draft 2020-12) of a configuration that names what is in `catalog`.
+    """The JSON Schema (draft 2020-12) of a configuration with the protocols and policies of `catalog`.
 
-    It describes the values as they are written: a `${REFERENCE}` may stand wherever there is one scalar.
+    It describes the values as they are written: every scalar can be a `${REFERENCE}`.
     """
     policies = {name: policy.Settings for name, policy in sorted(catalog.policies.items())}
     models: list[type[BaseModel]] = [Config, *policies.values()]
@@ -37,7 +37,7 @@ def keys_at(schema: Schema, location: Location) -> list[str]:
 
 
 def below(schema: Schema, location: Location) -> Schema:
-    """What `schema` says of the value at `location`; {} where it says nothing."""
+    """The schema of the value at `location`; {} if there is none."""
     part = dereferenced(schema, schema)
     for step in location:
         part = dereferenced(schema, _child(part, step))
@@ -45,7 +45,7 @@ def below(schema: Schema, location: Location) -> Schema:
 
 
 def dereferenced(schema: Schema, part: Schema) -> Schema:
-    """`part` itself, its `$ref` and its `X or null` followed; its own description goes before theirs."""
+    """The schema that `part` refers to by `$ref` or as the `X` of `X or null`; else `part` itself."""
     for option in part.get("anyOf", ()):
         if option.get("type") != "null":
             return dereferenced(schema, option)
@@ -60,7 +60,7 @@ _ANNOTATIONS = ("default", "description", "title")
 
 
 def _with_references(part: Any) -> Any:
-    """`part` with every scalar that is not any text allowed to be a reference, too."""
+    """`part` in which every flag, number and enumeration can also be a reference."""
     if isinstance(part, list):
         return [_with_references(each) for each in part]
     if not isinstance(part, dict):

@@ -1,4 +1,4 @@
-"""`signature:` and `constants:` of a route, held as the core's own values."""
+"""`signature:` and `constants:` of a route: the YAML forms of the core's Signature and Tensor."""
 
 from itertools import chain
 from math import prod
@@ -22,14 +22,14 @@ class TensorSpecConfig(Keys):
     """One tensor of a signature."""
 
     name: Name
-    """Its name in the backend."""
+    """The backend's name of the tensor."""
     datatype: Datatype
-    """One of V2's datatypes."""
+    """A datatype of V2."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)]
-    """Its dimensions; -1 is a free one, and a first -1 before others is the batch."""
+    """Its dimensions. -1 is a free dimension; a first -1 before others is the batch."""
     content_type: Literal["text", "json", "image", "npy"] | None = None
-    """The form in which it travels where a wire has several, such as mip's: of BYTES each element as a `text`, as the
-    text of a `json` value or as the file of an `image`; numbers as `json` or, without loss, as `npy`."""
+    """The form in which the tensor is sent, if the protocol has several, as mip has: for BYTES each element as a
+    `text`, as a `json` value or as an `image` file; for numbers as `json` or as `npy`, which loses nothing."""
 
 
 def _tensor_spec(keys: TensorSpecConfig) -> TensorSpec:
@@ -45,7 +45,7 @@ def _distinct_names(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
     names = [spec.name for spec in specs]
     for at, name in enumerate(names):
         if name in names[:at]:
-            raise refusal("{value} is the name of a tensor before it", at, "name")
+            raise refusal("{value} is already the name of another tensor", at, "name")
     return specs
 
 
@@ -55,12 +55,12 @@ TensorSpecs = Annotated[
 
 
 class SignatureConfig(Keys):
-    """What the model takes and gives, in place of what the backend's metadata says."""
+    """The model's inputs and outputs, in place of the backend's metadata."""
 
     inputs: TensorSpecs = ()
-    """Its inputs, in order; without them the metadata's hold."""
+    """The inputs, in order. Without them those of the metadata are used."""
     outputs: TensorSpecs = ()
-    """Its outputs, in order; without them the metadata's hold."""
+    """The outputs, in order. Without them those of the metadata are used."""
 
 
 def _signature(keys: SignatureConfig) -> Signature:
@@ -68,16 +68,17 @@ def _signature(keys: SignatureConfig) -> Signature:
 
 
 class ConstantConfig(Keys):
-    """An input that every request to the backend gets."""
+    """An input that the gateway adds to every request."""
 
     name: Name
-    """The backend's name of it."""
+    """The backend's name of the input."""
     datatype: Datatype
-    """One of V2's datatypes."""
+    """A datatype of V2."""
     shape: Annotated[tuple[Dimension, ...], Field(max_length=MAX_RANK)]
-    """Its dimensions, none of them free."""
+    """Its dimensions; none can be free."""
     data: Any
-    """Its elements: nested as the shape is, or one flat list; a bare value for shape []. BYTES elements are text."""
+    """Its elements: lists nested as in the shape, or one flat list; a single value for shape []. Elements of BYTES are
+    texts."""
 
 
 def _constant(keys: ConstantConfig) -> Tensor:
@@ -90,7 +91,7 @@ def _constant(keys: ConstantConfig) -> Tensor:
 
 
 def _elements(data: Any, shape: tuple[int, ...]) -> list[Any]:
-    """`data` flattened, if it is flat or nested as `shape` is."""
+    """The elements of `data` in one list."""
     if not isinstance(data, list):
         return [data]
     if not any(isinstance(item, list) for item in data):
@@ -102,7 +103,7 @@ def _flattened(data: Any, shape: tuple[int, ...]) -> list[Any]:
     if not shape:
         return [data]
     if not isinstance(data, list) or len(data) != shape[0]:
-        raise refusal("the lists are not nested as the shape is", "data")
+        raise refusal("the nesting of the lists is not that of the shape", "data")
     return list(chain.from_iterable(_flattened(item, shape[1:]) for item in data))
 
 
@@ -132,7 +133,7 @@ def _booleans(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]"
 
 def _texts(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]":
     if not all(isinstance(element, str) for element in elements):
-        raise refusal("expected texts for BYTES; quote what looks like a number", "data")
+        raise refusal("expected texts for BYTES; put quotes around numbers", "data")
     array = np.empty(len(elements), object)
     array[:] = elements
     return array

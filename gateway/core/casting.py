@@ -62,11 +62,15 @@ def _to_integer(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -
         _refuse_first(values, inexact, datatype, what, "has no exact value as")
         _refuse_first(values, values != np.floor(values), datatype, what, "is not integral, so no")
         values = values.astype(np.int64)
+    integers = values.astype(datatype.dtype)
+    # numpy compares integers of different dtypes by value
+    if np.count_nonzero(integers != values) == 0:
+        return integers
     bounds = np.iinfo(datatype.dtype)
     # numpy compares integer arrays with Python integers exactly, also with those beyond the array's own dtype
     beyond = (values < bounds.min) | (values > bounds.max)
     _refuse_first(values, beyond, datatype, what, "is out of the range of")
-    return values.astype(datatype.dtype)
+    return integers
 
 
 def _refuse_first(

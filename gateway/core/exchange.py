@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from gateway.core.errors import (
     DecodeError,
@@ -32,7 +33,7 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
 
     A DecodeError is the client's fault. Whatever is not a GatewayError is logged once and answered INTERNAL.
     """
-    if is_large(message):
+    if is_large(message, protocol):
         return _answer_large(message, protocol, listener, select)
     request: Request | None = None
     try:
@@ -61,7 +62,9 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
     assert destination.handler is not None
     try:
         response = await _in_time(destination.handler, request)
-        return await encoded(response, request, protocol, destination)
+        if has_large_outputs(response):
+            return await in_thread(protocol.encode_response, response, request, destination.translate)
+        return protocol.encode_response(response, request, destination.translate)
     except Exception as error:
         return _error_reply(error, protocol, request, message)
 
@@ -83,18 +86,13 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     return request
 
 
-async def encoded(response: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
-    """The reply to `request`. Raises GatewayError as the protocol's `encode_response`."""
-    if has_large_outputs(response):
-        return await in_thread(protocol.encode_response, response, request, destination.translate)
-    return protocol.encode_response(response, request, destination.translate)
+def _in_time(handler: Handler, request: Request) -> Awaitable[Answer]:
+    return handler(request) if request.deadline is None else _until(request.deadline, handler, request)
 
 
-async def _in_time(handler: Handler, request: Request) -> Answer:
-    if request.deadline is None:
-        return await handler(request)
+async def _until(deadline: float, handler: Handler, request: Request) -> Answer:
     try:
-        async with asyncio.timeout_at(request.deadline) as timer:
+        async with asyncio.timeout_at(deadline) as timer:
             return await handler(request)
     except TimeoutError as error:
         if not timer.expired():
@@ -131,7 +129,11 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         GatewayError: the error that the backend told; UNAVAILABLE or INTERNAL, naming the backend, where it could not
             be reached, broke off, or replied with something that is not its protocol.
     """
-    message = await prepared(request, protocol, target)
+    if has_large_inputs(request):
+        message = await in_thread(protocol.encode_request, request, target)
+    else:
+        message = protocol.encode_request(request, target)
+    message = forwarding(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
     if request.deadline is not None and message.deadline is None:
         # Also where the wire has no word for it: the transport needs it to leave time for another endpoint.
         message = replace(message, deadline=request.deadline)
@@ -139,26 +141,25 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         reply = await connector.exchange(message)
     except TransportError as error:
         raise named(error, target) from error
+    if reply.status in protocol.traits.servers.unannounced_ends:
+        _close(reply)
     try:
-        if is_large(reply):
+        if is_large(reply, protocol):
             return await in_thread(protocol.decode_response, reply, request, target)
         return protocol.decode_response(reply, request, target)
     except DecodeError as error:
-        if isinstance(error, WrongReplyError) and isinstance(reply, ReplyMessage) and reply.close is not None:
-            reply.close()
+        if isinstance(error, WrongReplyError):
+            _close(reply)
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
         sanitize(error, target)
         raise
 
 
-async def prepared(request: Request, protocol: Protocol, target: Target) -> Message:
-    """The message that asks `target`, with the client's headers that it is to have."""
-    if has_large_inputs(request):
-        message = await in_thread(protocol.encode_request, request, target)
-    else:
-        message = protocol.encode_request(request, target)
-    return forwarding(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
+def _close(reply: Message) -> None:
+    """Use the connection of this reply no further."""
+    if isinstance(reply, ReplyMessage) and reply.close is not None:
+        reply.close()
 
 
 def named(error: TransportError, target: Target) -> TransportError:

@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 
 from gateway.core.errors import Reason, invalid_input, refusal
-from gateway.core.frozen import replace
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Metadata, Request
+from gateway.core.types import Headers, Message, Metadata, Request, with_headers
 
 HOPS = "gateway-hops"
 MOST_HOPS = 8
@@ -31,11 +30,11 @@ def forwarding(request: Request, message: Message, target: Target, *, has_header
         return message
     raw = [*message.headers.raw, _hop(request, target)]
     if not target.forward_headers:
-        return replace(message, headers=Headers(raw))
+        return with_headers(message, Headers(raw))
     received = request.headers
     is_metadata = isinstance(received, Metadata)
     raw += _chosen(received, target.forward_headers, is_metadata)
-    return replace(message, headers=Metadata(raw) if is_metadata else Headers(raw))
+    return with_headers(message, Metadata(raw) if is_metadata else Headers(raw))
 
 
 def _chosen(received: Headers, names: tuple[str, ...], is_metadata: bool) -> Iterator[tuple[bytes, bytes]]:
@@ -61,9 +60,13 @@ def _check(name: str, text: bytes) -> None:
 
 def _hop(request: Request, target: Target) -> tuple[bytes, bytes]:
     """The count that `target` gets."""
-    text = next((text for name, text in request.headers.raw if name == _HOPS), None)
-    if text is None:
-        return _FIRST
+    for name, text in request.headers.raw:
+        if name == _HOPS:
+            return _next_hop(text, target)
+    return _FIRST
+
+
+def _next_hop(text: bytes, target: Target) -> tuple[bytes, bytes]:
     passed = int(text) if text.isdigit() and len(text) < 4 else MOST_HOPS
     if passed >= MOST_HOPS:
         raise refusal(

@@ -7,6 +7,7 @@ class Operation(Enum):
     """One question. The values are the words of logs, metrics and YAML."""
 
     INFER = "infer"
+    EXPLAIN = "explain"
     STREAM = "stream"
     LIVE = "live"
     READY = "ready"

@@ -1,7 +1,8 @@
 """Which protocol a path belongs to, on an address that several share.
 
-A pattern is `METHOD /literal/{capture}/literal`; `{name}` stands for exactly one segment. The most literal pattern
-wins, compared segment by segment from the left. One that ends in `*` takes what begins so and nothing else has.
+A pattern is `METHOD /literal/{capture}/literal`; `{name}` stands for exactly one segment, `{name}:word` for one that
+ends in `:word`. The most literal pattern wins, compared segment by segment from the left. One that ends in `*` takes
+what begins so and nothing else has.
 """
 
 import re
@@ -43,26 +44,29 @@ class Tie:
 class _Claim:
     protocol: Protocol
     pattern: str
-    captures: tuple[tuple[str, int], ...]
-    """The name of each `{segment}` and where in the path it stands."""
+    captures: tuple[tuple[str, int, int], ...]
+    """The name of each `{segment}`, where in the path it stands, and how long the literal text at its end is."""
 
 
 class _Node:
     """The patterns that share their first segments."""
 
-    __slots__ = ("capture", "claims", "literals")
+    __slots__ = ("captures", "claims", "literals")
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
-        self.capture: _Node | None = None
+        self.captures: dict[str, _Node] = {}
+        """By the literal text that the captured segment ends in, the longest first; empty for any segment."""
         self.claims: dict[str, _Claim] = {}
 
     def child(self, segment: str) -> "_Node":
         """The node below for a pattern's `segment`, made where there is none."""
         if not _is_capture(segment):
             return self.literals.setdefault(segment, _Node())
-        self.capture = self.capture or _Node()
-        return self.capture
+        ending = _ending(segment)
+        if ending not in self.captures:
+            self.captures = dict(sorted([*self.captures.items(), (ending, _Node())], key=lambda item: -len(item[0])))
+        return self.captures[ending]
 
     def ends(self, segments: list[str], at: int = 0) -> Iterator["_Node"]:
         """The nodes where `segments` can end, the most literal first."""
@@ -72,8 +76,9 @@ class _Node:
         literal = self.literals.get(segments[at])
         if literal is not None:
             yield from literal.ends(segments, at + 1)
-        if self.capture is not None and segments[at] not in _NEVER_CAPTURED:
-            yield from self.capture.ends(segments, at + 1)
+        for ending, node in self.captures.items():
+            if segments[at].endswith(ending) and _captured(segments[at], len(ending)) not in _NEVER_CAPTURED:
+                yield from node.ends(segments, at + 1)
 
 
 class PathTable:
@@ -120,7 +125,11 @@ class PathTable:
             path = f"/{prefix.strip('/')}{path.rstrip('/')}"
         segments = path.split("/")[1:]
         node = self._node(path, segments)
-        captures = tuple((segment[1:-1], at) for at, segment in enumerate(segments) if _is_capture(segment))
+        captures = tuple(
+            (segment[1 : segment.index("}")], at, len(_ending(segment)))
+            for at, segment in enumerate(segments)
+            if _is_capture(segment)
+        )
         claim = _Claim(protocol, pattern, captures)
         holder = node.claims.setdefault(method, claim)
         self._owners.setdefault(segments[0], protocol)
@@ -153,7 +162,8 @@ class PathTable:
         for end in self._ends(f"/{path}", segments):
             claim = end.claims.get(wanted)
             if claim is not None:
-                return Match(claim.protocol, claim.pattern, {name: segments[at] for name, at in claim.captures})
+                captures = {name: _captured(segments[at], ending) for name, at, ending in claim.captures}
+                return Match(claim.protocol, claim.pattern, captures)
             others |= dict.fromkeys(end.claims)
         return _with_head(others)
 
@@ -244,6 +254,16 @@ def _climbs(path: str) -> bool:
 
 def _is_capture(segment: str) -> bool:
     return segment.startswith("{")
+
+
+def _ending(segment: str) -> str:
+    """The literal text behind a pattern's `{capture}`."""
+    return segment.partition("}")[2]
+
+
+def _captured(segment: str, ending: int) -> str:
+    """A path's segment without the literal text at its end."""
+    return segment[:-ending] if ending else segment
 
 
 def _with_head(methods: Iterable[str]) -> tuple[str, ...]:

@@ -148,6 +148,8 @@ class Servers:
     """Calls at once per endpoint; 0: any number."""
     connection_per_call: bool = False
     """A new connection for every call (`Connection: close`)."""
+    unannounced_ends: frozenset[int] = frozenset()
+    """The statuses after which its servers close a connection without saying so in the reply."""
     one_connection: bool = False
     """A server accepts the next connection only when it is done with the one before: every exchange takes a slot, not
     only those that make a model work."""
@@ -300,6 +302,12 @@ class Protocol:
     a form on the wire."""
     encode_end: Callable[[Request], Message | None] | None = None
     """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
+    looked_at: Callable[[Message], int] | None = None
+    """How many bytes of a message are looked at one by one when it is decoded, where those of raw tensors are not: it
+    is decoded in a thread only if these are many. None: all."""
+    faces: Mapping[str, "Protocol"] = field(default_factory=dict)
+    """What a listener's `flavor` may be, and the wire form as it then faces clients: the server that they take the
+    gateway for. A listener without `flavor` has the wire form itself."""
 
     @property
     def transport(self) -> str:

@@ -9,9 +9,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
-from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, encoded, named, prepared, sanitize
-from gateway.core.offload import in_thread, is_large
-from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, Target
+from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, named, sanitize
+from gateway.core.forwarding import forwarding
+from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
+from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
 
@@ -34,7 +35,7 @@ async def _answer_one(
 ) -> AsyncGenerator[Message, None]:
     request: Request | None = None
     try:
-        if is_large(message):
+        if is_large(message, protocol):
             request = await in_thread(decoded, message, protocol, listener)
         else:
             request = decoded(message, protocol, listener)
@@ -44,7 +45,10 @@ async def _answer_one(
         deadline = _own_deadline(request, message, protocol)
         async with aclosing(_in_time(destination.stream, request, deadline)) as responses:
             async for response in responses:
-                yield await encoded(response, request, protocol, destination)
+                if has_large_outputs(response):
+                    yield await in_thread(protocol.encode_response, response, request, destination.translate)
+                else:
+                    yield protocol.encode_response(response, request, destination.translate)
         end = protocol.encode_end(request) if protocol.encode_end else None
         if end is not None:
             yield end
@@ -91,12 +95,16 @@ async def ask_stream(
     Raises:
         GatewayError: as `ask`; also after some responses.
     """
-    message = await prepared(request, protocol, target)
+    if has_large_inputs(request):
+        message = await in_thread(protocol.encode_request, request, target)
+    else:
+        message = protocol.encode_request(request, target)
+    message = forwarding(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
     try:
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:
                 try:
-                    if is_large(reply):
+                    if is_large(reply, protocol):
                         answer = await in_thread(protocol.decode_response, reply, request, target)
                     else:
                         answer = protocol.decode_response(reply, request, target)

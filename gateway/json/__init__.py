@@ -156,7 +156,9 @@ _PLACE = orjson.Fragment(_MARK)
 
 def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "orjson.Fragment | Pieces":
     """What `write_numbers` writes, as a value of a document that `write_parts` writes."""
-    return in_document(tuple(number_pieces(array, nan, what)))
+    if array.size <= PIECE:
+        return orjson.Fragment(_write_piece(array, nan, what, 0))
+    return in_document(tuple(_write_pieces(array, nan, what, 0)))
 
 
 def in_document(texts: tuple[bytes, ...]) -> "orjson.Fragment | Pieces":
@@ -181,7 +183,7 @@ def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
     return b"".join(number_pieces(array, nan, what))
 
 
-def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterator[bytes]:
+def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterable[bytes]:
     """The JSON array of `array`, nested as its shape, in pieces of about PIECE numbers; a bare number for rank 0.
     Floats are widened to double first, so that every reader gets the same number.
 
@@ -190,10 +192,7 @@ def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterato
     Raises:
         GatewayError: INVALID_ARGUMENT naming `what`, for `error`.
     """
-    if array.size <= PIECE:
-        yield _write_piece(array, nan, what, 0)
-    else:
-        yield from _write_pieces(array, nan, what, 0)
+    return (_write_piece(array, nan, what, 0),) if array.size <= PIECE else _write_pieces(array, nan, what, 0)
 
 
 def _write_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> Iterator[bytes]:

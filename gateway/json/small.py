@@ -14,11 +14,14 @@ import orjson
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError
 from gateway.json.arrays import Array, Form
-from gateway.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, Numbers
+from gateway.json.bulk_numbers import MAX_DEPTH, Numbers
 from gateway.json.document import Walk, Wanted
 
 # orjson makes floats of integers beyond 64 bits; a float as large as those may be one
 _LARGE = 2.0**63
+
+_FEW = 32
+"""Numbers of which Python finds the smallest and the largest faster than numpy."""
 
 
 def read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:
@@ -101,18 +104,25 @@ _CONVERT: dict[Form, Callable[[Any, int], Any]] = {Form.ARRAY: _array, Form.VECT
 
 
 def _integers(item: list[int]) -> Numbers:
-    low, high = min(item), max(item)
-    if low >= INT64_MIN and high <= INT64_MAX:
+    try:
         return np.array(item, np.int64)
-    if low < 0:
-        raise DecodeError
-    return np.array(item, np.uint64)
+    except OverflowError:
+        pass
+    try:
+        return np.array(item, np.uint64)
+    except OverflowError as error:
+        raise DecodeError from error
 
 
 def _doubles(item: list[float]) -> Numbers:
-    if not (min(item) > -_LARGE and max(item) < _LARGE):
+    doubles = np.array(item, np.float64)
+    if len(item) <= _FEW:
+        is_certain = min(item) > -_LARGE and max(item) < _LARGE
+    else:
+        is_certain = not np.count_nonzero(np.abs(doubles) >= _LARGE)
+    if not is_certain:
         raise DecodeError
-    return np.array(item, np.float64)
+    return doubles
 
 
 _NUMBERS: dict[frozenset[type], Callable[[list[Any]], Numbers]] = {

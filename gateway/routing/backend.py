@@ -20,7 +20,7 @@ from gateway.routing.readiness import is_ready
 from gateway.routing.sequences import Key, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
-CALLS = frozenset({Operation.INFER, Operation.STREAM, *DERIVATIVES})
+CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
 """The operations that make a model work. Only they take a slot: a busy server still tells its sizes, unless it has time
 for one connection only."""
 
@@ -280,7 +280,7 @@ class Backend:
     def _pass_on(self, endpoint: Endpoint) -> bool:
         """Give a free slot of `endpoint` to whoever's turn it is. Not one that is left out while another only is busy
         and will give its slot back: it would fail all that wait, one by one."""
-        if self._is_full(endpoint) or not self.queue:
+        if not self.queue or self._is_full(endpoint):
             return False
         if not endpoint.health.is_up:
             left_out = self._left_out()

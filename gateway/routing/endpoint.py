@@ -71,10 +71,9 @@ class Endpoint:
 
     def offer(self) -> bool:
         """Offer a slot to the backends, each in its turn. Returns whether one took it."""
-        for _ in range(len(self._on_free)):
-            watcher = self._on_free.pop(0)
-            self._on_free.append(watcher)
+        for at, watcher in enumerate(self._on_free):
             if watcher(self):
+                self._on_free.append(self._on_free.pop(at))
                 return True
         return False
 

@@ -13,6 +13,8 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,8 +39,11 @@ TRIM_SECONDS = 5.0
 WORTH_TRIMMING = 32 * 2**20
 """Bytes that must have been freed."""
 
-_M_ARENA_MAX = -8
-"""As malloc.h has it."""
+FROM_KERNEL = 4 * 2**20
+"""Bytes from which on an array has pages of its own, which are returned to the kernel as soon as it is freed."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+"""The numbers of malloc.h."""
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -101,7 +106,7 @@ class Memory:
             return data
         array = np.frombuffer(data, np.uint8)
         self.count(len(data))
-        weakref.finalize(array, self.free, len(data)).atexit = False
+        _at_the_end_of(array, partial(self.free, len(data)))
         return array.data
 
     def _add(self, size: int) -> None:
@@ -130,6 +135,27 @@ class Memory:
         return self._used
 
 
+class _End(weakref.ref["_Bytes"]):
+    """Calls `then` when its array is gone: what `weakref.finalize` does, at a third of its cost, 0.8 for 2.6 us."""
+
+    __slots__ = ("then",)
+    then: Callable[[], None]
+
+
+_ends: dict[int, _End] = {}
+"""A weak reference that is gone itself calls nothing."""
+
+
+def _at_the_end_of(array: _Bytes, then: Callable[[], None]) -> None:
+    end = _End(array, _ended)
+    end.then = then
+    _ends[id(end)] = end
+
+
+def _ended(end: "weakref.ref[_Bytes]") -> None:
+    _ends.pop(id(end)).then()
+
+
 def machine_memory() -> int:
     """Bytes that this process may use: those of its cgroup, else those of the machine."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
@@ -153,12 +179,20 @@ PROCESS = Memory(default_limit())
 configuration's `limits.memory`."""
 
 
-def use_one_arena() -> None:
-    """Let threads that start from now on allocate where the loop does. glibc's allocator would give each an arena of
-    its own, whose free end `malloc_trim` leaves alone: six threads that had inflated 17 MiB each left 120 MiB. Python
-    runs one thread at a time, so they hardly wait for one another."""
+def set_allocator() -> None:
+    """Set how glibc's allocator keeps what is freed; other allocators stay as they are.
+
+    - What messages below FROM_KERNEL leave free is kept for the next ones, until `give_back`. By itself the allocator
+      returns the top of its heap as soon as a message is done, and the kernel clears those pages for the next one: 0.6
+      ms for 1.6 MB.
+    - Threads that start from now on allocate where the loop does. Otherwise each has an arena of its own, and
+      `malloc_trim` does not return the free end of an arena: six threads that had inflated 17 MiB each left 120 MiB.
+      Python runs one thread at a time, so they hardly wait for one another.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, FROM_KERNEL)
+        mallopt(_M_TRIM_THRESHOLD, WORTH_TRIMMING)
         mallopt(_M_ARENA_MAX, 1)
 
 
@@ -192,7 +226,7 @@ class _Share:
     def buffer(self, size: int) -> _Bytes:
         array = np.empty(size, np.uint8)
         self._buffers += 1
-        weakref.finalize(array, self._freed).atexit = False
+        _at_the_end_of(array, self._freed)
         return array
 
     def _freed(self) -> None:

@@ -69,11 +69,11 @@ def _peek(sock: socket.socket | TransportSocket, size: int) -> bytes:
         borrowed.detach()
 
 
-def is_silent(descriptor: int) -> bool:
-    """Whether the peer has neither closed nor sent anything that nobody has read yet."""
+def listening_to(descriptor: int) -> select.poll:
+    """Its `poll(0)` is empty as long as the peer has neither closed nor sent anything that nobody has read yet."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
-    return not poll.poll(0)
+    return poll
 
 
 def unconfirmed(descriptor: int) -> int:

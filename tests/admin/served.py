@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from gateway.admin.server import ASGI, AdminServer
 from gateway.core.address import Address
-from tests.held import ask, get, port_of
+from tests.paused_server import ask, get, port_of
 
 
 class Served:

@@ -11,7 +11,7 @@ from gateway.admin import health
 from gateway.admin.health import HealthServer
 from gateway.core.address import Address
 from gateway.transports.timeouts import Timeouts
-from tests.held import ask, get, port_of
+from tests.paused_server import ask, get, port_of
 
 
 @asynccontextmanager

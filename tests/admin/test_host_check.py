@@ -6,7 +6,7 @@ from gateway.admin.host_check import HostCheck
 from gateway.admin.status import application
 from tests.admin.served import served
 from tests.admin.test_status import STATUS
-from tests.held import ask
+from tests.paused_server import ask
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.status import application
 from gateway.core.address import Address
 from tests.admin.test_status import STATUS
-from tests.held import ask, get, port_of
+from tests.paused_server import ask, get, port_of
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

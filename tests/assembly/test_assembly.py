@@ -11,10 +11,11 @@ import pytest
 from pydantic import BaseModel
 
 from gateway.assembly.assembly import Assembly
-from gateway.assembly.settings import route_settings
-from gateway.bridge.images import ImageInput, ImageOutput
+from gateway.assembly.routes import route_settings
+from gateway.bridge.settings import ImageInput, ImageOutput, Images
 from gateway.config import Catalog, loads
 from gateway.core.errors import GatewayError, Status
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Handler, StreamHandler
@@ -218,9 +219,11 @@ def test_a_routes_images_are_what_its_keys_say() -> None:
       outputs: [{name: y, format: webp, lossy: true, layout: chw, channels: gray}]}}}]"""
     (route,) = loads(LISTENER + text, "test.yaml", Catalog(protocols(), {}), {}).routes
     settings = route_settings(route)
-    assert settings.image_inputs == {"x": ImageInput("chw", "bgr", (2, 3), "unit", 6), "z": ImageInput()}
-    assert settings.image_outputs == {"y": ImageOutput("webp", True, "chw", "gray")}
-    assert not settings.leaves_tensors
+    assert settings.images == Images(
+        (ImageInput("x", "chw", "bgr", (2, 3), "unit", 6), ImageInput("z")),
+        (ImageOutput("y", "webp", True, "chw", "gray"),),
+    )
+    assert not settings.leaves_tensors_unchanged
 
 
 SWITCHED = """
@@ -262,5 +265,5 @@ async def test_a_route_says_how_tensors_and_configs_travel() -> None:
     text += "routes: [{match: {}, backend: lab, translate: {carry_config: true}}]\n"
     (route,) = loads(LISTENER + text, "test.yaml", Catalog(protocols(), {}), {}).routes
     assert route_settings(route).carry_config
-    told = route.model_copy(update={"translate": route.translate.model_copy(update={"payload": "text"})})
-    assert route_settings(told).translate.payload == "text"
+    told = route.model_copy(update={"translate": replace(route.translate, payload="text")})
+    assert route_settings(told).payload == "text"

@@ -8,11 +8,11 @@ from gateway.app import Gateway, one_backend
 from gateway.assembly.brief import Brief
 from gateway.cli.options import catalog
 from gateway.config import loads
-from gateway.config.models import Config
+from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.types import Message
 from gateway.registry import protocols
-from tests.held import ask, get, port_of
+from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 
 CONFIG = """

@@ -6,14 +6,12 @@ import pytest
 
 from tests.attacks.attacked import Attacked, attacked, reference
 
-_FIGURES: list[str] = []
-
 
 @pytest.fixture
-def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+def figure(request: pytest.FixtureRequest, show_at_the_end: Callable[[str, str], None]) -> Callable[[str], None]:
     """Notes what was measured; all of it stands at the end of the run."""
     name: str = request.node.nodeid.rpartition("/")[2]
-    return lambda text: _FIGURES.append(f"{name}: {text}")
+    return lambda text: show_at_the_end("measured", f"{name}: {text}")
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +27,3 @@ def shared(tmp_path_factory: pytest.TempPathFactory, works: str) -> Iterator[Att
     with attacked(tmp_path_factory.mktemp("gateway"), works) as gateway:
         gateway.beside()
         yield gateway
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _FIGURES:
-        terminalreporter.section("measured")
-        for line in _FIGURES:
-            terminalreporter.write_line(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.benchmarks.wire import GRPS_BRPC, GRPS_GRPC, GRPS_REST, UMBRIDGE, V2_GRPC, V2_REST, BinaryForm, Form
+from tests.benchmarks.wire import GRPS_BRPC, GRPS_GRPC, GRPS_REST, UMBRIDGE, V1_REST, V2_GRPC, V2_REST, BinaryForm, Form
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ REST_TO_GRPS = Way("V2 REST -> grps gRPC", V2_REST, GRPS_GRPC)
 GRPS_TO_GRPC = Way("grps REST -> V2 gRPC", GRPS_REST, V2_GRPC)
 GRPC_TO_GRPC = Way("V2 gRPC -> V2 gRPC", V2_GRPC, V2_GRPC)
 GRPC_TO_REST = Way("V2 gRPC -> V2 REST", V2_GRPC, V2_REST)
+V1_TO_V2 = Way("V1 REST -> V2 REST", V1_REST, V2_REST)
+V2_TO_V1 = Way("V2 REST -> V1 REST", V2_REST, V1_REST)
 BRPC_TO_UMBRIDGE = Way("grps BRPC -> UM-Bridge", GRPS_BRPC, UMBRIDGE)
 
 
@@ -71,4 +73,7 @@ ROWS = (
     Row(GRPS_TO_GRPC, 10, 1, 400),
     Row(GRPS_TO_GRPC, 10, 16, 400),
     Row(BRPC_TO_UMBRIDGE, 10, 1, 400),
+    Row(V1_TO_V2, 10, 1, 400),
+    Row(V1_TO_V2, 10, 16, 400),
+    Row(V2_TO_V1, 10, 1, 400),
 )

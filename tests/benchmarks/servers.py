@@ -18,7 +18,9 @@ from tests.benchmarks.rows import (
     REST_TO_GRPS,
     UMBRIDGE_TO_GRPC,
     UMBRIDGE_TO_V2,
+    V1_TO_V2,
     V2_TO_UMBRIDGE,
+    V2_TO_V1,
     Way,
 )
 from tests.interop.processes import Process, answers, clean_environment, free_port, start_gateway
@@ -31,18 +33,22 @@ BACKENDS = "the gateway's own reference servers, in processes of their own: the 
 
 GATEWAY = """
 listeners:
-  - {{name: http, bind: "{address}", protocols: [v2-rest, umbridge]}}
+  - {{name: http, bind: "{address}", protocols: [v2-rest, v1-rest, umbridge]}}
   - {{name: to_grpc, bind: "{to_grpc}", protocols: [v2-rest, umbridge, grps-rest]}}
   - {{name: to_grps, bind: "{to_grps}", protocols: [v2-rest]}}
   - {{name: brpc, bind: "tcp://{brpc}", protocols: [grps-brpc]}}
   - {{name: grpc_to_grpc, bind: "{grpc_to_grpc}", protocols: [v2-grpc]}}
   - {{name: grpc_to_rest, bind: "{grpc_to_rest}", protocols: [v2-grpc]}}
+  - {{name: to_v1, bind: "{to_v1}", protocols: [v2-rest]}}
 backends:
+  v1: {{protocol: v1-rest, endpoints: ["{v1}"]}}
   tensors: {{protocol: v2-rest, endpoints: ["{v2}"]}}
   grpc: {{protocol: v2-grpc, endpoints: ["{grpc}"]}}
   grps: {{protocol: grps-grpc, endpoints: ["{grps}"]}}
   science: {{protocol: umbridge, endpoints: ["http://{umbridge}"]}}
 routes:
+  - {{match: {{listener: to_v1}}, backend: v1}}
+  - {{match: {{protocol: v1-rest, model: "*"}}, backend: tensors}}
   - {{match: {{listener: to_grpc, model: "*"}}, backend: grpc}}
   - {{match: {{listener: to_grps}}, backend: grps}}
   - {{match: {{listener: grpc_to_grpc}}, backend: grpc}}
@@ -87,13 +93,17 @@ def rest_to_grpc(folder: Path) -> Iterator[Server]:
         yield Server(address, gateway.process.pid)
 
 
+_BACKENDS = ("v2-rest", "v2-grpc", "grps-grpc", "umbridge", "v1-rest")
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[Servers]:
     """Everything started and ready; stopped with the context, the last first."""
     with ExitStack() as stack:
-        servers = {name: _reference(name, folder, stack) for name in ("v2-rest", "v2-grpc", "grps-grpc", "umbridge")}
-        v2, grpc, grps, umbridge = servers.values()
-        gateway = _gateway(v2.address, grpc.address, grps.address, umbridge.address, folder, stack)
+        servers = {name: _reference(name, folder, stack) for name in _BACKENDS}
+        v2, grpc, grps, umbridge, v1 = servers.values()
+        places = {"v2": v2, "grpc": grpc, "grps": grps, "umbridge": umbridge, "v1": v1}
+        gateway = _gateway({name: each.address for name, each in places.items()}, folder, stack)
         yield Servers(
             {
                 UMBRIDGE_TO_V2: gateway["address"],
@@ -105,6 +115,8 @@ def running(folder: Path) -> Iterator[Servers]:
                 BRPC_TO_UMBRIDGE: gateway["brpc"],
                 GRPC_TO_GRPC: gateway["grpc_to_grpc"],
                 GRPC_TO_REST: gateway["grpc_to_rest"],
+                V1_TO_V2: gateway["address"],
+                V2_TO_V1: gateway["to_v1"],
             },
             {
                 UMBRIDGE_TO_V2: _umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
@@ -121,6 +133,8 @@ def running(folder: Path) -> Iterator[Servers]:
                 BRPC_TO_UMBRIDGE: umbridge,
                 GRPC_TO_GRPC: grpc,
                 GRPC_TO_REST: v2,
+                V1_TO_V2: v2,
+                V2_TO_V1: v1,
             },
         )
 
@@ -141,13 +155,13 @@ def _reference(protocol: str, folder: Path, stack: ExitStack, served: Sequence[s
     return _ready(process, address, lambda: "\nready" in process.stdout(), stack)
 
 
-FACES = ("address", "to_grpc", "to_grps", "brpc", "grpc_to_grpc", "grpc_to_rest")
+FACES = ("address", "to_grpc", "to_grps", "brpc", "grpc_to_grpc", "grpc_to_rest", "to_v1")
 
 
-def _gateway(v2: str, grpc: str, grps: str, umbridge: str, folder: Path, stack: ExitStack) -> dict[str, Server]:
-    """One gateway at several addresses, by their names in GATEWAY."""
+def _gateway(backends: Mapping[str, str], folder: Path, stack: ExitStack) -> dict[str, Server]:
+    """One gateway at several addresses, in front of `backends`; both by their names in GATEWAY."""
     faces = {name: _address() for name in FACES}
-    config = GATEWAY.format(v2=v2, grpc=grpc, grps=grps, umbridge=umbridge, **faces)
+    config = GATEWAY.format(**backends, **faces)
     gateway = start_gateway(config, folder / "gateway")
     stack.callback(gateway.stop)
     return {name: Server(address, gateway.process.pid) for name, address in faces.items()}

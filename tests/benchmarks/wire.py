@@ -96,6 +96,11 @@ UMBRIDGE = Form(
     lambda model, numbers: {"name": model, "input": [numbers], "config": {}},
     lambda reply: reply["output"][0],
 )
+V1_REST = Form(
+    "/v1/models/{model}:predict",
+    lambda model, numbers: {"instances": [numbers]},
+    lambda reply: reply["predictions"][0],
+)
 V2_REST = Form(
     "/v2/models/{model}/infer",
     lambda model, numbers: {

@@ -5,9 +5,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Signatures
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import not_found
 from gateway.core.operations import Operation
@@ -99,9 +100,9 @@ def bridge(
 ) -> Bridge:
     """A Bridge from `client` to `backend`, which speaks `server`; the backend `streams` what it computes, one response
     to each request, or cannot be asked for streams."""
-    signatures = Signatures(backend, server.traits, lambda: 0.0)
+    signatures = SignatureCache(backend, server.traits, lambda: 0.0)
     responses = backend.stream if streams else None
-    upstream = Upstream("lab", server.name, server.traits, backend, signatures, window, responses)
+    upstream = BackendSide("lab", server.name, server.traits, backend, signatures, window, responses)
     return Bridge(settings or RouteSettings(), client, upstream)
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from gateway.bridge.images import ImageInput, ImageOutput
-from gateway.bridge.settings import Renames, RouteSettings
+from gateway.bridge.images import ImageDecoder, ImageEncoder
+from gateway.bridge.settings import ImageInput, ImageOutput, Images, Renames, Renaming, RouteSettings
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
@@ -57,11 +57,19 @@ def files(*elements: bytes, shape: tuple[int, ...] | None = None, name: str = "x
     return Tensor(name, BYTES, shape or (len(elements),), bytes_elements.pack(elements), "image")
 
 
-def decoded(image: ImageInput, *elements: bytes, rank: int = 4, limit: int = LIMIT) -> Array:
+def decoder(*settings: Any, **named: Any) -> ImageDecoder:
+    return ImageDecoder(ImageInput("x", *settings, **named))
+
+
+def encoder(*settings: Any, **named: Any) -> ImageEncoder:
+    return ImageEncoder(ImageOutput("y", *settings, **named))
+
+
+def decoded(image: ImageDecoder, *elements: bytes, rank: int = 4, limit: int = LIMIT) -> Array:
     return image.decode(files(*elements), rank, "input 'x'", limit).array
 
 
-def reason(image: ImageInput, *elements: bytes) -> str:
+def reason(image: ImageDecoder, *elements: bytes) -> str:
     with pytest.raises(DecodeError) as caught:
         decoded(image, *elements)
     return str(caught.value)
@@ -70,18 +78,18 @@ def reason(image: ImageInput, *elements: bytes) -> str:
 @pytest.mark.parametrize(
     ("image", "expected"),
     [
-        (ImageInput(), [[[[255, 0, 0], [0, 255, 0], [0, 0, 255]]]]),
-        (ImageInput(channels="bgr"), [[[[0, 0, 255], [0, 255, 0], [255, 0, 0]]]]),
-        (ImageInput(channels="rgba"), [[[[255, 0, 0, 255], [0, 255, 0, 255], [0, 0, 255, 255]]]]),
-        (ImageInput(channels="gray"), [[[[76], [150], [29]]]]),
-        (ImageInput(layout="chw"), [[[[255, 0, 0]], [[0, 255, 0]], [[0, 0, 255]]]]),
-        (ImageInput("chw", "bgr"), [[[[0, 0, 255]], [[0, 255, 0]], [[255, 0, 0]]]]),
-        (ImageInput(scale="unit"), [[[[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]]]),
+        (ImageInput("x"), [[[[255, 0, 0], [0, 255, 0], [0, 0, 255]]]]),
+        (ImageInput("x", channels="bgr"), [[[[0, 0, 255], [0, 255, 0], [255, 0, 0]]]]),
+        (ImageInput("x", channels="rgba"), [[[[255, 0, 0, 255], [0, 255, 0, 255], [0, 0, 255, 255]]]]),
+        (ImageInput("x", channels="gray"), [[[[76], [150], [29]]]]),
+        (ImageInput("x", layout="chw"), [[[[255, 0, 0]], [[0, 255, 0]], [[0, 0, 255]]]]),
+        (ImageInput("x", "chw", "bgr"), [[[[0, 0, 255]], [[0, 255, 0]], [[255, 0, 0]]]]),
+        (ImageInput("x", scale="unit"), [[[[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]]]]),
     ],
 )
 def test_a_file_is_pixels_in_the_layout_and_channels_of_the_route(image: ImageInput, expected: list[Any]) -> None:
     given = png(3, 1, bytes([0, 255, 0, 0, 0, 255, 0, 0, 0, 255]))
-    tensor = image.decode(files(given), 4, "x", LIMIT)
+    tensor = ImageDecoder(image).decode(files(given), 4, "x", LIMIT)
     assert tensor.datatype is (FP32 if image.scale == "unit" else UINT8)
     assert tensor.array.tolist() == expected
     assert tensor.content_type == ""
@@ -89,7 +97,7 @@ def test_a_file_is_pixels_in_the_layout_and_channels_of_the_route(image: ImageIn
 
 def test_the_unit_scale_is_the_exact_quotient_as_fp32() -> None:
     shades = np.arange(256, dtype=np.uint8).reshape(1, 256, 1)
-    array = decoded(ImageInput(channels="gray", scale="unit"), png_of(shades))
+    array = decoded(decoder(channels="gray", scale="unit"), png_of(shades))
     assert array.reshape(-1).tolist() == [float(np.float32(shade) / np.float32(255)) for shade in range(256)]
 
 
@@ -107,29 +115,29 @@ def test_lossless_formats_bring_every_pixel_back(
     count = {"rgb": 3, "bgr": 3, "rgba": 4, "gray": 1}[channels]
     shape = (*size, count) if layout == "hwc" else (size[0], count, *size[1:])
     pixels = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
-    encoded = ImageOutput(form[0], form[1], layout, channels).encode(named("x", pixels, UINT8), "output 'x'")
+    encoded = encoder(form[0], form[1], layout, channels).encode(named("x", pixels, UINT8), "output 'x'")
     assert (encoded.datatype, encoded.shape, encoded.content_type) == (BYTES, size[:1], "image")
-    again = ImageInput(layout, channels).decode(encoded, 4, "x", LIMIT)
+    again = decoder(layout, channels).decode(encoded, 4, "x", LIMIT)
     assert np.array_equal(again.array, pixels)
 
 
 def test_the_channels_of_an_output_are_what_the_route_says() -> None:
     blue_first = named("y", [[[[255, 0, 0]]]], UINT8)
-    (file,) = bytes_elements.unpack(ImageOutput("png", channels="bgr").encode(blue_first, "y").data)
+    (file,) = bytes_elements.unpack(encoder("png", channels="bgr").encode(blue_first, "y").data)
     assert Image.open(BytesIO(file)).getpixel((0, 0)) == (0, 0, 255)
 
 
 @pytest.mark.parametrize("form", ["png", "webp"])
 def test_the_colours_of_transparent_pixels_are_kept(form: str) -> None:
     clear = named("x", [[[[1, 2, 3, 0], [200, 100, 50, 0]]]], UINT8)
-    again = ImageInput(channels="rgba").decode(ImageOutput(form, channels="rgba").encode(clear, "y"), 4, "x", LIMIT)
+    again = decoder(channels="rgba").decode(encoder(form, channels="rgba").encode(clear, "y"), 4, "x", LIMIT)
     assert again.array.tolist() == clear.array.tolist()
 
 
 @pytest.mark.parametrize(("form", "lossy"), [("jpeg", True), ("webp", True)])
 def test_lossy_formats_are_near(form: str, lossy: bool) -> None:
     smooth = np.linspace(40, 200, 32 * 32 * 3).astype(np.uint8).reshape(1, 32, 32, 3)
-    again = ImageInput().decode(ImageOutput(form, lossy).encode(named("x", smooth, UINT8), "y"), 4, "x", LIMIT)
+    again = decoder().decode(encoder(form, lossy).encode(named("x", smooth, UINT8), "y"), 4, "x", LIMIT)
     assert 0 < np.abs(again.array.astype(int) - smooth).max() <= 16
 
 
@@ -137,22 +145,22 @@ def test_lossy_formats_are_near(form: str, lossy: bool) -> None:
 def test_the_formats_that_are_read(form: str) -> None:
     gray = np.full((8, 8, 3), 128, np.uint8)
     options = {"lossless": True} if form == "WEBP" else {}
-    assert np.abs(decoded(ImageInput(), written(gray, form, **options)).astype(int) - 128).max() <= 2
+    assert np.abs(decoded(decoder(), written(gray, form, **options)).astype(int) - 128).max() <= 2
 
 
 def test_a_palette_is_its_colours() -> None:
     file = BytesIO()
     Image.fromarray(PIXELS).convert("P", palette=Image.Palette.ADAPTIVE).save(file, "png")
-    assert np.abs(decoded(ImageInput(), file.getvalue())[0].astype(int) - PIXELS).max() <= 4
+    assert np.abs(decoded(decoder(), file.getvalue())[0].astype(int) - PIXELS).max() <= 4
 
 
 def test_transparency_is_refused_where_there_is_no_place_for_it_and_opaque_alpha_is_not() -> None:
     opaque = np.full((1, 2, 4), 255, np.uint8)
-    assert decoded(ImageInput(), png_of(opaque)).shape == (1, 1, 2, 3)
+    assert decoded(decoder(), png_of(opaque)).shape == (1, 1, 2, 3)
     opaque[0, 1, 3] = 254
-    text = "input 'x': image 0 has transparent pixels, for which gray has no place; `channels: rgba` has"
-    assert reason(ImageInput(channels="gray"), png_of(opaque)) == text
-    assert decoded(ImageInput(channels="rgba"), png_of(opaque))[0].tolist() == opaque.tolist()
+    text = "input 'x': image 0 has transparent pixels, which gray cannot hold; `channels: rgba` can"
+    assert reason(decoder(channels="gray"), png_of(opaque)) == text
+    assert decoded(decoder(channels="rgba"), png_of(opaque))[0].tolist() == opaque.tolist()
 
 
 GOOD = png_of(PIXELS)
@@ -161,31 +169,31 @@ GOOD = png_of(PIXELS)
 @pytest.mark.parametrize(
     ("element", "text"),
     [
-        (b"", "image 1 is no image of the formats that are read: BMP, GIF, JPEG, PNG, WEBP"),
-        (b"hello", "image 1 is no image of the formats that are read"),
-        (written(PIXELS, "TIFF"), "image 1 is no image of the formats that are read"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "image 1 is no image of the formats that are read"),
+        (b"", "image 1 is no image in a supported format: BMP, GIF, JPEG, PNG, WEBP"),
+        (b"hello", "image 1 is no image in a supported format"),
+        (written(PIXELS, "TIFF"), "image 1 is no image in a supported format"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "image 1 is no image in a supported format"),
         (GOOD[:-32], "image 1 cannot be decoded: "),
-        (GOOD[:33], "image 1 is no image of the formats that are read"),
-        (png(1, 1, b"\0" + b"\1\2" * 3, depth=16), "image 1 has more than 8 bits for each channel"),
-        (png(1, 1, b"\0\1\2", depth=16, color=0), "image 1 has more than 8 bits for each channel"),
+        (GOOD[:33], "image 1 is no image in a supported format"),
+        (png(1, 1, b"\0" + b"\1\2" * 3, depth=16), "image 1 has more than 8 bits per channel"),
+        (png(1, 1, b"\0\1\2", depth=16, color=0), "image 1 has more than 8 bits per channel"),
         (
             written(PIXELS, "GIF", save_all=True, append_images=[Image.fromarray(255 - PIXELS)]),
-            "image 1 is animated, expected one picture",
+            "image 1 is animated, expected a single picture",
         ),
         (
             written(PIXELS, "PNG", save_all=True, append_images=[Image.fromarray(255 - PIXELS)]),
-            "image 1 is animated, expected one picture",
+            "image 1 is animated, expected a single picture",
         ),
         (
             written(PIXELS, "WEBP", save_all=True, append_images=[Image.fromarray(255 - PIXELS)]),
-            "image 1 is animated, expected one picture",
+            "image 1 is animated, expected a single picture",
         ),
-        (png_of(PIXELS[:, :2]), "image 1 has 2 x 2 pixels and image 0 has 3 x 2; `resize` of the route's images"),
+        (png_of(PIXELS[:, :2]), "image 1 has 2 x 2 pixels and image 0 has 3 x 2; `resize` in the route's `images`"),
     ],
 )
 def test_what_is_no_image_is_refused_by_its_number(element: bytes, text: str) -> None:
-    assert reason(ImageInput(), GOOD, element).startswith(f"input 'x': {text}")
+    assert reason(decoder(), GOOD, element).startswith(f"input 'x': {text}")
 
 
 BOMBS = {
@@ -203,29 +211,29 @@ BOMBS = {
 def test_a_bomb_is_refused_before_it_takes_memory(form: str) -> None:
     tracemalloc.start()
     try:
-        text = reason(ImageInput(), BOMBS[form])
+        text = reason(decoder(), BOMBS[form])
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert "the images of one input have 16777216 at most (max_pixels)" in text
+    assert "the images of one input have at most 16777216 (max_pixels)" in text
     assert peak < 2**20
 
 
 def test_the_pixels_of_all_images_count() -> None:
-    assert decoded(ImageInput(max_pixels=12), GOOD, GOOD).shape == (2, 2, 3, 3)
-    text = "input 'x': image 1 has 3 x 2 pixels; the images of one input have 11 at most (max_pixels)"
-    assert reason(ImageInput(max_pixels=11), GOOD, GOOD) == text
+    assert decoded(decoder(max_pixels=12), GOOD, GOOD).shape == (2, 2, 3, 3)
+    text = "input 'x': image 1 has 3 x 2 pixels; the images of one input have at most 11 (max_pixels)"
+    assert reason(decoder(max_pixels=11), GOOD, GOOD) == text
 
 
 def test_what_a_backend_would_not_take_is_refused_before_it_takes_memory() -> None:
     with pytest.raises(GatewayError, match=r"takes 72 bytes as \[1, 2, 3, 3\]; limits.message") as caught:
-        decoded(ImageInput(scale="unit"), GOOD, limit=71)
+        decoded(decoder(scale="unit"), GOOD, limit=71)
     assert caught.value.reason is Reason.TOO_LARGE
 
 
 def test_resizing_makes_images_alike() -> None:
     flat = [np.full((size, size + 1, 3), 77, np.uint8) for size in (2, 9)]
-    array = decoded(ImageInput("chw", resize=(4, 5)), *map(png_of, flat))
+    array = decoded(decoder("chw", resize=(4, 5)), *map(png_of, flat))
     assert array.shape == (2, 3, 4, 5)
     assert (array == 77).all()
 
@@ -241,7 +249,7 @@ def test_broken_files_are_an_image_or_a_decode_error(file: bytes, at: int, byte:
     broken[at % len(file)] = byte
     for element in (bytes(broken), file[: at % len(file)]):
         with suppress(DecodeError):
-            assert decoded(ImageInput(channels="rgba", max_pixels=10_000), element).ndim == 4
+            assert decoded(decoder(channels="rgba", max_pixels=10_000), element).ndim == 4
 
 
 @pytest.mark.parametrize(
@@ -254,7 +262,7 @@ def test_broken_files_are_an_image_or_a_decode_error(file: bytes, at: int, byte:
 )
 def test_tensors_that_are_no_images(tensor: Tensor, text: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        ImageInput().decode(tensor, 4, "input 'x'", LIMIT)
+        decoder().decode(tensor, 4, "input 'x'", LIMIT)
     assert str(caught.value) == text
 
 
@@ -269,7 +277,7 @@ def test_tensors_that_are_no_images(tensor: Tensor, text: str) -> None:
 )
 def test_outputs_that_are_no_images(pixels: Tensor, text: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        ImageOutput("png").encode(pixels, "y")
+        encoder("png").encode(pixels, "y")
     assert str(caught.value).startswith(text)
 
 
@@ -280,9 +288,8 @@ MODEL = signature(
     gives=(spec("result", -1, 2, 3, 3, datatype=UINT8), spec("score", -1, 1, datatype=FP32)),
 )  # fmt: skip
 ROUTE = RouteSettings(
-    rename=Renames((("x", "pixels"),), (("y", "result"),)),
-    image_inputs={"pixels": ImageInput()},
-    image_outputs={"result": ImageOutput("png")},
+    rename=Renames((Renaming("x", "pixels"),), (Renaming("y", "result"),)),
+    images=Images((ImageInput("pixels"),), (ImageOutput("result", "png"),)),
 )
 
 
@@ -304,7 +311,7 @@ async def test_clients_send_and_get_files_and_the_backend_pixels() -> None:
     ]
     y, score = response.outputs
     assert (y.name, y.datatype, y.shape, y.content_type) == ("y", BYTES, (2,), "image")
-    assert np.array_equal(decoded(ImageInput(), *bytes_elements.unpack(y.data))[1], 255 - PIXELS)
+    assert np.array_equal(decoded(decoder(), *bytes_elements.unpack(y.data))[1], 255 - PIXELS)
     assert score.array.tolist() == [[1], [2]]
 
 
@@ -364,15 +371,13 @@ async def test_every_response_of_a_stream_is_files() -> None:
     backend.compute = lambda asked: Response((negative(asked.inputs[0]),))
     through = bridge(TENSORS, TENSORS, backend, ROUTE)
     (response,) = [each async for each in through.stream(infer(files(GOOD), operation=Operation.STREAM))]
-    assert (
-        decoded(ImageInput(), *bytes_elements.unpack(response.outputs[0].data))[0].tolist() == (255 - PIXELS).tolist()
-    )
+    assert decoded(decoder(), *bytes_elements.unpack(response.outputs[0].data))[0].tolist() == (255 - PIXELS).tolist()
 
 
 async def test_images_are_all_that_a_route_may_say() -> None:
     one = signature(spec("x", -1, 2, 3, 3, datatype=UINT8), gives=(spec("n", -1, 1, datatype=FP32),))
     backend = Backend({"m": one}, lambda asked: Response((named("n", [[1]], FP32),)))
-    await call(bridge(TENSORS, TENSORS, backend, RouteSettings(image_inputs={"x": ImageInput()})), infer(files(GOOD)))
+    await call(bridge(TENSORS, TENSORS, backend, RouteSettings(images=Images((ImageInput("x"),)))), infer(files(GOOD)))
     assert backend.calls[0].inputs[0].array[0].tolist() == PIXELS.tolist()
 
 

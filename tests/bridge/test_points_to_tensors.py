@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bridge.settings import Renames, RouteSettings
+from gateway.bridge.settings import Cast, Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, not_found, unsupported
 from gateway.core.operations import Operation
@@ -69,7 +69,7 @@ async def test_a_vector_goes_out_in_the_shape_of_the_signature_and_comes_back_fl
         ((-1, 2), "input 'x' has length 3, expected 2"),
         ((2,), "input 'x' has length 3, expected 2"),
         ((-1, 2, -1), "input 'x' has length 3, expected a multiple of 2 for [2, -1]"),
-        ((-1, -1, -1), "input 'x' has length 3, which fits [-1, -1] in many ways; `signature` on the route"),
+        ((-1, -1, -1), "input 'x' has length 3, which fits [-1, -1] in more than one way; `signature` on the route"),
     ],
 )
 async def test_a_vector_that_does_not_fit_is_refused_before_the_backend_is_asked(wanted: Shape, text: str) -> None:
@@ -138,7 +138,7 @@ CASTS = [
 
 @pytest.mark.parametrize(("numbers", "cast", "outcome"), CASTS)
 async def test_what_an_integer_cannot_hold_needs_a_cast(
-    numbers: tuple[float, ...], cast: str, outcome: str | list[int]
+    numbers: tuple[float, ...], cast: Cast, outcome: str | list[int]
 ) -> None:
     backend = Backend({"m": signature(spec("x", -1, 2, datatype=INT32), gives=())}, lambda _: Response())
     made = bridge(POINTS, TENSORS, backend, RouteSettings(cast=cast))
@@ -227,7 +227,7 @@ async def test_an_index_that_the_companion_does_not_declare_is_left_out_if_it_is
     backend = Backend({"m": TWO, "m.gradient": companion}, lambda _: Response((named("output", [[3.0, 4.0]]),)))
     await call(bridge(POINTS, TENSORS, backend), gradient(point(1.0, 2.0), *extras()))
     assert [each.name for each in backend.calls[0].inputs] == ["x", "sens"]
-    with pytest.raises(DecodeError, match="'in_wrt' is not 0, and the model's companion takes no 'in_wrt'"):
+    with pytest.raises(DecodeError, match="'in_wrt' is not 0, and the companion model has no input 'in_wrt'"):
         await bridge(POINTS, TENSORS, backend)(gradient(point(1.0, 2.0), *extras(0, 1)))
 
 
@@ -407,7 +407,7 @@ async def test_operations_of_no_model_are_not_found_and_a_failure_is_not_an_abse
 async def test_renames_order_and_constants() -> None:
     takes = signature(spec("INPUT__0", -1, 2), spec("k", -1, 1), spec("INPUT__1", -1, 1), gives=())
     settings = RouteSettings(
-        rename=Renames(inputs=(("x", "INPUT__0"),)),
+        rename=Renames(inputs=(Renaming("x", "INPUT__0"),)),
         order=("INPUT__1", "INPUT__0"),
         constants=(named("k", [7.0]),),
     )

@@ -5,9 +5,10 @@ from typing import TypeAlias
 
 import pytest
 
-from gateway.bridge.bridge import Bridge, Upstream
-from gateway.bridge.settings import Renames, RouteSettings
-from gateway.bridge.signatures import Signatures
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -18,7 +19,7 @@ X = named("x", [[1.0]])
 FIRST, SECOND = named("o", [[1.0]]), named("z", [[2.0]])
 MODEL = signature(spec("x", -1, 1), gives=(spec("o", -1, 1), spec("z", -1, 1)))
 Ask: TypeAlias = Callable[[Bridge, Request], Awaitable[Response]]
-RENAMED = RouteSettings(rename=Renames(outputs=(("o", "o"),)))
+RENAMED = RouteSettings(rename=Renames(outputs=(Renaming("o", "o"),)))
 """Says something of the tensors, so that they are fitted to the signature instead of passing as they are."""
 
 
@@ -33,8 +34,8 @@ def giving(*outputs: Tensor, settings: RouteSettings | None = None) -> Bridge:
         yield Response(outputs)
 
     backend = Backend({"m": MODEL}, lambda request: Response(outputs))
-    signatures = Signatures(backend, TENSORS.traits, lambda: 0.0)
-    upstream = Upstream("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream)
+    signatures = SignatureCache(backend, TENSORS.traits, lambda: 0.0)
+    upstream = BackendSide("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream)
     return Bridge(settings or RouteSettings(), TENSORS, upstream)
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.bridge.bridge import Bridge, Upstream
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signatures import Signatures
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -44,8 +45,8 @@ def streaming(
         return Response(request.inputs)
 
     backend = Backend({"m": SIGNATURE}, compute)
-    signatures = Signatures(backend, TENSORS.traits, lambda: 0.0)
-    upstream = Upstream("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream, Limits(message=limit))
+    signatures = SignatureCache(backend, TENSORS.traits, lambda: 0.0)
+    upstream = BackendSide("lab", "tensors", TENSORS.traits, backend, signatures, 2, stream, Limits(message=limit))
     return Bridge(RouteSettings(**settings), client, upstream), asked
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bridge.bridge import Bridge
-from gateway.bridge.settings import Renames, RouteSettings
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input
 from gateway.core.operations import Operation
@@ -63,8 +63,8 @@ async def test_one_point_goes_out_and_comes_back_without_a_batch() -> None:
 async def test_a_parameter_of_an_output_is_refused_where_the_backend_cannot_hear_of_it() -> None:
     backend = Backend({"m": MODEL}, triple)
     wanted = (RequestedOutput("y", {"classification": 1}),)
-    renamed = front(backend, RouteSettings(rename=Renames(outputs=(("y", "output0"),))))
-    with pytest.raises(GatewayError, match="'classification' of output 'y' has no place in points") as caught:
+    renamed = front(backend, RouteSettings(rename=Renames(outputs=(Renaming("y", "output0"),))))
+    with pytest.raises(GatewayError, match="'classification' of output 'y' is not supported by points") as caught:
         await call(renamed, infer(named("input0", [1.0, 2.0]), outputs=wanted))
     assert caught.value.reason is Reason.INVALID_INPUT
     assert backend.calls == []
@@ -424,7 +424,7 @@ async def test_a_companion_is_ready_if_the_model_claims_it_and_is() -> None:
 
 
 async def test_a_derivative_has_no_derivative() -> None:
-    with pytest.raises(GatewayError, match=r"apply_jacobian is not supported by 'm.gradient', itself a derivative"):
+    with pytest.raises(GatewayError, match=r"not supported by 'm\.gradient', which is a derivative"):
         await companion(Backend({"m": MODEL}))(Request(Operation.APPLY_JACOBIAN, "m.gradient"))
 
 
@@ -441,7 +441,7 @@ async def test_metadata_is_batches_of_doubles_with_names() -> None:
 async def test_metadata_has_the_clients_names_and_no_constants() -> None:
     settings = RouteSettings(
         model="other",
-        rename=Renames(inputs=(("theta", "input0"),), outputs=(("density", "output1"),)),
+        rename=Renames(inputs=(Renaming("theta", "input0"),), outputs=(Renaming("density", "output1"),)),
         constants=(named("input1", [3.0]),),
         select=("density",),
     )

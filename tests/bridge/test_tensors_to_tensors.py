@@ -5,12 +5,12 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from gateway.bridge.settings import Renames, RouteSettings
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor, Translate
+from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor
 from tests.bridge.fakes import (
     COUNTERS,
     FP32,
@@ -73,11 +73,11 @@ async def test_a_client_with_fewer_datatypes_gets_wider_ones_although_the_route_
 
 async def test_a_route_with_a_signature_changes_nothing_but_what_it_must() -> None:
     backend = Backend({}, lambda _: Response((named("y", [[1]], FP32),)))
-    settings = RouteSettings("other", "3", MODEL, cast="round", translate=Translate("literal"))
+    settings = RouteSettings(model="other", version="3", signature=MODEL, cast="round", nan="literal")
     request = opaque_request()
     await call(bridge(TENSORS, TENSORS, backend, settings), request)
     (asked,) = backend.asked
-    changed = {"model": "other", "version": "3", "translate": Translate("literal"), "inputs": asked.inputs}
+    changed = {"model": "other", "version": "3", "translate": settings, "inputs": asked.inputs}
     for field in fields(Request):
         assert getattr(asked, field.name) == changed.get(field.name, getattr(request, field.name))
     assert shown(asked.inputs) == [("x", "FP32", [[1.0, 2.0]])]
@@ -179,8 +179,10 @@ async def test_an_answer_without_what_was_asked_for_is_the_backends_fault() -> N
 # What else a route says
 
 NAMED = RouteSettings(
-    rename=Renames(inputs=(("a", "INPUT__0"),), outputs=(("out", "OUTPUT__0"), ("more", "OUTPUT__1"))),
-    drop=frozenset({"note"}),
+    rename=Renames(
+        inputs=(Renaming("a", "INPUT__0"),), outputs=(Renaming("out", "OUTPUT__0"), Renaming("more", "OUTPUT__1"))
+    ),
+    drop=("note",),
     constants=(named("k", [[1, 2]], INT64),),
     select=("more",),
     order=("k", "INPUT__0"),
@@ -254,7 +256,7 @@ async def test_a_companion_passes_as_it_is() -> None:
 async def test_a_companion_of_a_renamed_model_has_the_clients_names() -> None:
     companion = signature(spec("INPUT__0", -1, 2), spec("sens", -1, 1), gives=(spec("output", -1, 2),))
     backend = Backend({"m.gradient": companion}, lambda _: Response((named("output", [[1, 2]]),)))
-    settings = RouteSettings(rename=Renames(inputs=(("a", "INPUT__0"),)), select=("y",))
+    settings = RouteSettings(rename=Renames(inputs=(Renaming("a", "INPUT__0"),)), select=("y",))
     made = bridge(TENSORS, TENSORS, backend, settings).companion(GRADIENT)
     described = await describe(made, "m.gradient")
     assert ([each.name for each in described.inputs], described.outputs) == (["a", "sens"], companion.outputs)

@@ -4,9 +4,10 @@ trusted (GraphPipe): in front of tensors, behind them, and on both sides."""
 import numpy as np
 import pytest
 
-from gateway.bridge.bridge import Bridge, Upstream
-from gateway.bridge.settings import Renames, RouteSettings
-from gateway.bridge.signatures import Signatures
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
@@ -39,7 +40,7 @@ async def test_inputs_without_names_stay_so_for_a_backend_that_nothing_is_known_
     ("client", "settings", "name"),
     [
         (TENSORS, RouteSettings(), "output0"),
-        (UNNAMED, RouteSettings(rename=Renames(outputs=(("y", "output0"),))), "y"),
+        (UNNAMED, RouteSettings(rename=Renames(outputs=(Renaming("y", "output0"),))), "y"),
         (UNNAMED, RouteSettings(select=("output0",)), "output0"),
     ],
 )
@@ -84,7 +85,7 @@ async def test_metadata_that_cannot_be_trusted_is_for_those_whose_own_cannot() -
 
 
 async def test_sizes_that_nobody_tells_are_asked_of_the_route() -> None:
-    with pytest.raises(GatewayError, match="does not tell what model 'm' takes; the route's `signature` must"):
+    with pytest.raises(GatewayError, match="does not tell the inputs of model 'm'; `signature` on the route must"):
         await bridge(POINTS, UNNAMED, Backend({"m": TOLD}))(replace(METADATA, part="inputs"))
 
 
@@ -130,8 +131,8 @@ async def test_versions_count_and_a_list_of_models_is_as_good_as_their_metadata(
         return True
 
     for model in ("m", "n"):
-        signatures = Signatures(backend, AS_A_WHOLE.traits, lambda: 0.0)
-        upstream = Upstream("lab", "unnamed", AS_A_WHOLE.traits, backend, signatures, 2)
+        signatures = SignatureCache(backend, AS_A_WHOLE.traits, lambda: 0.0)
+        upstream = BackendSide("lab", "unnamed", AS_A_WHOLE.traits, backend, signatures, 2)
         through = Bridge(RouteSettings(), TENSORS, upstream)
         asked = replace(READY, model=model, version=version)
         if ready and (model, version) != ("n", "2"):
@@ -159,7 +160,7 @@ async def test_a_server_that_no_request_names_a_model_to_has_no_companions() -> 
     backend = Backend({"m": TOLD})
     settings = RouteSettings(signature=TOLD, operations={Operation.GRADIENT: "m_gradient"})
     gradient = bridge(TENSORS, alone, backend, settings).companion(Operation.GRADIENT)
-    with pytest.raises(GatewayError, match="gradient is not supported by model 'm': its server has no other model"):
+    with pytest.raises(GatewayError, match="not supported by model 'm': its server has one model and no companions"):
         await gradient(infer(named("x", [1]), named("sens", [1]), model="m.gradient"))
     assert await gradient(Request(Operation.MODEL_READY, "m.gradient")) is False
     assert (await describe(bridge(POINTS, alone, backend, settings), part="ModelInfo")).operations == {Operation.INFER}

@@ -48,13 +48,13 @@ routes:
   - {match: {model: m}, backend: a}
 """
 WARNINGS = """\
-4:39: 'localhost:8080' is the gateway's own listener 'http': requests may go round in a circle
-4:69: 'http://H:80/' is the same as endpoints[1], only written in another way
-4:85: umbridge puts its own paths, such as /Evaluate, behind the path of 'http://h/Evaluate'; leave out what is there \
-twice
+4:39: 'localhost:8080' is the gateway's own listener 'http': requests may go in a circle
+4:69: 'http://H:80/' is the same as endpoints[1], written in another way
+4:85: umbridge appends its own paths, such as /Evaluate, to the path of 'http://h/Evaluate'; remove the part that it \
+appends
 5:3: no route names the backend 'b'
-5:45: 'dns:///H:1' is the same as endpoints[0], only written in another way
-5:70: '[0::1]:1' is the same as endpoints[2], only written in another way
+5:45: 'dns:///H:1' is the same as endpoints[0], written in another way
+5:70: '[0::1]:1' is the same as endpoints[2], written in another way
 8:13: routes[0] takes every request for 'm', so this route gets only names made of it, such as m.gradient; put it \
 before routes[0]
 """

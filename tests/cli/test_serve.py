@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import gateway, started
-from tests.held import INFER, REPLY, Held, ask, held, port_of
 from tests.interop.processes import eventually, start_gateway
+from tests.paused_server import INFER, REPLY, Held, ask, held, port_of
 
 CONFIG = """
 listeners:
@@ -106,7 +106,7 @@ def test_warnings_are_told_at_the_start(tmp_path: Path) -> None:
         path.write_text(listener + "routes: []\n")
         result = gateway("serve", "--config", str(path))
     warning, _, error = result.stderr.splitlines()
-    assert warning == f"{path}:2:1: warning: there are no routes, so every model is unknown"
+    assert warning == f"{path}:2:1: warning: there are no routes, so no request can be answered"
     assert "cannot bind" in error
 
 

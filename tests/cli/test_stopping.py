@@ -22,7 +22,8 @@ from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.registry import protocols
 from tests.cli.commands import started
-from tests.held import INFER, ask, get, held, port_of
+from tests.interop.processes import free_port
+from tests.paused_server import INFER, ask, get, held, port_of
 from tests.peers.brpc_client import Call, Client
 
 CONFIG = """
@@ -163,11 +164,6 @@ def said(process: "subprocess.Popen[str]", text: str) -> list[str]:
         if text in line:
             return lines
     raise AssertionError(f"no line has {text!r}: {lines}")
-
-
-def free_port() -> Port:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def run(client: Iterator[bool], under_load: Barrier) -> int:

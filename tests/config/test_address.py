@@ -2,7 +2,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.config.address import Bind, parse_address
-from gateway.config.wording import flattened
+from gateway.config.messages import flattened
 from gateway.core.address import Address
 
 TABLE = (

@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gateway.bridge.settings import TranslateSettings
 from gateway.config import Config, ConfigError, load, loads
 from gateway.core.address import Address
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
-from gateway.core.types import Signature, TensorSpec, Translate
+from gateway.core.types import Signature, TensorSpec
 from gateway.policies import timeout
 from tests.config.toys import BACKEND, CATALOG, ENVIRON, SOUND, TRANSLATE, WHOLE
 
@@ -60,12 +61,12 @@ def test_routes_are_read(whole: Config) -> None:
 
 def test_translate_is_read(whole: Config) -> None:
     translate, default = whole.routes[0].translate, whole.routes[1].translate
-    assert (translate.cast, translate.for_codecs) == ("round", Translate("null", "base64"))
-    assert (translate.companions, translate.max_rows) == ({Operation.GRADIENT: "posterior_grad"}, 16)
+    assert (translate.cast, translate.nan, translate.bytes) == ("round", "null", "base64")
+    assert (translate.operations, translate.max_rows) == ({Operation.GRADIENT: "posterior_grad"}, 16)
     assert [(pair.client, pair.backend) for pair in translate.rename.inputs] == [("A", "y")]
     assert [(pair.client, pair.backend) for pair in translate.rename.outputs] == [("B", "n")]
     assert (translate.select, translate.order, translate.drop) == (("B",), ("y", "scale"), ("no",))
-    assert (default.cast, default.for_codecs, default.max_rows) == ("refuse", Translate(), 4096)
+    assert default == TranslateSettings()
 
 
 CONSTANTS = (

@@ -24,11 +24,11 @@ def test_references_are_replaced_once(text: str, expected: str) -> None:
 
 REFUSED = (
     ("${NONE}", "the environment variable NONE is not set; ${NONE:-default} gives it a default"),
-    ("a${", "'${' without its '}'; write '$${' for the characters themselves"),
-    ("${A${HOST}}", "'${' without its '}'; write '$${' for the characters themselves"),
-    ("${}", "'${}' is no reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
-    ("${1A}", "'${1A}' is no reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
-    ("${HOST-x}", "'${HOST-x}' is no reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
+    ("a${", "'${' without '}'; write '$${' for the characters '${'"),
+    ("${A${HOST}}", "'${' without '}'; write '$${' for the characters '${'"),
+    ("${}", "'${}' is not a reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
+    ("${1A}", "'${1A}' is not a reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
+    ("${HOST-x}", "'${HOST-x}' is not a reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
     ("${file:token}", "${file:token} needs an absolute path"),
     ("${file:/nowhere/token}", "the file /nowhere/token cannot be read: No such file or directory"),
     ("${file:/}", "/ is not a regular file"),

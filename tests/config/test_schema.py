@@ -1,7 +1,6 @@
 """The JSON Schema, and `docs/configuration.md`, which is held to it."""
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,16 +78,6 @@ def test_the_documentation_has_every_key() -> None:
     real = json_schema(Catalog({}, registry.policies()))  # names of protocols are not its matter
     text = DOCUMENT.read_text()
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table(real)
-
-
-def test_the_documentation_of_nan_has_every_protocols_default() -> None:
-    """Of those that write JSON; elsewhere numbers travel in bits."""
-    [told] = [part["description"] for key, _, part in keys(SCHEMA) if key == "routes[].translate.nan"]
-    told = " ".join(told.split()).partition("protocol written: ")[2]
-    default = {name: word for word, names in re.findall(r"(\w+) for ([\w ]+)", told) for name in names.split(" and ")}
-    real = {name.partition("-")[0]: each.traits.wire.nan for name, each in registry.protocols().items()}
-    del real["graphpipe"]
-    assert default == real
 
 
 def table(schema: dict[str, Any]) -> str:

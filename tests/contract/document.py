@@ -1,4 +1,7 @@
-"""`python -m tests.contract.document` writes docs/matrix.md: what a run of the matrix saw, as tables for people."""
+"""`python -m tests.contract.document` writes docs/matrix.md: what a run of the matrix saw, as tables for people.
+
+It writes tests/contract/left_out.txt as well: the cases that the tests of the contract leave out.
+"""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,13 +10,14 @@ from pathlib import Path
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import Reason
 from gateway.reference.bundled.testing import KINDS
-from tests.contract.dialects import DIALECTS
+from tests.contract import cases
+from tests.contract.flavors import DIALECTS
 from tests.contract.installed import INSTALLED, toys
 from tests.contract.matrix import Matrix, running
-from tests.contract.observing import ROWS, Observed, observed
-from tests.contract.observing.asked import NONE, REFUSED, SAME, Asked
-from tests.contract.observing.losses import LEFT_OUT, left_of
-from tests.interop.foreign import BACKS, FRONTS
+from tests.contract.matrix_rows import ROWS, Observed, observed
+from tests.contract.matrix_rows.asked import NONE, REFUSED, SAME, Asked
+from tests.contract.matrix_rows.losses import LEFT_OUT, left_of
+from tests.interop.independent_peers import BACKS, FRONTS
 
 FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
 
@@ -82,7 +86,7 @@ FLAVORS = """\
 Servers of `{form}` that do not tell that they have more, and clients that use no more, differ from it in this:"""
 
 PEERS = """\
-`tests/interop/test_foreign_matrix.py` runs each row and each column once more:
+`tests/interop/test_independent_peers.py` runs each row and each column once more:
 """
 
 
@@ -231,3 +235,4 @@ def _linked(front: str) -> str:
 
 if __name__ == "__main__":
     FILE.write_text(document(asyncio.run(run())), "utf-8")
+    cases.FILE.write_text(cases.left_out(), "utf-8")

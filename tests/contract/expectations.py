@@ -12,7 +12,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Rows, Traits
 from gateway.core.types import DEFAULT_TRANSLATE, Request, Response, Tensor, tensor
 from tests.contract.comparing import numbers
-from tests.contract.dialects import Dialect
+from tests.contract.flavors import Dialect
 from tests.contract.wire import LITERAL, arrived, or_error, returned
 
 FP64 = Datatype.FP64

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.app import Gateway, connect, serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loading
-from gateway.config.models import Config, ReferenceConfig
+from gateway.config.keys import Config, ReferenceConfig
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
@@ -19,7 +19,7 @@ from gateway.core.types import Answer, Request, Response, TensorSpec
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.reference.model import Model
-from tests.contract.dialects import DIALECTS, Dialect, names_models
+from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.contract.installed import PROTOCOLS
 
 BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "count", "fail")

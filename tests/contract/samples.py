@@ -27,7 +27,7 @@ from gateway.core.types import (
     TensorSpec,
     tensor,
 )
-from tests.contract.dialects import Dialect
+from tests.contract.flavors import Dialect
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error, returned
 
 ANSWERS: Mapping[Operation, Answer] = {

@@ -9,7 +9,8 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.operations import Operation
 from gateway.core.protocol import StreamForm
 from gateway.core.types import Request
-from tests.contract.dialects import Dialect, each_dialect
+from tests.contract.cases import each_dialect
+from tests.contract.flavors import Dialect
 from tests.contract.wire import LISTENER, arrived, returned
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300).filter(lambda text: text == text.strip())

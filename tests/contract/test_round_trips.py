@@ -28,8 +28,9 @@ from gateway.core.types import (
     tensor,
 )
 from tests.contract import strategies as make
+from tests.contract.cases import each, each_datatype, each_dialect
 from tests.contract.comparing import check_all
-from tests.contract.dialects import Dialect, each_datatype, each_dialect, names_models
+from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.contract.wire import DEADLINE, LISTENER, LITERAL, PEER, or_error
 
 REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED})
@@ -92,11 +93,12 @@ def test_any_outputs_arrive_or_are_refused(dialect: Dialect, data: st.DataObject
     check_all(answer.outputs, response.outputs, dialect.traits)
 
 
-@each_dialect
-@pytest.mark.parametrize("datatype", [Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64])
+@each(
+    {"the wire does not have the datatype": lambda dialect, datatype: datatype not in dialect.traits.wire.datatypes},
+    dialect=DIALECTS,
+    datatype={each.value: each for each in Datatype if each.kind is Kind.FLOAT},
+)
 def test_what_is_not_finite_arrives(dialect: Dialect, datatype: Datatype) -> None:
-    if datatype not in dialect.traits.wire.datatypes:
-        pytest.skip("not on this wire")
     sent = tensor("x", np.array([math.nan, math.inf, -math.inf, -0.0]).astype(datatype.dtype), datatype)
     request = Request(Operation.INFER, "m", inputs=(sent,), translate=LITERAL)
     [found] = dialect.asked(request).inputs
@@ -144,11 +146,9 @@ def test_parameters_of_tensors_arrive_or_are_refused(dialect: Dialect, parameter
     assert found == parameters or is_refusal(found)
 
 
-@each_dialect
+@each({"no request says which outputs it wants": lambda dialect: not dialect.traits.wire.selects}, dialect=DIALECTS)
 @given(outputs=make.requested())
 def test_requested_outputs_arrive(dialect: Dialect, outputs: tuple[RequestedOutput, ...]) -> None:
-    if not dialect.traits.wire.selects:
-        pytest.skip("no request says which outputs it wants")
     plain = (of(Datatype.FP64, *plain_shape(dialect.traits)),)
     assert dialect.asked(Request(Operation.INFER, "m", inputs=plain, outputs=outputs)).outputs == outputs
 
@@ -226,11 +226,12 @@ def test_what_is_asked_is_answered(dialect: Dialect, operation: Operation) -> No
         assert found == TOLD[operation]
 
 
-@each_dialect
+@each(
+    {"no request asks for a model's metadata": lambda dialect: not dialect.traits.models.metadata_parts},
+    dialect=DIALECTS,
+)
 def test_metadata_arrives(dialect: Dialect) -> None:
     traits = dialect.traits
-    if not traits.models.metadata_parts:
-        pytest.skip("nobody asks")
     datatypes = [Datatype.FP64] if traits.wire.points else sorted(traits.wire.datatypes)
     specs = tuple(
         TensorSpec(f"n{at}", each, (3,) if traits.wire.points else (-1, 3)) for at, each in enumerate(datatypes)

@@ -1,5 +1,4 @@
-"""However the bytes of a message arrive, it is the same message: over the real transports of every protocol whose bytes
-they read themselves."""
+"""However the bytes of a message arrive, it is the same message: over the real transport of every protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,25 +8,26 @@ import numpy as np
 import pytest
 
 from gateway.app import connect, serve_reference
-from gateway.config.models import ReferenceConfig
+from gateway.config.keys import ReferenceConfig
 from gateway.core.errors import GatewayError, Status
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target
 from gateway.core.transport import Connector
 from gateway.core.types import Request, Response, tensor
+from tests.contract.cases import each
 from tests.contract.comparing import numbers
 from tests.contract.installed import PROTOCOLS
 from tests.contract.relay import Passage, relayed
 
-READS_FOR_ITSELF = frozenset({"grpc"})
-"""Transports whose bytes a library reads from the socket."""
-
 BOUND = 20.0
 """Seconds that no exchange needs."""
 
-ours = {name: each for name, each in PROTOCOLS.items() if each.transport not in READS_FOR_ITSELF}
-each_protocol = pytest.mark.parametrize("protocol", ours.values(), ids=ours)
+each_protocol = each(protocol=PROTOCOLS)
+each_message_stream = each(
+    {"all calls share a connection, which ends with bytes that are no frame": lambda each: each.transport == "grpc"},
+    protocol=PROTOCOLS,
+)
 
 
 @asynccontextmanager
@@ -85,7 +85,7 @@ async def lengths(protocol: Protocol, address: str, *values: float) -> tuple[int
     return len(requests.passed), len(replies.passed)
 
 
-@each_protocol
+@each_message_stream
 @pytest.mark.parametrize("tail", [b"\x00", b"HTTP/1.1 200 OK\r\n\r\n", b"\xff" * 64], ids=["NUL", "a head", "ones"])
 async def test_a_tail_belongs_to_no_reply(protocol: Protocol, tail: bytes) -> None:
     async with serving(protocol) as address:
@@ -96,7 +96,7 @@ async def test_a_tail_belongs_to_no_reply(protocol: Protocol, tail: bytes) -> No
             assert await doubled(protocol, connector, 1.5, 2.5, 3.5) == [3.0, 5.0, 7.0]
 
 
-@each_protocol
+@each_message_stream
 @pytest.mark.parametrize("tail", [b"\x00", b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64], ids=["NUL", "a head", "ones"])
 async def test_a_tail_belongs_to_no_request(protocol: Protocol, tail: bytes) -> None:
     """It is another one, or none; what came before it is answered all the same."""

@@ -10,17 +10,21 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Cutter, Protocol, StreamFraming
 from gateway.core.types import Message, Request, Response, Tensor, tensor
+from tests.contract.cases import each
 from tests.contract.comparing import numbers
-from tests.contract.dialects import DIALECTS, Dialect
+from tests.contract.flavors import DIALECTS, Dialect
 from tests.contract.installed import PROTOCOLS
 from tests.contract.wire import LISTENER, LITERAL, arrived, returned
 
 LIMIT = 2**16
-FRAMED = {
-    name: each for name, each in DIALECTS.items() if each.protocol.http.stream_framing and each.traits.wire.streams
-}
 
-each_framed = pytest.mark.parametrize("dialect", FRAMED.values(), ids=FRAMED)
+each_framed = each(
+    {
+        "the client takes no streams": lambda dialect: not dialect.traits.wire.streams,
+        "the transport says where messages end": lambda dialect: dialect.protocol.http.stream_framing is None,
+    },
+    dialect=DIALECTS,
+)
 
 
 def framing(dialect: Dialect) -> StreamFraming:

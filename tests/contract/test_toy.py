@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.dialects import DIALECTS
+from tests.contract.flavors import DIALECTS
 from tests.contract.installed import TOYS
 from tests.interop.exchanges import get, post
 from tests.interop.processes import Process, clean_environment, free_port

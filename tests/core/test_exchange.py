@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,9 +21,9 @@ from gateway.core.errors import (
 from gateway.core.exchange import answer, ask, decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import ListenerSettings, Target
+from gateway.core.protocol import ListenerSettings, Servers, Target, Traits
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Headers, Message, Request, Response
+from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response
 from tests.routing.fakes import TOY, Wire, settle
 
 LISTENER = ListenerSettings("http")
@@ -242,3 +243,17 @@ def test_a_request_tells_how_it_came(of_message: float | None, of_codec: float |
     request = decoded(sent, reads_deadline, LISTENER)
     assert (request.listener, request.protocol) == ("http", "toy")
     assert (request.headers, request.peer, request.deadline) == (headers, "192.0.2.1:4242", expected)
+
+
+@pytest.mark.parametrize(("status", "closed"), [(500, True), (200, False)])
+async def test_a_connection_that_its_server_will_close_is_not_used_again(status: int, closed: bool) -> None:
+    found: list[bool] = []
+
+    class Closing(Wire):
+        async def exchange(self, message: Message) -> Message:
+            return ReplyMessage(status=status, parts=(b"True",), close=lambda: found.append(True))
+
+    form = replace(TOY, traits=Traits(servers=Servers(unannounced_ends=frozenset({500}))))
+    with suppress(GatewayError):
+        await ask(Request(Operation.LIVE), form, Closing(), Target("lab", "lab:1"))
+    assert bool(found) is closed

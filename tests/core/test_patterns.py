@@ -56,6 +56,53 @@ def test_finds_the_most_literal_pattern(method: str, path: str, pattern: str, ca
     assert pattern in match.protocol.patterns
 
 
+VERBS = protocol(
+    "verbs",
+    "GET /v1/models/{model}",
+    "POST /v1/models/{model}:predict",
+    "POST /v1/models/{model}:explain",
+    "POST /v1/models/{model}/versions/{version}:predict",
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "pattern", "captures"),
+    [
+        ("POST", "/v1/models/m:predict", "POST /v1/models/{model}:predict", {"model": "m"}),
+        ("POST", "/v1/models/a%2Fb:explain", "POST /v1/models/{model}:explain", {"model": "a/b"}),
+        ("POST", "/v1/models/m%3Apredict", "POST /v1/models/{model}:predict", {"model": "m"}),
+        ("POST", "/v1/models/a:b:predict", "POST /v1/models/{model}:predict", {"model": "a:b"}),
+        ("GET", "/v1/models/m:predict", "GET /v1/models/{model}", {"model": "m:predict"}),
+        (
+            "POST",
+            "/v1/models/m/versions/7:predict",
+            "POST /v1/models/{model}/versions/{version}:predict",
+            {"model": "m", "version": "7"},
+        ),
+    ],
+)
+def test_a_capture_may_end_in_literal_text(method: str, path: str, pattern: str, captures: dict[str, str]) -> None:
+    match = PathTable([(VERBS, "")]).match(method, path)
+    assert isinstance(match, Match)
+    assert (match.pattern, match.captures) == (pattern, captures)
+
+
+@pytest.mark.parametrize("path", ["/v1/models/m:foo", "/v1/models/:predict", "/v1/models/..:predict"])
+def test_a_capture_before_literal_text_is_neither_empty_nor_dots(path: str) -> None:
+    assert PathTable([(VERBS, "")]).match("POST", path) == ("GET", "HEAD")
+
+
+def test_captures_with_the_same_ending_tie() -> None:
+    other = protocol("other", "POST /v1/models/{name}:predict", "POST /v1/models/{name}:other")
+    assert PathTable([(VERBS, ""), (other, "")]).ties == (Tie("POST /v1/models/{name}:predict", "verbs", "other"),)
+
+
+def test_below_a_prefix_a_capture_may_end_in_literal_text() -> None:
+    match = PathTable([(VERBS, "/serving")]).match("POST", "/serving/v1/models/m:predict")
+    assert isinstance(match, Match)
+    assert match.captures == {"model": "m"}
+
+
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [

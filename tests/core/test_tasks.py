@@ -25,6 +25,7 @@ async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
     await done.wait()
 
 
+@pytest.mark.usefixtures("own_log_limit")
 @pytest.mark.parametrize(
     ("error", "level", "text", "with_traceback"),
     [

@@ -1,5 +1,6 @@
 """The gateway's configuration in values: how it reaches the pod, what is derived from it, and what is refused."""
 
+import json
 import re
 from typing import Any
 
@@ -226,6 +227,7 @@ def test_the_chart_knows_which_keys_of_the_configuration_are_texts() -> None:
 
 
 def test_the_chart_knows_every_protocol() -> None:
+    assert json.dumps(sorted(registry.protocols())) in (CHART / "values.schema.json").read_text()
     for name, protocol in registry.protocols().items():
         release = render(LISTENERS.format("tcp://0.0.0.0:1" if protocol.transport == "tcp" else "0.0.0.0:1", name))
         (port,) = release.service["spec"]["ports"]

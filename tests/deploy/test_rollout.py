@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.deploy.clients import Load, balanced, client, until
 from tests.deploy.pods import Cluster, Pod, running, start
 from tests.deploy.rendered import render
-from tests.held import held
 from tests.interop.processes import free_port
+from tests.paused_server import held
 
 LISTENERS = """
   listeners:
@@ -20,6 +20,7 @@ LISTENERS = """
 """
 PORTS = {"v2-rest": "http", "v2-grpc": "grpc", "mip": "mip", "grps-brpc": "brpc"}
 DRAIN = "  drain: {delay: 3, timeout: 30}\n"
+LONG_DRAIN = DRAIN.replace("3,", "10,")  # four requests are sent within the delay, on a machine that may be busy
 
 WAITING = """
   backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}
@@ -52,7 +53,7 @@ async def until_refused(address: str) -> None:
 
 async def test_what_a_pod_accepted_before_and_after_sigterm_is_answered(tmp_path: Path) -> None:
     async with held() as lab:
-        release = render("config:" + LISTENERS + DRAIN + WAITING.replace("PORT", str(lab.port)))
+        release = render("config:" + LISTENERS + LONG_DRAIN + WAITING.replace("PORT", str(lab.port)))
         with running(release, [], tmp_path) as (_, gateway):
             addresses = {protocol: gateway.address(port) for protocol, port in PORTS.items()}
             asked = []

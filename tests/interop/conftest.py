@@ -13,7 +13,6 @@ from tests.interop.processes import Gateway, Triton, UmbridgeServer
 from tests.interop.v2_servers import V2Server
 
 HERE = Path(__file__).resolve().parent
-_TABLES = pytest.StashKey[list[tuple[str, str]]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,18 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.interop)
-
-
-@pytest.fixture(scope="session")
-def show_at_the_end(pytestconfig: pytest.Config) -> Callable[[tuple[str, str]], None]:
-    """Takes a title and a text, printed when the run is over, whether its tests passed or not."""
-    return pytestconfig.stash.setdefault(_TABLES, []).append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for title, text in config.stash.get(_TABLES, []):
-        terminalreporter.section(title)
-        terminalreporter.write_line(text)
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,11 @@ HERE = Path(__file__).resolve().parent
 TAIL = 4000
 POLL = 0.02
 LINGER = 2.0
-PORTS = (20000, 32000)
+FIRST, LAST = 20000, 32000
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+PORTS = range(FIRST + WORKER, LAST, WORKERS)
+"""Those of this process: no two workers of a test run ask for the same."""
 _given: set[int] = set()
 _random = random.SystemRandom()  # no seed of a test runner makes two runs ask for the same ports
 
@@ -43,7 +47,7 @@ def free_port() -> int:
     It is none of those the system gives to outgoing connections, which could take it before the server does.
     """
     while True:
-        port = _random.randrange(*PORTS)
+        port = _random.choice(PORTS)
         if port in _given:
             continue
         _given.add(port)

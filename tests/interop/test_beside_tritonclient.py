@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop import processes
 from tests.interop.processes import free_port, run_client
-from tests.interop.steps import doubles, infer, packed, raw_of, tritonclient_grpc
+from tests.interop.real_clients import doubles, infer, packed, raw_of, tritonclient_grpc
 from tests.peers.build import ROOT, python_of, require
 
 CONFIG = """

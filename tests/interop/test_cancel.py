@@ -13,7 +13,7 @@ import pytest
 from tests.interop.exchanges import gateway
 from tests.interop.processes import Triton, eventually, free_port
 from tests.interop.rawhttp import posting
-from tests.interop.steps import Step, elements, infer, status_of, stream, tensor, tritonclient_grpc
+from tests.interop.real_clients import Step, elements, infer, status_of, stream, tensor, tritonclient_grpc
 
 CONFIG = """
 listeners:

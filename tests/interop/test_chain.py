@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.exchanges import exchange, gateway, get, post
 from tests.interop.processes import free_port
-from tests.interop.steps import FUNCTIONS, INPUTS, Step, operations, umbridge
+from tests.interop.real_clients import FUNCTIONS, INPUTS, Step, operations, umbridge
 
 BACK = """
 listeners:

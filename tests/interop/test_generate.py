@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.exchanges import gateway
 from tests.interop.processes import Triton, free_port
-from tests.interop.steps import (
+from tests.interop.real_clients import (
     SAMPLES,
     doubles,
     infer,

@@ -14,7 +14,7 @@ import pytest
 from tests.interop.exchanges import gateway as running_gateway
 from tests.interop.exchanges import get
 from tests.interop.processes import Triton, free_port, run_client
-from tests.interop.steps import Step, doubles, infer, packed, raw_of, tensor, tritonclient, umbridge
+from tests.interop.real_clients import Step, doubles, infer, packed, raw_of, tensor, tritonclient, umbridge
 from tests.peers.graphpipe_go import Array, Server, serve
 
 CONFIG = """

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.processes import Triton
-from tests.interop.servers.functions import POSTERIOR, Function
-from tests.interop.servers.triton_models.repository import DATATYPES
-from tests.interop.steps import (
+from tests.interop.real_clients import (
     FUNCTIONS,
     INPUTS,
     SAMPLES,
@@ -26,6 +24,8 @@ from tests.interop.steps import (
     tritonclient,
     umbridge,
 )
+from tests.interop.servers.functions import POSTERIOR, Function
+from tests.interop.servers.triton_models.repository import DATATYPES
 from tests.peers.umbridge_cpp import Model, serve
 
 # --- UM-Bridge ---

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from tests.interop.processes import Triton, eventually
-from tests.interop.servers.functions import POSTERIOR
-from tests.interop.servers.v2_models import DATATYPES, TABLE
-from tests.interop.steps import (
+from tests.interop.real_clients import (
     SAMPLES,
     Step,
     doubles,
@@ -29,6 +27,8 @@ from tests.interop.steps import (
     tritonclient,
     tritonclient_grpc,
 )
+from tests.interop.servers.functions import POSTERIOR
+from tests.interop.servers.v2_models import DATATYPES, TABLE
 from tests.interop.v2_servers import V2Server
 
 SERVERS = ("mlserver", "kserve")

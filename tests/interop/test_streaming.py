@@ -12,8 +12,7 @@ import pytest
 
 from tests.interop.exchanges import gateway, post
 from tests.interop.processes import Gateway, Triton, eventually, free_port
-from tests.interop.servers.functions import POSTERIOR
-from tests.interop.steps import (
+from tests.interop.real_clients import (
     doubles,
     elements,
     infer,
@@ -25,6 +24,7 @@ from tests.interop.steps import (
     tensor,
     tritonclient_grpc,
 )
+from tests.interop.servers.functions import POSTERIOR
 from tests.interop.v2_servers import V2Server
 
 CONFIG = """

@@ -22,7 +22,7 @@ import pytest
 
 from tests.interop.exchanges import Answer, exchange, gateway, get, post
 from tests.interop.processes import UmbridgeServer, eventually, free_port, start_umbridge
-from tests.interop.steps import umbridge
+from tests.interop.real_clients import umbridge
 from tests.peers.httplib import read_request
 from tests.peers.umbridge_cpp import CppServer, Gate, Model, serve
 

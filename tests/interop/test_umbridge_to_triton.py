@@ -11,9 +11,9 @@ import pytest
 
 from tests.interop.exchanges import gateway, post
 from tests.interop.processes import Triton, free_port
+from tests.interop.real_clients import Step, operations, umbridge
 from tests.interop.servers.functions import POSTERIOR
 from tests.interop.servers.triton_models.repository import TABLE
-from tests.interop.steps import Step, operations, umbridge
 
 CONFIG = """
 listeners: [{{name: science, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]

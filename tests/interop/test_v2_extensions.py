@@ -15,7 +15,7 @@ import pytest
 from tests.interop import processes
 from tests.interop.exchanges import exchange, gateway
 from tests.interop.processes import Triton, free_port
-from tests.interop.steps import Step, infer, packed, status_of, tensor, tritonclient, tritonclient_grpc
+from tests.interop.real_clients import Step, infer, packed, status_of, tensor, tritonclient, tritonclient_grpc
 from tests.interop.v2_servers import V2Server
 
 PAIRS = ("rest_rest", "rest_grpc", "grpc_rest", "grpc_grpc")

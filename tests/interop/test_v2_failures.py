@@ -16,7 +16,7 @@ import pytest
 from tests.interop import processes
 from tests.interop.processes import free_port
 from tests.interop.rawhttp import Answer, post
-from tests.interop.steps import infer, packed, raw_of, tensor, tritonclient
+from tests.interop.real_clients import infer, packed, raw_of, tensor, tritonclient
 
 CONFIG = """
 listeners:
@@ -42,6 +42,8 @@ class Stage:
     def __init__(self, port: int) -> None:
         self.port = port
         self.reply: bytes | None = b""
+        self.closed = threading.Event()
+        """Whether the last connection that was accepted is closed."""
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
@@ -64,8 +66,10 @@ class Stage:
                 connection, _ = listener.accept()
             except OSError:
                 return
+            self.closed.clear()
             with connection, suppress(OSError):
                 self._answer(connection)
+            self.closed.set()
 
     def _answer(self, connection: socket.socket) -> None:
         connection.settimeout(20)
@@ -200,6 +204,7 @@ def test_a_reply_that_is_wrong(rig: Rig, case: str) -> None:
 
 
 def assert_used_again(rig: Rig) -> None:
+    assert rig.stage.closed.wait(20)  # before that the gateway cannot know that it needs another connection
     rig.stage.reply = GOOD
     answer = rig.ask()
     assert (answer.status, json.loads(answer.body)["outputs"][0]["data"]) == (200, [1, 2]), answer

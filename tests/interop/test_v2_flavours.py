@@ -14,10 +14,21 @@ import pytest
 
 from tests.interop.exchanges import gateway
 from tests.interop.processes import Triton, free_port
+from tests.interop.real_clients import (
+    SAMPLES,
+    Step,
+    doubles,
+    elements,
+    infer,
+    packed,
+    raw_of,
+    tensor,
+    tritonclient,
+    umbridge,
+)
 from tests.interop.servers.functions import POSTERIOR
 from tests.interop.servers.triton_models import repository
 from tests.interop.servers.v2_models import TABLE
-from tests.interop.steps import SAMPLES, Step, doubles, elements, infer, packed, raw_of, tensor, tritonclient, umbridge
 from tests.interop.v2_servers import V2Server
 
 CONFIG = """

@@ -12,10 +12,7 @@ import pytest
 
 from tests.interop.exchanges import gateway
 from tests.interop.processes import Gateway, Triton, free_port
-from tests.interop.servers.functions import POSTERIOR
-from tests.interop.servers.triton_models import repository
-from tests.interop.servers.v2_models import TABLE
-from tests.interop.steps import (
+from tests.interop.real_clients import (
     Step,
     doubles,
     infer,
@@ -27,6 +24,9 @@ from tests.interop.steps import (
     tritonclient,
     tritonclient_grpc,
 )
+from tests.interop.servers.functions import POSTERIOR
+from tests.interop.servers.triton_models import repository
+from tests.interop.servers.v2_models import TABLE
 from tests.interop.v2_servers import V2Server
 
 CONFIG = """

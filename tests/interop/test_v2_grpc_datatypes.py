@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from tests.interop.exchanges import gateway
-from tests.interop.forms import (
+from tests.interop.processes import Triton, free_port
+from tests.interop.real_clients import Step, infer, tensor, tritonclient, tritonclient_grpc
+from tests.interop.servers.triton_models.repository import DATATYPES
+from tests.interop.v2_datatypes import (
     DOUBLED,
     EXACT,
     FORMS,
@@ -27,9 +30,6 @@ from tests.interop.forms import (
     widened,
     without_payloads,
 )
-from tests.interop.processes import Triton, free_port
-from tests.interop.servers.triton_models.repository import DATATYPES
-from tests.interop.steps import Step, infer, tensor, tritonclient, tritonclient_grpc
 from tests.interop.v2_servers import V2Server
 
 CONFIG = """
@@ -79,7 +79,7 @@ def fronts(
         yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
 
 
-Show = Callable[[tuple[str, str]], None]
+Show = Callable[[str, str], None]
 
 # --- tritonclient.grpc ---
 
@@ -189,7 +189,7 @@ def test_every_datatype_in_every_form(fronts: Mapping[str, str], front: str, sho
     way = WAYS[front]
     found = {kind: cells_of(front, fronts[front], kind) for kind in KINDS}
     both = {key: " / ".join(dict.fromkeys(found[kind][key] for kind in KINDS)) for key in found["sync"]}
-    show_at_the_end((f"V2 gRPC to {way.title}: datatype by form, tritonclient sync and aio", table(both, LEGEND)))
+    show_at_the_end(f"V2 gRPC to {way.title}: datatype by form, tritonclient sync and aio", table(both, LEGEND))
 
     columns = [*COLUMNS, *([MIXED] if way.mixed else [])]
     documented = {(name, column): way.special.get(name, EXACT) for name in DATATYPES for column in columns}
@@ -212,7 +212,7 @@ def rest_cells(address: str, kind: str) -> dict[tuple[str, str], str]:
 def test_every_datatype_from_rest(fronts: Mapping[str, str], show_at_the_end: Show) -> None:
     found = {kind: rest_cells(fronts["rest"], kind) for kind in KINDS}
     both = {key: " / ".join(dict.fromkeys(found[kind][key] for kind in KINDS)) for key in found["sync"]}
-    show_at_the_end(("V2 REST to Triton by gRPC: datatype by form, tritonclient sync and aio", table(both)))
+    show_at_the_end("V2 REST to Triton by gRPC: datatype by form, tritonclient sync and aio", table(both))
 
     documented = {(name, form): FORMS[form].documented(name) for name in DATATYPES for form in FORMS}
     assert [found[kind] for kind in KINDS] == [documented] * len(KINDS)

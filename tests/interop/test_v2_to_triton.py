@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 
 from tests.interop import exchanges
-from tests.interop.forms import (
+from tests.interop.processes import Triton, free_port
+from tests.interop.rawhttp import post
+from tests.interop.real_clients import Step, doubles, elements, infer, packed, raw_of, tensor, tritonclient
+from tests.interop.servers.triton_models.repository import DATATYPES, TABLE
+from tests.interop.v2_datatypes import (
     EXACT,
     FORMS,
     HALVES,
@@ -27,10 +31,6 @@ from tests.interop.forms import (
     outcomes,
     table,
 )
-from tests.interop.processes import Triton, free_port
-from tests.interop.rawhttp import post
-from tests.interop.servers.triton_models.repository import DATATYPES, TABLE
-from tests.interop.steps import Step, doubles, elements, infer, packed, raw_of, tensor, tritonclient
 
 CONFIG = """
 listeners:
@@ -76,7 +76,7 @@ def infer_json(gateway: str, model: str, **document: object) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def cells(gateway: str, show_at_the_end: Callable[[tuple[str, str]], None]) -> dict[tuple[str, str, str], str]:
+def cells(gateway: str, show_at_the_end: Callable[[str, str], None]) -> dict[tuple[str, str, str], str]:
     """What became of each (client, datatype, form)."""
     found = {}
     for kind in KINDS:
@@ -88,7 +88,7 @@ def cells(gateway: str, show_at_the_end: Callable[[tuple[str, str]], None]) -> d
     for _, datatype, form in found:
         both = dict.fromkeys(found[kind, datatype, form] for kind in KINDS)
         shown[datatype, form] = " / ".join(both)
-    show_at_the_end(("V2 REST to Triton: datatype by form, tritonclient sync and aio", table(shown)))
+    show_at_the_end("V2 REST to Triton: datatype by form, tritonclient sync and aio", table(shown))
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.interop import exchanges
 from tests.interop.processes import free_port
 from tests.interop.rawhttp import post
-from tests.interop.steps import (
+from tests.interop.real_clients import (
     FUNCTIONS,
     INPUTS,
     Step,

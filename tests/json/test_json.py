@@ -3,6 +3,7 @@ import math
 import random
 import re
 import tracemalloc
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.bytes_elements import pack, unpack
@@ -624,6 +625,27 @@ elements = [
     st.text(),
 ]
 documents = st.dictionaries(st.sampled_from(["data", "input", "a", "b:c", "[", ""]), nested, max_size=4)
+
+
+LITERALS = ("0", "-0", "-0.0", "1", "1.0", "1e0", "0.1", "-7", *map(str, (2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)))
+BEYOND = ("1e18", "9.3e18", "-1e19", "1e400", "true", "null", '"a"', "NaN", *map(str, (2**64, -(2**63), -(2**63) - 1)))
+NUMBERS = st.tuples(
+    st.lists(st.sampled_from(LITERALS), min_size=1, max_size=3),
+    st.integers(1, 60),
+    st.lists(st.sampled_from(LITERALS + BEYOND), max_size=2),
+).map(lambda parts: ",".join(parts[0] * parts[1] + parts[2]))
+"""Few literals many times, and perhaps one that changes what all of them are."""
+
+
+@example(",".join(["1"] * 40 + [str(2**64)]), 0, "", False)
+@example(",".join(["1.5"] * 40 + ["-1e19"]), 2, "", False)
+@example(",".join(["-1"] * 40 + [str(2**63)]), 0, "", False)
+@given(NUMBERS, st.integers(0, 70), st.sampled_from(["", ',"data":[1]', ',"a":1,"a":2', ","]), st.booleans())
+@settings(max_examples=500, deadline=None)
+def test_many_numbers_read_the_same_small_and_large(numbers: str, depth: int, tail: str, literals: bool) -> None:
+    text = f'{{"data":{"[" * depth}[{numbers}]{"]" * depth}{tail}}}'
+    with suppress(DecodeError):  # which is the same for both
+        both(text.encode(), DATA, literals=literals)
 
 
 @given(documents)

@@ -277,6 +277,7 @@ async def test_a_call_that_its_server_computes_to_the_end_keeps_its_slot() -> No
     assert lab.in_flight == [0]
 
 
+@pytest.mark.usefixtures("own_log_limit")
 async def test_the_late_failure_of_a_call_that_nobody_waits_for_is_one_line_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -106,7 +106,7 @@ async def test_what_backends_list_and_the_gateway_serves_is_listed() -> None:
     assert await listed("other", routes[1], routes[2], plain("*")) == ("parameters",)
 
 
-@pytest.mark.parametrize("operation", CONTROL_OPERATIONS)
+@pytest.mark.parametrize("operation", sorted(CONTROL_OPERATIONS, key=str))
 def test_only_clients_of_some_listeners_control_servers(operation: Operation) -> None:
     there = Destination()
     router = Router([Route(Conditions(), {"toy": there})], {}, controlling={"free"})

@@ -15,19 +15,19 @@ INFER, GRADIENT, METADATA = Operation.INFER, Operation.GRADIENT, Operation.METAD
 
 
 def route(name: str, **conditions: object) -> Route:
-    """A route whose destinations can be told by their `nan`."""
+    """A route whose destinations can be told by their `payload`."""
     destinations = {
-        operation: Destination(translate=Translate(f"{name}.{operation.value}")) for operation in DERIVATIVES
+        operation: Destination(translate=Translate(payload=f"{name}.{operation.value}")) for operation in DERIVATIVES
     }
     return Route(
         Conditions(**conditions),  # type: ignore[arg-type]
-        {"toy": Destination(translate=Translate(name))},
+        {"toy": Destination(translate=Translate(payload=name))},
         {("toy", operation): destination for operation, destination in destinations.items()},
     )
 
 
 def taken(routes: Sequence[Route], request: Request) -> str:
-    return Router(routes, {}).select(request).translate.nan
+    return Router(routes, {}).select(request).translate.payload
 
 
 def asking(model: str = "", operation: Operation = INFER, path: str = "", headers: str = "", **fields: str) -> Request:

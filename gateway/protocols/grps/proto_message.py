@@ -14,6 +14,7 @@ from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.proto_fields import Room, check_wire_type, read_text, write_field, write_text
 from gateway.protocols.grps.proto_maps import read_maps, write_maps
 from gateway.protocols.grps.proto_read_tensors import read_tensor
+from gateway.protocols.grps.proto_small import SMALL, read_small
 from gateway.protocols.grps.proto_status import read_status, write_status
 from gateway.protocols.grps.proto_write_tensors import Parts, write_tensors
 from gateway.protocols.grps.words import Kind
@@ -30,12 +31,18 @@ _LENGTH = Struct("<I")
 
 
 def read_message(body: Buffer, limit: int) -> GrpsMessage:
-    """The message in `body`, on which FP32 and FP64 are views. `limit` is in bytes of all tensors.
+    """The message in `body`; where it is large, FP32 and FP64 are views on it. `limit` is in bytes of all tensors.
 
     Raises:
         DecodeError: not a GrpsMessage, or one whose tensors are not what they say.
         GatewayError: RESOURCE_EXHAUSTED, beyond the limit.
     """
+    small = read_small(body, limit) if len(body) <= SMALL else None
+    return read_large(body, limit) if small is None else small
+
+
+def read_large(body: Buffer, limit: int) -> GrpsMessage:
+    """As `read_message`, by hand: each field is found where it lies."""
     message, room = memoryview(body), Room(limit)
     model, kind = "", None
     status: list[memoryview] = []

@@ -1,8 +1,9 @@
-"""`GenericTensor` in protobuf's form, read where it lies: upb would copy each list into Python's objects, and quiet the
-signalling NaNs of FP32 on their way through Python's floats."""
+"""`GenericTensor` of a large message in protobuf's form, read where it lies: upb would copy each list."""
 
+from collections.abc import Iterable
 from math import prod
 from struct import Struct
+from typing import Any
 
 import numpy as np
 
@@ -68,14 +69,25 @@ def read_tensor(message: memoryview, position: int, room: Room) -> Tensor:
     what = f"tensor {position}"
     entry = _scan(message, what, room)
     what = f"tensor {entry.name!r}" if entry.name else what
-    datatype = _BY_DTYPE.get(entry.dtype)
+    datatype = read_datatype(entry.dtype, what)
+    check_list([*entry.lists, *([_STRINGS] if entry.count else [])], datatype, what)
+    shape = _read_dimensions(entry.shape, what)
+    take_tensor(room, shape, datatype, what)
+    return Tensor(entry.name, datatype, shape, _read_data(entry, datatype, shape, what))
+
+
+def read_datatype(dtype: int, what: str) -> Datatype:
+    """The datatype that `dtype` stands for. Raises DecodeError where it stands for none."""
+    datatype = _BY_DTYPE.get(dtype)
     if datatype is None:
         expected = ", ".join(f"{number} {name}" for number, name, _ in DATATYPES.values())
-        raise DecodeError(f"{what}: dtype {entry.dtype} is none of {expected}")
-    _check_list(entry, datatype, what)
-    shape = _read_dimensions(entry.shape, what)
+        raise DecodeError(f"{what}: dtype {dtype} is none of {expected}")
+    return datatype
+
+
+def take_tensor(room: Room, shape: Shape, datatype: Datatype, what: str) -> None:
+    """Take the data of a tensor, of BYTES at least the lengths, from `room`."""
     room.take(prod(shape) * (datatype.size or _LENGTH.size), what)
-    return Tensor(entry.name, datatype, shape, _read_data(entry, datatype, shape, what))
 
 
 def _scan(message: memoryview, what: str, room: Room) -> _Entry:
@@ -108,7 +120,10 @@ def _keep(field: Field, value: memoryview, entry: _Entry, what: str, room: Room)
     elif number == SHAPE:
         entry.shape.append(value)
     elif number == _STRINGS:
-        raise DecodeError(f"{what}: a key of flat_string is longer than it need be")
+        # a key in more bytes than it needs; `_read_strings` takes all others
+        read_text(value, f"{what}: element {entry.count} of flat_string")
+        entry.strings += _LENGTH.pack(len(value)) + value
+        entry.count += 1
     elif value:
         entry.lists.setdefault(number, []).append(value)
 
@@ -136,12 +151,16 @@ def _read_strings(octets: bytes, at: int, entry: _Entry, what: str) -> int:
     return at
 
 
-def _check_list(entry: _Entry, datatype: Datatype, what: str) -> None:
-    """Real servers do not look, and compute with nothing."""
+def check_list(filled: Iterable[int], datatype: Datatype, what: str) -> None:
+    """Whether of the lists only that of `datatype` is among the `filled` fields. Real servers do not look, and compute
+    with nothing.
+
+    Raises:
+        DecodeError: another one is.
+    """
     expected = NUMBERS[datatype]
-    filled = [*entry.lists, *([_STRINGS] if entry.count else [])]
     for number in filled:
-        if number != expected:
+        if number != expected and number in _MEMBERS:
             _, dtype, member = DATATYPES[datatype]
             raise DecodeError(f"{what}: {_MEMBERS[number]} is filled, but {dtype} takes {member}")
 
@@ -157,31 +176,35 @@ def _read_dimensions(pieces: list[memoryview], what: str) -> Shape:
 
 def _read_data(entry: _Entry, datatype: Datatype, shape: Shape, what: str) -> Buffer:
     if datatype is Datatype.BYTES:
-        _check_count(entry.count, datatype, shape, what)
+        check_count(entry.count, datatype, shape, what)
         return entry.strings
     pieces = entry.lists.get(NUMBERS[datatype], [])
     packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if datatype in WIDTHS:
-        _check_count(len(packed) / WIDTHS[datatype], datatype, shape, what)
-        return _narrow(packed, what) if datatype is Datatype.FP16 else packed
-    _check_count(count_integers(packed), datatype, shape, what)
+        check_count(len(packed) / WIDTHS[datatype], datatype, shape, what)
+        return narrow(np.frombuffer(packed, "<f4"), what) if datatype is Datatype.FP16 else packed
+    check_count(count_integers(packed), datatype, shape, what)
     return read_integers(packed, datatype, prod(shape), what)
 
 
-def _check_count(found: float, datatype: Datatype, shape: Shape, what: str) -> None:
+def check_count(found: float, datatype: Datatype, shape: Shape, what: str) -> None:
+    """Whether a list of so many elements fills `shape`. Raises DecodeError where it does not."""
     if found != prod(shape):
         raise DecodeError(
             f"{what}: {found:g} elements in {DATATYPES[datatype][2]}, but shape {list(shape)} takes {prod(shape)}"
         )
 
 
-def _narrow(packed: Buffer, what: str) -> Buffer:
-    """FP32 as the FP16 it is to be: checked by value, never rounded."""
-    wide = np.frombuffer(packed, "<f4")
+def narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
+    """The raw form of FP32 as the FP16 it is to be: checked by value, never rounded.
+
+    Raises:
+        DecodeError: naming the first element that is no value of FP16.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        narrow = wide.astype("<f2")
-    wrong = (narrow != wide) & ~np.isnan(wide)
+        narrowed = wide.astype("<f2")
+    wrong = (narrowed != wide) & ~np.isnan(wide)
     if wrong.any():
         at = int(np.argmax(wrong))
         raise DecodeError(f"{what}: element {at}, {wide[at]!s}, is no value of DT_FLOAT16")
-    return narrow.view(np.uint8).data
+    return narrowed.view(np.uint8).data

@@ -49,7 +49,7 @@ def to_json(tensor: Tensor, nan: str, what: str) -> tuple[bytes, ...]:
 def all_to_json(tensors: Iterable[Tensor], nan: str, what: str) -> tuple[bytes, ...]:
     """The JSON list of their vectors, in pieces. `what` they are is `input` or `output`."""
     vectors = [to_json(tensor, nan, _label(tensor, at, what)) for at, tensor in enumerate(tensors)]
-    if all(len(vector) == 1 for vector in vectors):
+    if sum(map(len, vectors)) == len(vectors):
         return (b"[%b]" % b",".join([text for [text] in vectors]),)
     return (b"[", *[piece for at, vector in enumerate(vectors) for piece in (b"," * (at > 0), *vector)], b"]")
 

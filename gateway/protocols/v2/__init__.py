@@ -19,9 +19,10 @@ from gateway.protocols.v2.grpc import metadata as grpc_metadata
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc import server as grpc_server
 from gateway.protocols.v2.grpc import streams as grpc_streams
+from gateway.protocols.v2.grpc import tensors as grpc_tensors
+from gateway.protocols.v2.rest import binary, events
 from gateway.protocols.v2.rest import client as rest_client
 from gateway.protocols.v2.rest import errors as rest_errors
-from gateway.protocols.v2.rest import events
 from gateway.protocols.v2.rest import metadata as rest_metadata
 from gateway.protocols.v2.rest import server as rest_server
 from gateway.protocols.v2.rest.paths import model_path
@@ -60,6 +61,7 @@ V2_REST = Protocol(
     traits=_traits(rest_metadata.OWN_EXTENSIONS),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_server.encode_end,
+    looked_at=binary.json_size,
 )
 
 V2_GRPC = Protocol(
@@ -74,6 +76,7 @@ V2_GRPC = Protocol(
     traits=_traits(grpc_metadata.OWN_EXTENSIONS),
     example=_grpc_example,
     encode_end=grpc_streams.encode_end,
+    looked_at=grpc_tensors.size_beside_raw,
 )
 
 PROTOCOLS = (V2_REST, V2_GRPC)

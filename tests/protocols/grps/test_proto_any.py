@@ -8,9 +8,9 @@ from gateway.core import datatypes
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.protobuf.wire import fields
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
-from gateway.protocols.grps.proto_message import read_message, write_message
+from gateway.protocols.grps.proto_message import write_message
 from gateway.protocols.grps.words import MAPS, Kind
-from tests.protocols.grps.test_proto_message import comparable
+from tests.protocols.grps.both_ways import comparable, read_message
 from tests.protocols.grps.upb import DATA, GRPS, TEXTS, written
 
 STATUSES = st.none() | st.builds(GrpsStatus, st.integers(-(2**31), 2**31 - 1), TEXTS, st.sampled_from([0, 1, 2]))

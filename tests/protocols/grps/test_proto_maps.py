@@ -5,8 +5,9 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.types import Tensor, tensor
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.proto_message import read_message, write_message
+from gateway.protocols.grps.proto_message import write_message
 from gateway.protocols.grps.words import Kind
+from tests.protocols.grps.both_ways import read_message
 
 LIMIT = 2**20
 

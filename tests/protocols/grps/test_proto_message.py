@@ -5,8 +5,9 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.types import Tensor, tensor
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
-from gateway.protocols.grps.proto_message import read_message, write_message
+from gateway.protocols.grps.proto_message import write_message
 from gateway.protocols.grps.words import FAILURE, SUCCESS, Kind
+from tests.protocols.grps.both_ways import comparable, read_message
 
 LIMIT = 2**20
 OK = GrpsStatus(200, "OK", SUCCESS)
@@ -57,11 +58,6 @@ WORDS = [
 
 def same(left: GrpsMessage, right: GrpsMessage) -> bool:
     return comparable(left) == comparable(right)
-
-
-def comparable(message: GrpsMessage) -> object:
-    tensors = [(each.name, each.datatype, each.shape, bytes(each.data), each.content_type) for each in message.tensors]
-    return message.model, message.status, message.kind, tensors
 
 
 @pytest.mark.parametrize(("octets", "message"), WORDS)

@@ -10,6 +10,7 @@ from gateway.core.types import (
     DEFAULT_TRANSLATE,
     NO_HEADERS,
     Answer,
+    BytesForm,
     Headers,
     ModelEntry,
     Request,
@@ -39,7 +40,7 @@ PYTHON_UNKNOWN = (
 )
 
 
-def answered(*outputs: Tensor, request: Request = QUESTION, form: str = "text", model: str = "") -> GrpsMessage:
+def answered(*outputs: Tensor, request: Request = QUESTION, form: BytesForm = "text", model: str = "") -> GrpsMessage:
     return responses.encode(Response(outputs, model), request, Translate(bytes=form))
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Request, Tensor, Translate, tensor
+from gateway.core.types import BytesForm, Message, Request, Tensor, Translate, tensor
 from gateway.protocols.grps import requests
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.words import Kind
@@ -23,7 +23,7 @@ def texts(name: str, *elements: str | bytes) -> Tensor:
     return tensor(name, np.array(elements, object))
 
 
-def inference(*inputs: Tensor, model: str = "m", payload: str = "", form: str = "text") -> Request:
+def inference(*inputs: Tensor, model: str = "m", payload: str = "", form: BytesForm = "text") -> Request:
     """What a client of another protocol asks, as a route's translate settings have it."""
     translate = Translate(payload=payload, bytes=form)
     return Request(Operation.INFER, model, inputs=inputs, translate=translate)

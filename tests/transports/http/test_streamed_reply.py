@@ -14,7 +14,7 @@ from gateway.core.types import Message
 from gateway.transports.http.client.connector import HttpConnector
 from tests.transports.http.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.endpoint import LOOPS as LOOPS
-from tests.transports.http.lines import LINES
+from tests.transports.http.line_framing import LINES
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nX-A: b\r\nTransfer-Encoding: chunked\r\n\r\n"
 KIB = 2**10
@@ -67,7 +67,7 @@ GOOD = [
     (b"HTTP/1.1 500 Oh\r\nContent-Length: 4\r\n\r\na\nb\n", [b"a\nb\n"]),
     (b"HTTP/1.1 404 No\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks(b"a\n", b"b|") + END, [b"a\nb|"]),
     (
-        b"HTTP/1.1 400 No\r\nContent-Encoding: gzip\r\nContent-Length: 24\r\n\r\n" + gzip.compress(b"oh\n\n"),
+        b"HTTP/1.1 400 No\r\nContent-Encoding: gzip\r\nContent-Length: 24\r\n\r\n" + gzip.compress(b"oh\n\n", mtime=0),
         [b"oh\n\n"],
     ),
     (b"HTTP/1.1 204 No Content\r\n\r\n", [b""]),

@@ -15,7 +15,7 @@ from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
-from tests.transports.http.lines import LINES
+from tests.transports.http.line_framing import LINES
 
 NUMBERS = {
     Reason.INVALID_INPUT: 400,

@@ -119,7 +119,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 
 {{/* http, grpc or tcp: what the protocols of a listener travel on. Takes {listener, protocols}. */}}
 {{- define "gateway.transport" -}}
-{{- $transports := dict "v2-rest" "http" "umbridge" "http" "graphpipe" "http" "grps-rest" "http" "v2-grpc" "grpc" "grps-grpc" "grpc" "mip" "tcp" "grps-brpc" "tcp" -}}
+{{- $transports := dict "v2-rest" "http" "v1-rest" "http" "umbridge" "http" "graphpipe" "http" "grps-rest" "http" "v2-grpc" "grpc" "grps-grpc" "grpc" "mip" "tcp" "grps-brpc" "tcp" -}}
 {{- $protocol := first .protocols | toString -}}
 {{- if not (hasKey $transports $protocol) -}}
 {{- fail (printf "listener '%v': the chart knows no protocol '%s'; expected one of %s" .listener $protocol (keys $transports | sortAlpha | join ", ")) -}}
@@ -165,7 +165,7 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
      "forward_headers" "header" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
      "prefix" "protocol" "protocols" "ready" "scale" "select" "stream" "version" -}}
 {{- if kindIs "map" .value -}}
-  {{- $freeKeys := has .key (list "header" "operations" "prefix") -}}
+  {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}
     {{- if has $key (list "true" "false") -}}
     {{- fail (printf "%s: YAML has read a key as the boolean %s (on, off, yes, no are booleans, too); quote it" $.path $key) -}}

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.core.types import Buffer, ParameterValue, Tensor
+from gateway.core.types import Buffer, Message, ParameterValue, Tensor
 from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
-from gateway.protobuf.wire import Allowance, cut, key, varint
+from gateway.protobuf.wire import LENGTH, Allowance, cut, fields, key, varint
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
 from gateway.protocols.v2.grpc.typed_contents import read_contents
@@ -169,3 +169,22 @@ def write_inference(head: Protobuf, kind: MessageKind, tensors: Sequence[Tensor]
             parts += (written, tensor.data)
             written = b""
     return (*parts, written) if written else tuple(parts)
+
+
+_FIELD_COST = 256
+"""Bytes that take as long to decode as one field takes to skip."""
+_MAX_COUNTED = 2**20
+
+
+def size_beside_raw(message: Message) -> int:
+    """The bytes of an inference that decoding looks at: all but its raw contents. Stops counting above 1 MiB."""
+    raw = REQUEST.raw_number if message.pattern else RESPONSE.raw_number
+    size = 0
+    try:
+        for number, wire_type, start, value, end in fields(message.body):
+            size += _FIELD_COST + (value if number == raw and wire_type == LENGTH else end) - start
+            if size > _MAX_COUNTED:
+                break
+    except DecodeError:
+        pass  # the decoder raises it again, as soon
+    return size

@@ -54,6 +54,12 @@ def split_body(message: Message) -> tuple[Buffer, BinaryTensors]:
     return view[:end], BinaryTensors(view[end:])
 
 
+def json_size(message: Message) -> int:
+    """The number of bytes of a message's body that are JSON, according to its headers."""
+    text = message.headers.get(HEADER_LENGTH)
+    return int(text) if text.isdecimal() and len(text) <= 19 else len(message.body)
+
+
 def _header_length(text: str, size: int) -> int:
     # int() alone would accept "+5", "1_0" and digits of other scripts; Triton 2.51 reads "abc" as 0
     if not (text.isascii() and text.isdigit()) or len(text) > 19:

@@ -179,7 +179,7 @@ def _write_input(tensor: Tensor) -> Any:
     try:
         if tensor.datatype is Datatype.BYTES:
             return write_strings(tensor, _FOR_TRITON, what)
-        return json.numbers(tensor.array.reshape(-1), _FOR_TRITON.nan, what)
+        return json.numbers(tensor.array.reshape(-1), "literal", what)
     except GatewayError as error:
         raise unsupported(error.message) from error
 

@@ -99,8 +99,8 @@ class Call:
 
     # What the connection tells. All but `fail` raise TransportError for what no reply may be.
 
-    def headed(self, block: bytes, *, ends: bool) -> None:
-        """A header block has come."""
+    def headed(self, block: bytes, *, ends: bool) -> bool:
+        """A header block has come; whether it is one that a reply may go without: of an interim response."""
         if len(block) > self._limits.headers:
             raise failures.too_much_metadata(self._limits)
         try:
@@ -113,10 +113,13 @@ class Call:
             self._finish(head)
         elif self._has_head:
             raise failures.malformed("reply has trailers that do not end it")
-        elif not 100 <= head.http_status < 200:
+        elif 100 <= head.http_status < 200:
+            return True
+        else:
             _check_carrier(head)
             self._has_head = True
             self.encoding = head.encoding
+        return False
 
     def received(self, data: memoryview, *, ends: bool) -> bool:
         """Data have come; whether a message is complete with them."""

@@ -63,7 +63,7 @@ _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
-_EARNED = 4.0
+_EARNED = 3.0
 """Frames without content that a call may bring: window updates, pings, a reset behind its end."""
 _BYTES_PER_CREDIT = 1024
 """The same of its message: servers widen their windows as they read it."""
@@ -320,13 +320,13 @@ class Connection(asyncio.BufferedProtocol):
             self._spend(1, "frames of closed streams")
             return
         try:
-            call.headed(block, ends=flags & END_STREAM > 0)
+            is_interim = call.headed(block, ends=flags & END_STREAM > 0)
         except TransportError as error:
             self._give_up(call, error)
             return
-        if call.end is None:
+        if is_interim:
             self._spend(1, "heads of one reply")
-        else:
+        elif call.end is not None:
             if call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self._loop.time()):
                 call.fail(deadline_passed(sent=True))  # the endpoint was only the first to notice
             if call.unsent is not None:  # it did not want to have it all

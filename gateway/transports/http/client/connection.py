@@ -8,7 +8,7 @@ from typing import cast
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
 from gateway.transports.http.client.reply import Reply, malformed
-from gateway.transports.sockets import is_silent, keep_probing, unconfirmed, unread
+from gateway.transports.sockets import keep_probing, listening_to, unconfirmed, unread
 
 SCRATCH_BYTES = 64 * 2**10
 
@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def is_quiet(self) -> bool:
         """Whether the peer has neither closed nor sent anything, also nothing that the loop has not seen yet."""
-        return not self._transport.is_closing() and is_silent(self._descriptor)
+        return not self._transport.is_closing() and not self._poll.poll(0)
 
     def is_fresh(self) -> bool:
         """Whether a new connection is quiet. Over TLS the peer may have sent what is TLS' own."""
@@ -106,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         keep_probing(sock)
         self._descriptor = sock.fileno()
+        self._poll = listening_to(self._descriptor)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._owner.opened(self)
 

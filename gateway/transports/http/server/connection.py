@@ -70,6 +70,8 @@ class Connection(Replying):
                 self._hold(data[at:])
                 if not steps:
                     self._loop.call_soon(self._receive_ahead)
+            elif self._phase is Phase.BODY and self._body_begun is None:
+                self._await_body(0)
 
     def _receive_head(self, data: bytes, at: int) -> int:
         reader = self._reader
@@ -138,7 +140,6 @@ class Connection(Replying):
         self._body = ChunkedBody(limits.message, limits.headers) if head.length is None else SizedBody(head.length)
         self._phase = Phase.BODY
         self._body_begun = None
-        self._await_body(0)
 
     def _complete(self, body: Buffer) -> None:
         """The whole request is there."""

@@ -122,8 +122,8 @@ def test_large_floats_are_a_view_on_the_message() -> None:
     [
         (packed(2, b"\x80" * 2**18), "0 elements"),
         (packed(2, bytes(2**18 + 1) + b"\x80"), "cut short"),
-        (packed(2, b"\x80" * 10 + bytes(2**18 + 1)), "at most 10"),
-        (packed(2, bytes(2**18) + b"\x80" * 19 + b"\x00"), "at most 10"),
+        (packed(2, b"\x80" * 10 + bytes(2**18 + 1)), "longer than 10 bytes"),
+        (packed(2, bytes(2**18) + b"\x80" * 19 + b"\x00"), "longer than 10 bytes"),
         (packed(2, b"\x00")[:2] + bytes(2**18), "no whole field"),
         (b"\x0b" + bytes(2**18), "wire type 3"),
         (field(2, b"") * 2**17, "more than 100000 elements that are not packed"),

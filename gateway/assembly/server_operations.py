@@ -1,0 +1,39 @@
+"""Operations on the gateway itself: liveness, readiness, metadata, statistics."""
+
+from collections.abc import Callable, Mapping
+
+from gateway.admin.statistics import Statistics
+from gateway.core.errors import unsupported
+from gateway.core.operations import Operation
+from gateway.core.transport import Destination
+from gateway.core.types import Answer, Request, ServerInfo
+from gateway.routing.readiness import Readiness
+
+
+def server_operations(
+    info: ServerInfo, readiness: Readiness, statistics: Mapping[str, Statistics], *, asks_backends: bool = False
+) -> dict[Operation, Destination]:
+    """The Destination of each operation on the gateway itself.
+
+    All are answered without waiting, except readiness if it depends on backends (`asks_backends`). `statistics` are
+    those of each listener that has a metrics page.
+    """
+
+    def series(request: Request) -> Answer:
+        if request.listener not in statistics:
+            text = f"listener {request.listener!r} keeps no statistics"
+            raise unsupported(f"{text}; `metrics_page: true` on the listener enables them")
+        return statistics[request.listener].measurements()
+
+    answers: dict[Operation, Callable[[Request], Answer]] = {
+        Operation.LIVE: lambda request: True,
+        Operation.READY: readiness.of,
+        Operation.ONLINE: readiness.online,
+        Operation.OFFLINE: readiness.offline,
+        Operation.SERVER_METADATA: lambda request: info,
+        Operation.STATISTICS: series,
+    }
+    own = {operation: Destination(local=answer) for operation, answer in answers.items()}
+    if asks_backends:
+        own[Operation.READY] = Destination(readiness.with_backends)
+    return own

@@ -1,0 +1,91 @@
+"""The backend's side of a bridge: how a backend is called and what is known of it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from gateway.bridge.signature_cache import SignatureCache
+from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, Traits
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Request, Response, Signature
+
+ROWS_AT_ONCE = 16
+"""Rows of one batch in flight at once, for a backend without `max_in_flight`."""
+
+
+@frozen
+class BackendSide:
+    """A backend as the bridge calls it."""
+
+    name: str
+    protocol: str
+    """The name of its protocol."""
+    traits: Traits
+    """Those of its protocol, as they hold for this backend's `batch`, endpoints and `trust_metadata`."""
+    handler: Handler
+    """Sends a request, through the backend's policies."""
+    signatures: SignatureCache
+    window: int
+    """Rows of one batch that may be in flight at once."""
+    responses: StreamHandler | None = None
+    """Sends a request that is answered with a stream of responses; None if its protocol has no streams."""
+    limits: Limits = DEFAULT_LIMITS
+
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """The backend's responses. If its protocol or its server (KServe's) cannot stream, or its streams cannot carry
+        the request, the only response is that of a unary call.
+
+        Raises:
+            GatewayError: the backend's error; UNIMPLEMENTED with both texts if the unary call is not possible either.
+        """
+        obstacle = ""
+        if self.responses is not None:
+            begun = False
+            try:
+                async with aclosing(self.responses(replace(request, operation=Operation.STREAM))) as responses:
+                    async for response in responses:
+                        begun = True
+                        yield response
+                return
+            except GatewayError as error:
+                if begun or error.status is not Status.UNIMPLEMENTED:
+                    raise
+                obstacle = error.message
+        yield await self._only_response(replace(request, operation=Operation.INFER), obstacle)
+
+    async def _only_response(self, request: Request, obstacle: str) -> Response:
+        try:
+            return await self.infer(request)
+        except GatewayError as error:
+            if not obstacle or error.status is not Status.UNIMPLEMENTED:
+                raise
+            # The model can only stream, and the stream is not possible: the client needs both texts.
+            raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
+
+    async def infer(self, request: Request) -> Response:
+        """The backend's response. A NOT_FOUND or INVALID_ARGUMENT drops the remembered signature, which may be out of
+        date.
+
+        Raises:
+            GatewayError: the backend's error.
+        """
+        try:
+            answer = await self.handler(request)
+        except GatewayError as error:
+            if error.status in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
+                self.signatures.drop(request.model)
+            raise
+        assert isinstance(answer, Response)
+        return answer
+
+    async def metadata(self, request: Request) -> Signature:
+        """The backend's metadata of a model, asked now.
+
+        Raises:
+            GatewayError: the backend's error.
+        """
+        answer = await self.handler(request)
+        assert isinstance(answer, Signature)
+        return answer

@@ -1,0 +1,112 @@
+"""Requests and responses whose tensors are members of one JSON object (V2's generate extension). Pure.
+
+Such an object does not say which of its members are tensors and which are parameters, nor what datatypes and shapes
+they have: the codec reads lists as tensors and everything else as parameters, and marks the message `schemaless`. Here
+the model's signature decides: a parameter with the name of an input becomes that input, a flat list gets the shape of
+the specification, a nested list keeps its shape.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gateway.bridge import datatypes, names, shapes
+from gateway.bridge.settings import RouteSettings
+from gateway.core.errors import DecodeError, unsupported
+from gateway.core.frozen import replace
+from gateway.core.types import (
+    Parameters,
+    ParameterValue,
+    Request,
+    RequestedOutput,
+    Response,
+    Shape,
+    Signature,
+    Tensor,
+    TensorSpec,
+    tensor,
+)
+
+
+def resolve_inputs(request: Request, signature: Signature, settings: RouteSettings) -> Request:
+    """A schemaless request with its inputs as the signature has them. Unknown lists stay among the inputs, and are
+    refused with these.
+
+    Raises:
+        DecodeError: the length of a list does not fit.
+        GatewayError: UNIMPLEMENTED, nobody knows the model's inputs.
+    """
+    if not signature.inputs:
+        text = f"model {request.model!r}: its inputs are not known, so the request's JSON members cannot be assigned"
+        raise unsupported(f"{text}; `signature` on the route declares them")
+    specs = dict(names.inputs_of(signature, settings))
+    scalars = _scalars(request.parameters, specs)
+    inputs = [_fitted(each, specs, settings) for each in (*request.inputs, *scalars)]
+    taken = {*specs, *settings.drop}
+    parameters = {key: each for key, each in request.parameters.items() if key not in taken}
+    return replace(request, inputs=tuple(inputs), parameters=parameters, schemaless=False)
+
+
+def _scalars(parameters: Parameters, specs: dict[str, TensorSpec]) -> list[Tensor]:
+    return [_scalar(name, parameters[name]) for name in specs if name in parameters]
+
+
+def _scalar(name: str, given: ParameterValue) -> Tensor:
+    return replace(tensor(name, np.array(given, object if isinstance(given, str) else None)), untyped=True)
+
+
+def _fitted(given: Tensor, specs: dict[str, TensorSpec], settings: RouteSettings) -> Tensor:
+    spec = specs.get(given.name)
+    if spec is None:
+        return given
+    if not given.elements:
+        given = replace(given, datatype=spec.datatype)  # JSON's empty list does not show a datatype
+    if settings.images and any(image.name == spec.name for image in settings.images.inputs):
+        return replace(given, shape=(given.elements,))  # one file for each element, whatever the shape of the pixels
+    return replace(given, shape=_shape(given, spec.shape, f"input {given.name!r}"))
+
+
+def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
+    """A nested list keeps its shape, or becomes the one row of a batch; a flat list takes the shape `wanted`."""
+    shape = given.shape
+    if shapes.is_lone_row(shape, wanted):
+        return (1, *shape)
+    if len(shape) > 1 or shapes.matches(shape, wanted):
+        return shape
+    return _filled(wanted, given.elements, what)
+
+
+def _filled(wanted: Shape, elements: int, what: str) -> Shape:
+    # If the batch and another dimension are free, the batch is 1, as Triton does it.
+    if wanted.count(-1) > 1 and shapes.is_batch(wanted):
+        return (1, *shapes.fill(wanted[1:], elements, what))
+    return shapes.fill(wanted, elements, what)
+
+
+def resolve_outputs(response: Response, signature: Signature, requested: Sequence[RequestedOutput]) -> Response:
+    """A schemaless response with outputs in the datatypes and shapes of the signature: the requested ones in that
+    order, else all that are there, in the signature's order.
+
+    Raises:
+        DecodeError: a list is no output of the model or does not fit, or a requested output is missing.
+    """
+    specs = {spec.name: spec for spec in signature.outputs}
+    given = {each.name: each for each in (*response.outputs, *_scalars(response.parameters, specs))}
+    for name in given:
+        if name not in specs:
+            raise names.unknown_output(name, list(specs))
+    wanted = [output.name for output in requested] or [name for name in specs if name in given]
+    for name in wanted:
+        if name not in given:
+            raise DecodeError(f"output {name!r} is missing; the reply has {', '.join(map(repr, given)) or 'none'}")
+    parameters = {key: each for key, each in response.parameters.items() if key not in specs}
+    outputs = tuple(_typed(given[name], specs[name]) for name in wanted)
+    return replace(response, outputs=outputs, parameters=parameters, schemaless=False)
+
+
+def _typed(given: Tensor, spec: TensorSpec) -> Tensor:
+    what = f"output {spec.name!r}"
+    shape = _filled(spec.shape, given.elements, what)
+    if not given.elements:
+        return Tensor(spec.name, spec.datatype, shape, b"")
+    return Tensor(spec.name, spec.datatype, shape, datatypes.fit(given, spec.datatype, what, "refuse"))

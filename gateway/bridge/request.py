@@ -1,0 +1,207 @@
+"""A client's request fitted to the backend's signature. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from gateway.bridge import datatypes, derivatives, json_members, names, shapes
+from gateway.bridge.fitting import FittedRequest, Fitting
+from gateway.bridge.signature_cache import Key
+from gateway.bridge.signatures import is_unknown
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import INDEX_TENSORS
+from gateway.core.protocol import Rows
+from gateway.core.types import Request, RequestedOutput, Shape, Tensor, TensorSpec
+from gateway.core.types import tensor as make_tensor
+
+
+def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
+    """The request to the backend, for the model that the backend knows by `key`.
+
+    Raises:
+        DecodeError: a tensor does not fit; the text names it, what it is and what is expected.
+        GatewayError: RESOURCE_EXHAUSTED, repeated tensors or decoded images take more than the backend's
+            `limits.message`; UNIMPLEMENTED, the client's protocol cannot carry a tensor of the model; INVALID_ARGUMENT,
+            a requested output has a parameter that the backend's protocol cannot carry.
+    """
+    backend, settings, signature = fitting.backend, fitting.settings, fitting.signature
+    if fitting.has_bytes and Datatype.BYTES not in fitting.client.traits.wire.datatypes:
+        _refuse_bytes(request.model, fitting)
+    if request.schemaless:
+        request = json_members.resolve_inputs(request, signature, settings)
+    inputs = fit_inputs(request.inputs, fitting)
+    outputs = names.requested(request.outputs, signature, settings)
+    if not backend.traits.wire.selects:
+        # The backend gives all its outputs. If nobody knows their names, the route's names are used and not the
+        # client's: it would get some output under any name that it asked for.
+        _refuse_output_parameters(request.outputs, backend.protocol)
+        outputs = () if signature.outputs else names.requested((), signature, settings)
+    outgoing = replace(
+        request,
+        model=key[0],
+        version=key[1],
+        inputs=datatypes.carry_all(inputs.tensors, backend.protocol, backend.traits),
+        outputs=outputs,
+        translate=settings,
+    )
+    return FittedRequest(outgoing, inputs.rows, inputs.unbatched)
+
+
+def _refuse_bytes(model: str, fitting: Fitting) -> None:
+    outputs = names.outputs_of(fitting.signature, fitting.settings)
+    for role, specs in (("input", fitting.inputs), ("output", outputs)):
+        for name, spec in specs:
+            if spec.datatype is Datatype.BYTES:
+                text = f"{role} {name!r} of model {model!r} is BYTES, which {fitting.client.name} cannot carry"
+                raise unsupported(text)
+
+
+def _refuse_output_parameters(outputs: Sequence[RequestedOutput], protocol: str) -> None:
+    for output in outputs:
+        for key in output.parameters:
+            raise invalid_input(f"parameter {key!r} of output {output.name!r} is not supported by {protocol}")
+
+
+@frozen
+class FittedInputs:
+    """Inputs as the backend gets them. `rows` and `unbatched` as a FittedRequest's."""
+
+    tensors: tuple[Tensor, ...]
+    rows: int | None
+    unbatched: bool
+
+
+def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting) -> FittedInputs:
+    """Inputs with the names, datatypes, shapes and order of the signature. If nobody knows the signature, inputs keep
+    their datatypes and shapes.
+
+    Raises:
+        DecodeError: an input does not fit; the text names it, what it is and what is expected.
+        GatewayError: RESOURCE_EXHAUSTED, repeated tensors or decoded images take more than the backend's
+            `limits.message`.
+    """
+    client, settings, signature = fitting.client, fitting.settings, fitting.signature
+    if is_unknown(signature):
+        return _without_signature(inputs, fitting)
+    specs = fitting.inputs
+    given = names.resolve_inputs(derivatives.without_undeclared_indices(inputs, signature), specs, settings)
+    fitted: dict[str, Tensor] = {}
+    batches: list[_Batch] = []
+    for name, spec in specs:
+        if spec.name in INDEX_TENSORS:
+            continue
+        tensor, what = given[name], f"input {name!r}"
+        if spec.name in fitting.decoders:
+            limit = fitting.backend.limits.message
+            tensor = fitting.decoders[spec.name].decode(tensor, len(spec.shape), what, limit)
+        shape = _fit_shape(tensor, spec.shape, what, fitting)
+        if spec.datatype not in client.traits.wire.datatypes:
+            tensor = datatypes.restore(tensor, spec.datatype, what)
+        data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
+        content_type = spec.content_type or tensor.content_type
+        fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
+        if shapes.is_batch(spec.shape):
+            batches.append(_Batch(name, shape[0], shape[1:] == tensor.shape))
+    rows = _common_rows(batches)
+    unbatched = client.traits.wire.points or (
+        client.traits.wire.rows is Rows.FREE and bool(batches) and all(batch.added for batch in batches)
+    )
+    if len(fitted) < len(signature.inputs):
+        return FittedInputs(_completed(fitted, given, rows, fitting), rows, unbatched)
+    return FittedInputs(tuple(fitted.values()), rows, unbatched)
+
+
+@frozen
+class _Batch:
+    """The batch dimension of one input. `added`: the client sent the input without it."""
+
+    input: str
+    rows: int
+    added: bool
+
+
+def _fit_shape(tensor: Tensor, wanted: Shape, what: str, fitting: Fitting) -> Shape:
+    client = fitting.client
+    if client.traits.wire.points:
+        return shapes.fit_point(tensor.shape, wanted, what)
+    if client.traits.wire.rows is Rows.FIRST:
+        return shapes.fit_rows(shapes.with_last_dimension(tensor, wanted), wanted, what)
+    # A list of numbers is rather one row than a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
+    if shapes.is_lone_row(tensor.shape, wanted):
+        return shapes.fit_input(tensor.shape, wanted, what)
+    return shapes.fit_input(shapes.with_last_dimension(tensor, wanted), wanted, what)
+
+
+def _common_rows(batches: Sequence[_Batch]) -> int | None:
+    """The number of rows that all batches have; None without a batch."""
+    if not batches:
+        return None
+    first = batches[0]
+    for batch in batches:
+        if batch.rows != first.rows:
+            text = f"input {batch.input!r} has {batch.rows} rows and input {first.input!r} has {first.rows}"
+            raise DecodeError(f"{text}; all inputs must have the same batch dimension")
+    return first.rows
+
+
+def _completed(
+    fitted: Mapping[str, Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
+) -> tuple[Tensor, ...]:
+    """All inputs in the signature's order: the client's, the route's constants, and the index tensors of derivatives,
+    which the client may have left out."""
+    constants = {tensor.name: tensor for tensor in fitting.settings.constants}
+    limit = fitting.backend.limits.message
+    return tuple(
+        derivatives.fit_index(given.get(spec.name), spec, rows, limit)
+        if spec.name in INDEX_TENSORS
+        else fitted.get(spec.name) or _fit_constant(constants[spec.name], spec, rows, fitting)
+        for spec in fitting.signature.inputs
+    )
+
+
+def _fit_constant(tensor: Tensor, spec: TensorSpec, rows: int | None, fitting: Fitting) -> Tensor:
+    """A constant of the route; one row is repeated for all rows."""
+    what = f"the route's constant {tensor.name!r}"
+    shape = shapes.fit_input(tensor.shape, spec.shape, what)
+    data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)
+    fitted = Tensor(spec.name, spec.datatype, shape, data)
+    if not shapes.is_batch(spec.shape) or rows in (None, shape[0]) or shape[0] != 1:
+        return fitted
+    assert rows is not None
+    return make_tensor(spec.name, shapes.repeat(fitted, rows, fitting.backend.limits.message, what), spec.datatype)
+
+
+def _without_signature(inputs: Sequence[Tensor], fitting: Fitting) -> FittedInputs:
+    client, backend = fitting.client, fitting.backend
+    given = names.unresolved_inputs(inputs, fitting.settings, unnamed=backend.traits.wire.unnamed)
+    decoded = [_decoded(tensor, fitting) for tensor in given]
+    if client.traits.wire.points:
+        points = [_typed(tensor, Datatype.FP64) for tensor in decoded]
+        if backend.traits.wire.rows is Rows.FIRST:
+            points = list(map(shapes.one_row, points))
+        return FittedInputs(tuple(points), None, True)
+    rows = None
+    if backend.traits.wire.rows is Rows.ONE:
+        rows = _common_rows([_first_dimension(tensor, at) for at, tensor in enumerate(decoded)])
+    return FittedInputs(tuple(_typed(tensor, client.traits.wire.numbers) for tensor in decoded), rows, False)
+
+
+def _decoded(tensor: Tensor, fitting: Fitting) -> Tensor:
+    decoder = fitting.decoders.get(tensor.name)
+    if decoder is None:
+        return tensor
+    return decoder.decode(tensor, 4, f"input {tensor.name!r}", fitting.backend.limits.message)
+
+
+def _first_dimension(tensor: Tensor, at: int) -> _Batch:
+    name = tensor.name or f"input{at}"
+    if not tensor.shape:
+        raise DecodeError(f"input {name!r} is a scalar, expected a first dimension that counts the rows")
+    return _Batch(name, tensor.shape[0], False)
+
+
+def _typed(tensor: Tensor, numbers: Datatype | None) -> Tensor:
+    """A tensor without a datatype as one with the datatype `numbers`; None keeps that of its literals."""
+    if not tensor.untyped:
+        return tensor
+    return datatypes.typed(tensor, numbers, f"input {tensor.name!r}") if numbers else replace(tensor, untyped=False)

@@ -1,0 +1,143 @@
+"""A backend's response fitted back for the client. Pure."""
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from gateway.bridge import datatypes, names, shapes
+from gateway.bridge.fitting import FittedRequest, Fitting
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, invalid_output
+from gateway.core.frozen import replace
+from gateway.core.types import CLASSIFICATION, Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
+
+
+def fit_response(response: Response, request: Request, fitted: FittedRequest, fitting: Fitting) -> Response:
+    """The response to the client's `request`, which the backend got as `fitted`.
+
+    Raises:
+        GatewayError: INTERNAL (invalid-output), the outputs are not what the signature says, or not those that were
+            asked for.
+    """
+    client = fitting.client
+    try:
+        outputs = fit_outputs(response.outputs, fitted, fitting)
+        chosen = names.for_client(outputs, request.outputs, fitting.settings)
+    except DecodeError as error:
+        raise invalid_output(f"backend {fitting.backend.name!r}: {error}") from error
+    return reply(response, request, datatypes.carry_all(chosen, client.name, client.traits))
+
+
+def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
+    """The response under the client's names of model and version, with `outputs` in place of its own if given."""
+    return Response(
+        response.outputs if outputs is None else outputs,
+        request.model,
+        request.version or response.version,
+        request.id,
+        response.parameters,
+        response.origin,
+    )
+
+
+def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitting) -> list[Tensor]:
+    """A backend's outputs with the names and datatypes of the signature, in the shapes that the client expects. If
+    nobody knows the signature they keep their datatypes and shapes.
+
+    Raises:
+        DecodeError: the outputs are not what the signature says.
+    """
+    requested, signature = fitted.request.outputs, fitting.signature
+    if not signature.outputs:
+        named = _with_names(outputs, requested, fitting)
+        return _encoded([_without_signature(tensor, fitting) for tensor in named], fitting)
+    classified = {each.name for each in requested if CLASSIFICATION in each.parameters} if requested else ()
+    pairs = paired(outputs, requested, signature)
+    return _encoded(
+        [
+            _fit_classes(tensor, spec, fitted)
+            if spec.name in classified and tensor.datatype is Datatype.BYTES
+            else _fit(tensor, spec, fitted, fitting)
+            for tensor, spec in pairs
+        ],
+        fitting,
+    )
+
+
+def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], fitting: Fitting) -> Iterable[Tensor]:
+    """Outputs with names by position; without names if neither the client nor the route needs them."""
+    settings = fitting.settings
+    needs_names = requested or settings.select or settings.rename.outputs or fitting.encoders
+    if fitting.client.traits.wire.unnamed and not needs_names:
+        return outputs
+    return names.by_position(outputs, [output.name for output in requested], "output")
+
+
+def _encoded(outputs: list[Tensor], fitting: Fitting) -> list[Tensor]:
+    encoders = fitting.encoders
+    if not encoders:
+        return outputs
+    return [
+        encoders[tensor.name].encode(tensor, f"output {tensor.name!r}") if tensor.name in encoders else tensor
+        for tensor in outputs
+    ]
+
+
+def paired(
+    outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], signature: Signature
+) -> list[tuple[Tensor, TensorSpec]]:
+    """Pairs of output and specification, matched by name, or by position if the output has no name.
+
+    Some servers (MLServer, some models of KServe) send all outputs whatever they are asked for: if all outputs have
+    names, those that were not requested are left out.
+
+    Raises:
+        DecodeError: an output is not in the signature, a requested one is missing, or the number of outputs without
+            names is not the requested one.
+    """
+    specs = {spec.name: spec for spec in signature.outputs}
+    order = [output.name for output in requested] or list(specs)
+    given = [tensor.name for tensor in outputs]
+    if requested and given != order and all(given):
+        outputs = names.picked(outputs, order)
+    if len(outputs) != len(order):
+        text = "1 output" if len(outputs) == 1 else f"{len(outputs)} outputs"
+        raise DecodeError(f"{text}, expected {len(order)}: {', '.join(map(repr, order))}")
+    pairs = []
+    for tensor, by_position in zip(outputs, order, strict=True):
+        name = tensor.name or by_position
+        if name not in specs:
+            raise names.unknown_output(name, list(specs))
+        pairs.append((tensor, specs[name]))
+    return pairs
+
+
+def _fit(tensor: Tensor, spec: TensorSpec, fitted: FittedRequest, fitting: Fitting) -> Tensor:
+    what = f"output {spec.name!r}"
+    shape = shapes.with_last_dimension(tensor, spec.shape)
+    if not shapes.matches(shape, spec.shape):
+        raise DecodeError(f"{what} has shape {list(shape)}, expected {list(spec.shape)}")
+    if shapes.is_batch(spec.shape):
+        if fitted.rows is not None and shape[0] != fitted.rows:
+            raise DecodeError(f"{what} has {shape[0]} rows for the {fitted.rows} that were sent")
+        shape = shapes.without_batch(shape, what) if fitted.unbatched else shape
+    if fitting.client.traits.wire.points and len(shape) != 1:
+        shape = (prod(shape),)
+    data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)
+    content_type = spec.content_type or tensor.content_type
+    return Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
+
+
+def _fit_classes(tensor: Tensor, spec: TensorSpec, fitted: FittedRequest) -> Tensor:
+    """The result of V2's classification extension: BYTES in place of the output's numbers."""
+    is_batch = shapes.is_batch(spec.shape) and len(tensor.shape) > 1
+    if fitted.unbatched and is_batch:
+        return replace(tensor, name=spec.name, shape=shapes.without_batch(tensor.shape, f"output {spec.name!r}"))
+    return replace(tensor, name=spec.name)
+
+
+def _without_signature(tensor: Tensor, fitting: Fitting) -> Tensor:
+    numbers = fitting.backend.traits.wire.numbers
+    if tensor.untyped and numbers is not None:
+        tensor = datatypes.typed(tensor, numbers, f"output {tensor.name!r}")
+    shape = (tensor.elements,) if fitting.client.traits.wire.points else tensor.shape
+    return Tensor(tensor.name, tensor.datatype, shape, tensor.data, tensor.content_type, tensor.parameters)

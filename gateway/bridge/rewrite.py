@@ -1,0 +1,51 @@
+"""`rewrite` of a route: the backend's names for the models, versions and derivatives that clients name."""
+
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signature_cache import Key
+from gateway.core.errors import not_found
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.types import Request
+
+
+class Rewrite:
+    """Rewrites the names in a route's requests."""
+
+    def __init__(self, settings: RouteSettings, backend: BackendSide) -> None:
+        self.settings = settings
+        self.backend = backend
+
+    def key(self, request: Request) -> Key:
+        """The backend's name and version of the model, and the config that its signature depends on.
+
+        Raises:
+            GatewayError: NOT_FOUND if the backend's protocol cannot have such a version.
+        """
+        settings = self.settings
+        model = request.model if settings.model is None else settings.model
+        version = request.version if settings.version is None else settings.version
+        if version:
+            self._check_version(version, request)
+        # Only one-point protocols can ask for the metadata that belongs to a config.
+        config = request.parameters.get("config", "") if self.backend.traits.wire.points else ""
+        return model, version, str(config)
+
+    def companion(self, key: Key, operation: Operation) -> Key:
+        """The key of a model's companion, which computes its derivative."""
+        model, version, config = key
+        return self.settings.operations.get(operation) or f"{model}.{operation.value}", version, config
+
+    def outgoing(self, request: Request, key: Key) -> Request:
+        """The request to the backend: with the names in `key` and the route's settings for codecs."""
+        model, version, _ = key
+        return replace(request, model=model, version=version, translate=self.settings)
+
+    def _check_version(self, version: str, request: Request) -> None:
+        is_version = self.backend.traits.models.versions
+        if is_version is None or not is_version(version):
+            raise not_found(
+                f"model {request.model!r} has no version {version!r}: backend {self.backend.name!r}"
+                f' ({self.backend.protocol}) cannot have such a version; `rewrite: {{version: ""}}` on the route'
+                " drops the client's version"
+            )

@@ -1,0 +1,145 @@
+"""A backend's metadata, remembered for a minute.
+
+A request whose tensors must be fitted needs the model's signature. It is fetched by the first such request, while
+others for the same model wait for it. It is forgotten after SECONDS_KEPT, when the backend refuses a request for the
+model, or when one of its endpoints comes back (perhaps with other models).
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import TypeAlias
+
+from gateway.bridge import shapes
+from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Traits, merge
+from gateway.core.tasks import outlived_by, spawn
+from gateway.core.transport import Handler
+from gateway.core.types import Request, Signature
+
+SECONDS_KEPT = 60.0
+MOST_KEPT = 1024
+"""Signatures that are kept at most: clients choose the `config` in the key."""
+
+LONGEST_CONFIG = 256
+"""A `config` of more characters, up to `limits.config`, is kept as its digest."""
+
+Key: TypeAlias = tuple[str, str, str]
+"""(model, version, config), as the backend knows them. Only UM-Bridge's signatures depend on a config; elsewhere it is
+empty."""
+
+
+class SignatureCache:
+    """The signatures of one backend's models. The tensors of a one-point protocol get a name and a batch dimension: its
+    vector of n is FP64 `[-1, n]`."""
+
+    def __init__(self, handler: Handler, traits: Traits, clock: Callable[[], float]) -> None:
+        self._handler = handler
+        self._traits = traits
+        self._clock = clock
+        self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
+        self._fetching: dict[Key, asyncio.Task[Signature]] = {}
+
+    def kept(self, key: Key) -> Signature | None:
+        """The signature if it is remembered."""
+        entry = self._kept.get(_compact(key))
+        return entry[1] if entry is not None and entry[0] > self._clock() else None
+
+    async def get(self, key: Key) -> Signature:
+        """The signature of a model; empty if the backend's metadata cannot be trusted.
+
+        Raises:
+            GatewayError: the backend's error.
+        """
+        if not self._traits.models.trusted_metadata:
+            return Signature()
+        known = self.kept(key)
+        if known is not None:
+            return known
+        fetch = self._fetching.get(key)
+        if fetch is None:
+            fetch = self._fetching[key] = spawn(self._fetch(key))
+            fetch.add_done_callback(lambda done: self._fetched(key, done))
+        return await outlived_by(fetch)
+
+    async def streams_only(self, key: Key) -> bool:
+        """Whether the model's configuration says that each request has a stream of responses, so that no inference can
+        be asked for. False where the server has no configurations.
+
+        The configuration is asked for with the first question for the model's operations, and kept with the signature:
+        STREAM among its operations means that it was asked for.
+
+        Raises:
+            GatewayError: the backend's error about the signature.
+        """
+        if Operation.CONFIG not in self._traits.servers.extensions:
+            return False
+        signature = await self.get(key)
+        if Operation.STREAM not in signature.operations:
+            model, version, _ = key
+            try:
+                config = await self._handler(Request(Operation.CONFIG, model, version))
+            except GatewayError:
+                return False
+            assert isinstance(config, Mapping)
+            signature = replace(signature, operations=_with_streams(signature.operations, config))
+            entry = self._kept.get(_compact(key))
+            if entry is not None:
+                self._kept[_compact(key)] = (entry[0], signature)
+        return Operation.INFER not in signature.operations
+
+    def drop(self, model: str) -> None:
+        """Forget a model, in all versions."""
+        for kept in (self._kept, self._fetching):
+            for key in [key for key in kept if key[0] == model]:
+                kept.pop(key)
+
+    def drop_all(self) -> None:
+        """Forget all models."""
+        self._kept.clear()
+
+    async def _fetch(self, key: Key) -> Signature:
+        model, version, config = key
+        parameters = {"config": config} if config else {}
+        parts = [
+            await self._ask(Request(Operation.METADATA, model, version, parameters=parameters, part=part))
+            for part in self._traits.models.metadata_parts
+        ]
+        signature = merge(tuple(parts))
+        return shapes.as_batches(signature) if self._traits.wire.points else signature
+
+    def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
+        """Remember the signature, unless `drop` was called while it was fetched."""
+        if self._fetching.get(key) is not fetch:
+            return
+        del self._fetching[key]
+        if fetch.cancelled() or fetch.exception() is not None:
+            return
+        compact = _compact(key)
+        self._kept[compact] = (self._clock() + SECONDS_KEPT, fetch.result())
+        self._kept.move_to_end(compact)
+        if len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+
+    async def _ask(self, request: Request) -> Signature:
+        answer = await self._handler(request)
+        assert isinstance(answer, Signature)
+        return answer
+
+
+def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]) -> frozenset[Operation]:
+    """The operations of a model with this configuration. Only Triton has configurations: it streams the responses of
+    every model, and infers on all but those whose transactions are decoupled."""
+    policy = config.get("model_transaction_policy")
+    decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
+    return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}
+
+
+def _compact(key: Key) -> Key:
+    model, version, config = key
+    if len(config) <= LONGEST_CONFIG:
+        return key
+    return model, version, sha256(config.encode("utf-8", "surrogatepass")).hexdigest()

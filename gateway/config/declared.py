@@ -1,0 +1,88 @@
+"""YAML keys made of a class that declares settings where they are used.
+
+Each field of the class becomes a key: with the field's name, its default, its docstring as the key's description, and a
+form that is made of its type. The form of a type is looked up in `forms` (`bool` is a flag, `Tensor` is a map of name,
+datatype, shape and data); a class with fields is a map of its own; a tuple, a mapping or a union has the forms of what
+is in it. `checks` has functions that refuse values of a type.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import AfterValidator, Field, create_model
+
+from gateway.config.fields import Keys, Written
+
+
+class Declared(Written):
+    """The annotation of a value of the class `declaration`, written as a map of its fields."""
+
+    def __init__(self, declaration: type, forms: Mapping[Any, Any], checks: Mapping[Any, Callable[[Any], Any]]) -> None:
+        super().__init__(_Forms(forms, checks).keys(declaration), _builder(declaration))
+
+
+class _Forms:
+    def __init__(self, forms: Mapping[Any, Any], checks: Mapping[Any, Callable[[Any], Any]]) -> None:
+        self._forms = forms
+        self._checks = checks
+
+    def keys(self, declaration: type) -> type[Keys]:
+        """The map of the configuration whose keys are the fields of `declaration`."""
+        types, descriptions = get_type_hints(declaration), _docstrings(declaration)
+        keys: dict[str, Any] = {}
+        for field in fields(declaration):
+            about: dict[str, Any] = {"description": descriptions.get(field.name)}
+            if field.default is not MISSING:
+                about["default"] = field.default
+            elif field.default_factory is not MISSING:
+                about["default_factory"] = field.default_factory
+            keys[field.name] = (self._checked(types[field.name]), Field(**about))
+        return create_model(declaration.__name__, __base__=Keys, __doc__=declaration.__doc__, **keys)
+
+    def _checked(self, declared: Any) -> Any:
+        form, check = self._form(declared), self._checks.get(declared)
+        return form if check is None else Annotated[form, AfterValidator(check)]
+
+    def _form(self, declared: Any) -> Any:
+        if declared in self._forms:
+            return self._forms[declared]
+        origin, arguments = get_origin(declared), get_args(declared)
+        if origin is Literal or declared is NoneType:
+            return declared
+        if isinstance(declared, type) and is_dataclass(declared):
+            return Annotated[declared, Written(self.keys(declared), _builder(declared))]
+        inner = tuple(self._checked(each) for each in arguments if each is not ...)
+        if origin in (Union, UnionType):
+            return Union[inner]  # noqa: UP007 - `|` takes no tuple
+        if origin in (tuple, Mapping) and inner:
+            return origin[(*inner, ...) if origin is tuple else inner]
+        raise TypeError(f"{declared} has no form in YAML; add one to `forms`")
+
+
+def _builder(declaration: type) -> Callable[[Any], Any]:
+    names = [field.name for field in fields(declaration)]
+    return lambda keys: declaration(**{name: getattr(keys, name) for name in names})
+
+
+def _docstrings(declaration: type) -> dict[str, str]:
+    """The string below each attribute, of the class and of those that it extends; none without the source code."""
+    found: dict[str, str] = {}
+    for each in reversed(declaration.__mro__[:-1]):
+        try:
+            source = textwrap.dedent(inspect.getsource(each))
+        except OSError:
+            continue
+        (definition,) = ast.parse(source).body
+        assert isinstance(definition, ast.ClassDef)
+        for attribute, text in pairwise(definition.body):
+            if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name):
+                match text:
+                    case ast.Expr(ast.Constant(str(words))):
+                        found[attribute.target.id] = inspect.cleandoc(words)
+    return found

@@ -1,0 +1,107 @@
+"""Messages for pydantic's errors, in the terms of the configuration."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gateway.config.document import Location, Node
+from gateway.config.fields import NESTED, VALUE
+from gateway.config.policies import UNKNOWN_POLICY
+from gateway.config.problems import Finding, listed, suggestion
+from gateway.config.references import Referenced
+from gateway.config.schema import keys_at
+
+_LONGEST = 60
+
+
+def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
+    """pydantic's errors and those that they hold, each with its whole location."""
+    for error in errors:
+        location = (*above, *error["loc"])
+        if error["type"] == NESTED:
+            yield from flattened(error["ctx"]["errors"], location)
+        elif error["type"] != "too_short" or not error["input"]:  # pydantic counts only valid items
+            yield {**error, "loc": location}
+
+
+def finding_of(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
+    """The Finding for an error from `flattened`."""
+    kind, location = error["type"], error["loc"]
+    if kind == "extra_forbidden":
+        known = keys_at(schema, location[:-1])
+        key, colon, rest = str(location[-1]).partition(":")
+        if colon and key in known:
+            text = f"{location[-1]!r} is one word without a space after the colon; write {key}: {rest}"
+            return Finding(location, text, at_key=True)
+        return Finding(
+            location, f"{location[-1]!r} is not a key here{suggestion(str(location[-1]), known)}", at_key=True
+        )
+    if kind == "missing":
+        return Finding(location[:-1], f"the key {location[-1]!r} is missing")
+    message = _MESSAGES.get(kind, _own_message)(error)
+    if location[-1:] == ("[key]",):  # pydantic's step for an error in the key itself
+        return Finding(location[:-1], message.replace(VALUE, repr(location[-2])), at_key=True)
+    return Finding(location, message, at_key=kind == UNKNOWN_POLICY)
+
+
+def shown(node: Node) -> str:
+    """A value as messages show it. A reference is shown instead of its value, which may be a secret."""
+    match node.value:
+        case Referenced() as referenced:
+            return repr(referenced.source)
+        case str(text):
+            return repr(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
+        case bool(flag):
+            return "true" if flag else "false"
+        case None:
+            return "nothing"
+        case dict():
+            return "a map"
+        case list():
+            return "a list"
+        case number:
+            return str(number)
+
+
+def _own_message(error: dict[str, Any]) -> str:
+    return str(error["msg"])
+
+
+def _choice(error: dict[str, Any]) -> str:
+    options = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+    close = suggestion(error["input"], options) if isinstance(error["input"], str) else ""
+    return f"expected {listed(options)}, got {VALUE}" + (close if "did you mean" in close else "")
+
+
+def _text(error: dict[str, Any]) -> str:
+    quote = "; quote it" if isinstance(error["input"], (bool, int, float)) else ""
+    return f"expected text, got {VALUE}{quote}"
+
+
+def _bound(relation: str, key: str) -> Callable[[dict[str, Any]], str]:
+    # pydantic writes the bounds of floats as floats: `above 0.0`.
+    return lambda error: f"must be {relation} {str(error['ctx'][key]).removesuffix('.0')}, got {VALUE}"
+
+
+def _expected(what: str) -> Callable[[dict[str, Any]], str]:
+    return lambda error: f"expected {what}, got {VALUE}"
+
+
+_MESSAGES: dict[str, Callable[[dict[str, Any]], str]] = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), _expected("a map")),
+    **dict.fromkeys(("tuple_type", "list_type"), _expected("a list")),
+    **dict.fromkeys(("int_type", "int_from_float"), _expected("a whole number")),
+    "float_type": _expected("a number"),
+    "bool_type": _expected("true or false"),
+    "finite_number": _expected("a finite number"),
+    "string_type": _text,
+    "enum": _choice,
+    "literal_error": _choice,
+    "too_short": lambda error: "must not be empty",
+    "string_too_short": lambda error: "must not be empty",
+    "too_long": lambda error: f"has more than {error['ctx']['max_length']} elements",
+    "greater_than": _bound("above", "gt"),
+    "greater_than_equal": _bound("at least", "ge"),
+    "less_than": _bound("below", "lt"),
+    "less_than_equal": _bound("at most", "le"),
+}

@@ -1,0 +1,92 @@
+"""The valid parts of a configuration that is not valid as a whole, so that an error in one part does not hide those in
+others: the listener in line 3 has a typo, and the backend in line 9 is still checked."""
+
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from gateway.config.document import Location
+from gateway.config.fields import Keys
+from gateway.config.keys import AdminConfig, BackendConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig
+from gateway.config.routes import RouteConfig
+from gateway.core.frozen import frozen
+
+Part = TypeVar("Part", bound=Keys)
+
+
+@frozen
+class Parts:
+    """The valid parts of a configuration by index or name, and the names of all listeners and backends, valid or
+    not."""
+
+    listeners: dict[int, ListenerConfig]
+    admin: AdminConfig | None
+    health: HealthConfig | None
+    reference: dict[int, ReferenceConfig]
+    backends: dict[str, BackendConfig]
+    routes: dict[int, RouteConfig]
+    listener_names: frozenset[str]
+    backend_names: frozenset[str]
+
+
+def valid_parts(data: Any) -> Parts:
+    """The valid parts of a configuration that is not valid."""
+    data = data if isinstance(data, dict) else {}
+    listeners, backends = _indexed(data.get("listeners")), data.get("backends")
+    backends = backends if isinstance(backends, dict) else {}
+    names = (item["name"] for item in listeners.values() if isinstance(item, dict) and "name" in item)
+    return Parts(
+        _valid(ListenerConfig, listeners),
+        _read(AdminConfig, data.get("admin")),
+        _read(HealthConfig, data.get("health")),
+        _valid(ReferenceConfig, _indexed(data.get("reference"))),
+        _valid(BackendConfig, backends),
+        _valid(RouteConfig, _indexed(data.get("routes"))),
+        frozenset(map(str, names)),
+        frozenset(backends),
+    )
+
+
+def all_parts(config: Config) -> Parts:
+    """All parts of a valid configuration."""
+    return Parts(
+        dict(enumerate(config.listeners)),
+        config.admin,
+        config.health,
+        dict(enumerate(config.reference)),
+        dict(config.backends),
+        dict(enumerate(config.routes)),
+        frozenset(listener.name for listener in config.listeners),
+        frozenset(config.backends),
+    )
+
+
+def _indexed(data: Any) -> dict[int, Any]:
+    return dict(enumerate(data)) if isinstance(data, list) else {}
+
+
+def _valid(model: type[Part], items: dict[Any, Any]) -> dict[Any, Part]:
+    read = {key: _read(model, item) for key, item in items.items()}
+    return {key: part for key, part in read.items() if part is not None}
+
+
+def _read(model: type[Part], item: Any) -> Part | None:
+    """`item`, if necessary without its invalid keys; None if these are required."""
+    if not isinstance(item, dict):
+        return None
+    try:
+        return model.model_validate(item, extra="ignore")
+    except ValidationError as error:
+        rest = _without(item, [each["loc"] for each in error.errors()])
+    return None if rest == item else _read(model, rest)
+
+
+def _without(item: dict[Any, Any], invalid: list[Location]) -> dict[Any, Any]:
+    kept = {}
+    for key, each in item.items():
+        below = [location[1:] for location in invalid if location[0] == key]
+        if not below:
+            kept[key] = each
+        elif all(below) and isinstance(each, dict):
+            kept[key] = _without(each, below)
+    return kept

@@ -1,0 +1,106 @@
+"""Warnings: what a valid configuration can say, but what is probably a mistake."""
+
+from collections.abc import Callable, Iterator
+
+from gateway.config.catalog import Catalog, Place
+from gateway.config.document import Location
+from gateway.config.fields import VALUE
+from gateway.config.keys import BackendConfig, Config
+from gateway.config.problems import Finding
+from gateway.config.unreachable import unreachable_routes
+from gateway.core.address import Address
+from gateway.core.protocol import Protocol
+
+
+def find_warnings(config: Config, catalog: Catalog) -> list[Finding]:
+    """The warnings about a valid configuration."""
+    return [finding for check in _CHECKS for finding in check(config, catalog)]
+
+
+def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    if not config.routes:
+        yield Finding(("routes",), "there are no routes, so no request can be answered", at_key=True)
+
+
+def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    named = {route.backend for route in config.routes}
+    for name in config.backends:
+        if config.routes and name not in named:
+            yield Finding(("backends", name), f"no route names the backend {name!r}", at_key=True)
+
+
+def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    for location, _, protocol, place in _endpoints(config, catalog):
+        # If messages cannot name a model, each model has a server of its own, which can be at any path.
+        if not place.prefix or not (protocol.traits.models.named or protocol.traits.models.may_be_named):
+            continue
+        for path in (pattern.partition(" ")[2] for pattern in protocol.patterns):
+            if _ends_with_beginning(place.prefix, path):
+                text = f"{protocol.name} appends its own paths, such as {path}, to the path of {VALUE}"
+                yield Finding(location, f"{text}; remove the part that it appends")
+                break
+
+
+def _ends_with_beginning(prefix: str, path: str) -> bool:
+    """Whether the last segments of `prefix` are the first segments of the pattern `path`."""
+    given, own = prefix.split("/")[1:], path.split("/")[1:]
+    return any(
+        all(name in (segment, "") or name.startswith("{") for segment, name in zip(given[-count:], own, strict=False))
+        for count in range(1, min(len(given), len(own)) + 1)
+    )
+
+
+def _same_places(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    first: dict[tuple[str, Place], int] = {}
+    for location, name, _, place in _endpoints(config, catalog):
+        at = int(location[-1])
+        same = first.setdefault((name, place), at)
+        if same != at:
+            yield Finding(location, f"{VALUE} is the same as endpoints[{same}], written in another way")
+
+
+def _loops(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    for location, _, _, place in _endpoints(config, catalog):
+        for listener in config.listeners:
+            if _leads_to(place, listener.bind):
+                text = f"{VALUE} is the gateway's own listener {listener.name!r}: requests may go in a circle"
+                yield Finding(location, text)
+
+
+_OVER_IPV4 = frozenset({"localhost", "127.0.0.1", "0.0.0.0"})
+_OVER_IPV6 = frozenset({"localhost", "::1", "::"})
+
+
+def _leads_to(place: Place, bind: Address) -> bool:
+    if place.socket or bind.path:
+        return place.socket == bind.path
+    if place.port != bind.port:
+        return False
+    if bind.host in ("0.0.0.0", "::") and place.host.startswith("127."):
+        return True
+    hosts = {place.host, bind.host}
+    if bind.host == "::":  # may also accept IPv4
+        return hosts <= _OVER_IPV4 | _OVER_IPV6
+    return len(hosts) == 1 or hosts <= _OVER_IPV4 or hosts <= _OVER_IPV6
+
+
+def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str, Protocol, Place]]:
+    """Each endpoint: its location in the file, its backend's name and protocol, and its place."""
+    for name, backend in config.backends.items():
+        protocol = catalog.protocols[backend.protocol]
+        for at, place in enumerate(_places(backend, protocol, catalog)):
+            yield ("backends", name, "endpoints", at), name, protocol, place
+
+
+def _places(backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Place]:
+    return (catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.endpoints)
+
+
+_CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
+    _no_routes,
+    unreachable_routes,
+    _unused_backends,
+    _repeated_paths,
+    _same_places,
+    _loops,
+)

@@ -1,0 +1,50 @@
+"""V1: KServe's V1 protocol and TensorFlow Serving's REST API, JSON in rows (`instances`) or columns (`inputs`)."""
+
+from functools import partial
+
+from gateway.core.examples import curl
+from gateway.core.frozen import replace
+from gateway.core.protocol import HttpForm, Models, Protocol, Servers, Traits, Wire
+from gateway.protocols.v1.client import decode_response, encode_request
+from gateway.protocols.v1.errors import encode_error
+from gateway.protocols.v1.flavors import FLAVORS, KSERVE, TENSORFLOW
+from gateway.protocols.v1.paths import model_path
+from gateway.protocols.v1.server import READERS, decode_request, encode_response
+from gateway.protocols.v1.words import NAME, PAYLOADS, STATUS
+
+TRAITS = Traits(
+    wire=Wire(untyped=True, unnamed=True, selects=False, nan="null"),
+    models=Models(
+        # digits are a version, any other text is a label
+        versions=bool,
+        metadata_parts=("", STATUS),
+        platform="v1",
+    ),
+    servers=Servers(
+        flavors=FLAVORS,
+        # KServe, after an exception of the model's
+        unannounced_ends=frozenset({500}),
+    ),
+)
+
+
+def _facing(flavor: str) -> Protocol:
+    """The protocol as a listener of `flavor` speaks it."""
+    return Protocol(
+        NAME,
+        carrier=HttpForm(),
+        patterns=tuple(READERS[flavor]),
+        decode_request=partial(decode_request, flavor),
+        encode_response=partial(encode_response, flavor),
+        encode_error=partial(encode_error, flavor),
+        encode_request=encode_request,
+        decode_response=decode_response,
+        traits=TRAITS,
+        payloads=PAYLOADS,
+        example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}/metadata"),
+    )
+
+
+V1_REST = replace(_facing(KSERVE), faces={KSERVE: _facing(KSERVE), TENSORFLOW: _facing(TENSORFLOW)})
+
+PROTOCOLS = (V1_REST,)

@@ -1,0 +1,104 @@
+"""V1's errors: a status and `{"error": text}`, as each flavor tells them. The Reason travels beside them, so that
+gateways in a row lose nothing."""
+
+from gateway import json
+from gateway.core import http_status
+from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.http_status import REASONS_BY_NUMBER
+from gateway.core.types import Headers, Message, Request
+from gateway.protocols.v1.flavors import TENSORFLOW
+from gateway.protocols.v1.members import BodyMessage
+
+_MAX_TEXT = 8192
+_NO_SUCH_PATH = frozenset({Reason.PATH_NOT_FOUND, Reason.METHOD_NOT_ALLOWED})
+_NOT_FOUND = "Not Found"
+"""FastAPI's word for a path that it does not have."""
+
+_REASONS = {**REASONS_BY_NUMBER, 409: Reason.ABORTED}
+_NOT_READY = " is not ready."
+"""How KServe's error of a model ends that is not loaded."""
+
+
+def encode_error(flavor: str, error: GatewayError, request: Request | None, message: Message) -> Message:
+    """The reply that tells `error` as a server of `flavor` does. Where the model does not take a client's rows because
+    they are no numbers, that says why they are none."""
+    origin = request.origin if request is not None else None
+    flaw = origin.flaw if isinstance(origin, BodyMessage) and error.reason is Reason.INVALID_INPUT else ""
+    told = f"{error.message} ({flaw})" if flaw else error.message
+    text = told.encode("utf-8", "replace").decode()
+    write = _as_tensorflow if flavor == TENSORFLOW else _as_kserve
+    status, body = write(error, text, message)
+    headers = Headers(((b"content-type", b"application/json"), (b"gateway-reason", error.reason.value.encode())))
+    return Message(headers=headers, parts=(body,), status=status)
+
+
+def _as_kserve(error: GatewayError, text: str, message: Message) -> tuple[int, bytes]:
+    # what FastAPI, on which KServe stands, answers before KServe sees the request
+    key = "detail" if error.reason in _NO_SUCH_PATH else "error"
+    return http_status.number(error), json.write({key: text})
+
+
+def _as_tensorflow(error: GatewayError, text: str, message: Message) -> tuple[int, bytes]:
+    status = _NUMBERS.get(error.status, 500)
+    if error.reason in _NO_SUCH_PATH:
+        status, text = 400, f"Malformed request: {message.method} {message.path}"
+    return status, b'{\n    "error": %b\n}' % json.write(text)
+
+
+_NUMBERS = {
+    Status.INVALID_ARGUMENT: 400,
+    Status.FAILED_PRECONDITION: 400,
+    Status.OUT_OF_RANGE: 400,
+    Status.UNAUTHENTICATED: 401,
+    Status.PERMISSION_DENIED: 403,
+    Status.NOT_FOUND: 404,
+    Status.ALREADY_EXISTS: 409,
+    Status.ABORTED: 409,
+    Status.RESOURCE_EXHAUSTED: 429,
+    Status.CANCELLED: 499,
+    Status.UNIMPLEMENTED: 501,
+    Status.UNAVAILABLE: 503,
+    Status.DEADLINE_EXCEEDED: 504,
+}
+"""TensorFlow Serving's, for gRPC's codes."""
+
+
+def decode_error(reply: Message) -> GatewayError:
+    """The error that a backend's reply of status 400 or above tells: `{"error": text}`, FastAPI's `{"detail": ...}` or
+    text."""
+    text = _text(reply)
+    reason = REASONS.get(reply.headers.get("gateway-reason")) or _reason(reply.status, text)
+    return refusal(reason, text or f"status {reply.status} without a body")
+
+
+def _reason(status: int, text: str) -> Reason:
+    if status == 503 and text.endswith(_NOT_READY):
+        return Reason.NOT_READY
+    if status == 404 and text == _NOT_FOUND:
+        return Reason.UNSUPPORTED  # the server has no such path, whatever models it has
+    return _REASONS.get(status, Reason.MODEL_ERROR)
+
+
+def lacks_path(reply: Message) -> bool:
+    """Whether a reply says that the server has no such path, and nothing of a model."""
+    return reply.status == 404 and not reply.headers.get("gateway-reason") and _text(reply) == _NOT_FOUND
+
+
+def batcher_error(message: object) -> GatewayError:
+    """The error that KServe's batcher tells under status 200: `message` is the body of the model server's reply."""
+    text = str(message)
+    return refusal(Reason.MODEL_ERROR, (_told(text.encode("utf-8", "replace")) or text)[:_MAX_TEXT])
+
+
+def _text(reply: Message) -> str:
+    plain = bytes(memoryview(reply.body)[:_MAX_TEXT])
+    return (_told(reply.body) or plain.decode("utf-8", "replace").strip())[:_MAX_TEXT]
+
+
+def _told(body: "bytes | bytearray | memoryview") -> str:
+    try:
+        document = json.read(body, {}, values=1000, literals=True)
+    except DecodeError:
+        return ""
+    told = document.get("error", document.get("detail", ""))
+    return told if isinstance(told, str) else json.write(told).decode()

@@ -1,0 +1,225 @@
+"""What V1 tells of servers and models: KServe's readiness, TensorFlow Serving's status of versions and `signature_def`.
+
+A listener of either flavor tells a model's signature as TensorFlow Serving does; KServe has no word for it.
+"""
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.protocol import Target
+from gateway.core.types import (
+    Answer,
+    Headers,
+    Message,
+    ModelEntry,
+    Request,
+    ServerInfo,
+    Signature,
+    TensorSpec,
+    Translate,
+)
+from gateway.json import Json, read, write
+from gateway.protocols.v1 import errors
+from gateway.protocols.v1.flavors import GATEWAY, KSERVE, MARK, TENSORFLOW
+from gateway.protocols.v1.words import JSON, SERVING_DEFAULT
+
+_ALIVE = b'{"status":"alive"}'
+_ALIVE_HEADERS = Headers((*JSON.raw, (MARK, b"kserve")))
+_DTYPES = {
+    Datatype.BOOL: "DT_BOOL",
+    Datatype.UINT8: "DT_UINT8",
+    Datatype.UINT16: "DT_UINT16",
+    Datatype.UINT32: "DT_UINT32",
+    Datatype.UINT64: "DT_UINT64",
+    Datatype.INT8: "DT_INT8",
+    Datatype.INT16: "DT_INT16",
+    Datatype.INT32: "DT_INT32",
+    Datatype.INT64: "DT_INT64",
+    Datatype.FP16: "DT_HALF",
+    Datatype.FP32: "DT_FLOAT",
+    Datatype.FP64: "DT_DOUBLE",
+    Datatype.BF16: "DT_BFLOAT16",
+    Datatype.BYTES: "DT_STRING",
+}
+_DATATYPES = {name: datatype for datatype, name in _DTYPES.items()}
+_PREDICT = "tensorflow/serving/predict"
+_AVAILABLE = "AVAILABLE"
+
+
+# --- Facing clients ---
+
+
+def encode_alive(answer: Answer, request: Request, translate: Translate) -> Message:
+    """`GET /`."""
+    return Message(headers=_ALIVE_HEADERS, parts=(_ALIVE,), status=200)
+
+
+def encode_models(answer: Answer, request: Request, translate: Translate) -> Message:
+    """`GET /v1/models`: the names alone, each once."""
+    assert isinstance(answer, tuple)
+    return _reply({"models": [*dict.fromkeys(entry.name for entry in answer)]})
+
+
+def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
+    """KServe's answer to `GET /v1/models/{model}`."""
+    if not answer:
+        # spec/v1: 503, since 0.10 with this text
+        return _reply({"error": f"Model with name {request.model} is not ready."}, 503)
+    return _reply({"name": request.model, "ready": True})
+
+
+def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
+    """TensorFlow Serving's answer to `GET /v1/models/{model}`: the state of one version, the one asked for. Where none
+    was it is called 1, since nothing tells which one answers."""
+    version = request.version or "1"
+    state = {
+        "version": version,
+        "state": _AVAILABLE if answer else "LOADING",
+        "status": {"error_code": "OK", "error_message": ""},
+    }
+    return _reply({"model_version_status": [state]})
+
+
+def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    """`GET /v1/models/{model}/metadata`."""
+    assert isinstance(answer, Signature)
+    version = request.version or (answer.versions[-1] if answer.versions else "")
+    definition = {
+        "inputs": {spec.name: _info(spec) for spec in answer.inputs},
+        "outputs": {spec.name: _info(spec) for spec in answer.outputs},
+        "method_name": _PREDICT,
+    }
+    return _reply(
+        {
+            "model_spec": {"name": request.model, "signature_name": "", "version": version},
+            "metadata": {"signature_def": {"signature_def": {SERVING_DEFAULT: definition}}},
+        }
+    )
+
+
+def _info(spec: TensorSpec) -> dict[str, Json]:
+    dimensions = [{"size": str(size), "name": ""} for size in spec.shape]
+    shape = {"dim": dimensions, "unknown_rank": False}
+    return {"dtype": _DTYPES[spec.datatype], "tensor_shape": shape, "name": f"{spec.name}:0"}
+
+
+def _reply(document: dict[str, Json], status: int = 200) -> Message:
+    return Message(headers=JSON, parts=(write(document),), status=status)
+
+
+# --- Facing servers ---
+
+
+def decode_alive(reply: Message) -> bool:
+    """Whether a server that answers `GET /` so is alive: TensorFlow Serving has no such path, and says so."""
+    if reply.status >= 500:
+        raise errors.decode_error(reply)
+    return True
+
+
+def decode_server(reply: Message) -> ServerInfo:
+    """Which flavor a server is that answers `GET /` so.
+
+    Raises:
+        GatewayError: the error that the reply tells.
+    """
+    if reply.status == 404:
+        return ServerInfo(TENSORFLOW, "")
+    if reply.status != 200:
+        raise errors.decode_error(reply)
+    if bytes(reply.body).replace(b" ", b"") != _ALIVE:
+        return ServerInfo("", "")
+    return ServerInfo(GATEWAY if reply.headers.get(MARK.decode()) else KSERVE, "")
+
+
+def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
+    """Raises DecodeError for what is no list of names."""
+    names = _document(reply, target).get("models")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DecodeError('expected the names of models at "models"')
+    return tuple(map(ModelEntry, names))
+
+
+def decode_ready(reply: Message, target: Target) -> bool:
+    """The answer of either flavor to `GET /v1/models/{model}`. Up to 0.9 KServe told `{"ready": false}` with its 503.
+
+    Raises:
+        GatewayError: the error that the reply tells.
+        DecodeError: neither flavor's answer.
+    """
+    if reply.status == 503:
+        error = errors.decode_error(reply)
+        if error.message.endswith("is not ready.") or b'"ready"' in bytes(reply.body):
+            return False
+        raise error
+    document = _document(reply, target)
+    if isinstance(document.get("ready"), bool):
+        return bool(document["ready"])
+    return bool(_available(document))
+
+
+def decode_status(reply: Message, request: Request, target: Target) -> Signature:
+    """That the model is there, and which versions of it.
+
+    Raises:
+        GatewayError, DecodeError: as `decode_ready`.
+    """
+    name = request.model
+    if reply.status == 503 and not decode_ready(reply, target):
+        return Signature(name=name)
+    document = _document(reply, target)
+    return Signature(name=name, versions=() if "ready" in document else _available(document))
+
+
+def _available(document: dict[str, Json]) -> tuple[str, ...]:
+    states = document.get("model_version_status")
+    if not isinstance(states, list):
+        raise DecodeError('expected "ready" or "model_version_status"')
+    # protobuf's JSON leaves a state out that is UNKNOWN
+    found = [each for each in states if isinstance(each, dict) and each.get("state") == _AVAILABLE]
+    return tuple(str(each.get("version", "")) for each in found)
+
+
+def decode_metadata(reply: Message, request: Request, target: Target) -> Signature:
+    """The signature that a model uses where nobody names one. Without tensors where the server has no metadata
+    (KServe), or the model no such signature, or tensors that V2 has no datatype or no rank for.
+
+    Raises:
+        GatewayError: the error that the reply tells.
+        DecodeError: no metadata of TensorFlow Serving's.
+    """
+    if errors.lacks_path(reply):
+        return Signature(name=request.model)
+    document = _document(reply, target)
+    try:
+        version = document["model_spec"].get("version", "")
+        definitions = document["metadata"]["signature_def"]["signature_def"]
+        definition = definitions.get(SERVING_DEFAULT) or (
+            next(iter(definitions.values())) if len(definitions) == 1 else {}
+        )
+        inputs, outputs = (_specs(definition.get(side, {})) for side in ("inputs", "outputs"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DecodeError(f"the metadata of model {request.model!r} is no signature_def: {error!r}") from error
+    versions = (str(version),) if version else ()
+    return Signature(inputs or (), outputs or (), name=request.model, versions=versions)
+
+
+def _specs(tensors: dict[str, Json]) -> tuple[TensorSpec, ...] | None:
+    """None where one of them has no specification here."""
+    found = [_spec(name, info) for name, info in tensors.items()]
+    return None if None in found else tuple(each for each in found if each is not None)
+
+
+def _spec(name: str, info: dict[str, Json]) -> TensorSpec | None:
+    shape = info.get("tensor_shape", {})
+    datatype = _DATATYPES.get(info["dtype"])
+    if datatype is None or shape.get("unknown_rank"):
+        return None
+    return TensorSpec(name, datatype, tuple(int(each["size"]) for each in shape.get("dim", ())))
+
+
+def _document(reply: Message, target: Target) -> dict[str, Json]:
+    if reply.status >= 400:
+        raise errors.decode_error(reply)
+    if reply.status != 200:
+        raise DecodeError(f"status {reply.status}, expected 200")
+    return read(reply.body, {}, values=target.limits.json_values, literals=True)

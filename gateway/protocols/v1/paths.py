@@ -1,0 +1,49 @@
+"""Where V1's questions stand."""
+
+from functools import lru_cache
+from urllib.parse import quote
+
+from gateway.core.errors import invalid_input, not_found
+from gateway.core.protocol import Target
+from gateway.core.types import Request
+from gateway.protocols.v1.flavors import KSERVE
+
+MODELS = "/v1/models"
+MODEL = f"{MODELS}/{{model}}"
+OF_MODEL = (MODEL, f"{MODEL}/versions/{{version}}", f"{MODEL}/labels/{{version}}")
+"""A model, one of its versions, and the version that has a label. KServe has the first one alone."""
+
+
+def backend_path(request: Request, target: Target, suffix: str = "") -> str:
+    """The path of the request's model and version with `suffix` (`:predict`, `/metadata`), percent-encoded.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT for a name that is no path segment, NOT_FOUND for any version of a KServe.
+    """
+    if request.version and target.flavor == KSERVE:
+        raise not_found(
+            f"backend {target.backend!r} is a KServe, which has no versions over V1, not {request.version!r}; "
+            'the route may set rewrite.version, "" to drop it'
+        )
+    return model_path(request.model, request.version) + suffix
+
+
+@lru_cache(4096)
+def model_path(model: str, version: str) -> str:
+    """`/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text. Raises
+    GatewayError, INVALID_ARGUMENT, for a name that is no path segment."""
+    path = f"{MODELS}/{_segment(model, 'model')}"
+    if not version:
+        return path
+    kind = "versions" if version.isascii() and version.isdigit() else "labels"
+    return f"{path}/{kind}/{_segment(version, 'version')}"
+
+
+def _segment(name: str, what: str) -> str:
+    # an empty segment or dots would name another path than a model's, in whatever encoding (RFC 3986 section 5.2.4)
+    if name in ("", ".", ".."):
+        raise invalid_input(f"{what} {name!r} has no URL on a V1 server")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{what} {name!r} is not UTF-8") from error

@@ -1,0 +1,153 @@
+"""One tensor as a JSON value, and back.
+
+Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Any other JSON, which models of KServe
+may well take and give, is BYTES of content type `json`, whose elements are the JSON texts themselves: one for each row,
+or one in all. It goes out over V1 as it came.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import orjson
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.types import Tensor, Translate
+from gateway.json import Array, Json, number_pieces, read_bare, string_pieces
+from gateway.protocols.v1 import b64
+
+ANY_JSON = "json"
+_BASE64 = "base64"
+_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+
+
+# --- Reading ---
+
+
+def from_array(name: str, array: Array) -> Tensor:
+    """The tensor of a rectangular JSON array or a scalar."""
+    values = array.values
+    if isinstance(values, bytes):
+        return Tensor(name, Datatype.BYTES, array.shape, values, untyped=True)
+    return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
+
+
+def scalar(array: Array) -> Json:
+    """The Python value of an array of shape ()."""
+    if isinstance(array.values, bytes):
+        return bytes_elements.unpack(array.values)[0].decode()
+    return array.values.tolist()[0]
+
+
+def from_value(name: str, given: Json, what: str, values: int) -> Tensor:
+    """The tensor of a JSON value. `values` is `limits.json_values`.
+
+    Raises:
+        DecodeError: naming `what`, if it is not rectangular, or holds null or objects.
+    """
+    try:
+        return from_array(name, read_bare(_text(given), values=values, literals=False))
+    except DecodeError as error:
+        raise DecodeError(f"{what}: {error}") from error
+
+
+def texts_of_rows(name: str, rows: list[Json]) -> Tensor:
+    """Rows of any JSON: their texts, one for each row."""
+    texts = [_text(row) for row in rows]
+    return Tensor(name, Datatype.BYTES, (len(texts),), bytes_elements.pack(texts), content_type=ANY_JSON)
+
+
+def text_of_value(name: str, given: Json) -> Tensor:
+    """Any JSON as one text."""
+    return Tensor(name, Datatype.BYTES, (), bytes_elements.pack([_text(given)]), content_type=ANY_JSON)
+
+
+def json_text(name: str, text: bytes) -> Tensor:
+    """A text that is JSON. Raises DecodeError if it is not."""
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise DecodeError(f"not JSON: {error}") from error
+    return Tensor(name, Datatype.BYTES, (), bytes_elements.pack([text]), content_type=ANY_JSON)
+
+
+def _text(given: Json) -> bytes:
+    try:
+        return json.dumps(given, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError as error:
+        raise DecodeError("a number is out of the range of a double") from error
+
+
+# --- Writing ---
+
+
+def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[bytes, ...]:
+    """The JSON value of a tensor, nested as its shape, in pieces. `nan` says how what is not finite is written.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming `what`: NaN or an infinity if `nan` is `error`, or an element of content
+            type `json` that is no JSON.
+    """
+    if tensor.datatype is not Datatype.BYTES:
+        return tuple(number_pieces(tensor.array, nan, what))
+    write = _element_writer(tensor, translate, what)
+    if write is None:
+        if len(tensor.shape) == 1:
+            return tuple(string_pieces(list(map(bytes.decode, each)) for each in bytes_elements.pieces(tensor.data)))
+        return (orjson.dumps(_nested(tensor, bytes.decode)),)
+    return (_joined(_nested(tensor, write)),)
+
+
+def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> list[bytes]:
+    """The JSON value of each row of a tensor of rank 1 or more. Raises as `to_json`."""
+    if tensor.datatype is Datatype.BYTES:
+        write = _element_writer(tensor, translate, what)
+        if write is None:
+            return [orjson.dumps(row) for row in _nested(tensor, bytes.decode)]
+        return [_joined(row) for row in _nested(tensor, write)]
+    if not tensor.elements:
+        return [b"".join(number_pieces(row, nan, what)) for row in tensor.array]
+    return _rows(b"".join(number_pieces(tensor.array, nan, what)), len(tensor.shape))
+
+
+def _rows(text: bytes, rank: int) -> list[bytes]:
+    """The rows of a JSON array of numbers: between two of them so many brackets close and open as nowhere else."""
+    closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
+    rows = text[rank : len(text) - rank].split(closing + b"," + opening)
+    return [opening + row + closing for row in rows] if rank > 1 else rows
+
+
+def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable[[bytes], bytes] | None:
+    """What writes an element of BYTES; None for plain strings. A tensor with bytes that are no UTF-8 goes as `b64`."""
+    if tensor.content_type == ANY_JSON:
+        return lambda element: _checked(element, what)
+    if tensor.content_type == b64.IMAGE or translate.bytes == _BASE64:
+        return b64.to_json
+    try:
+        for some in bytes_elements.pieces(tensor.data):
+            list(map(bytes.decode, some))
+    except UnicodeDecodeError:
+        return b64.to_json
+    return None
+
+
+def _checked(element: bytes, what: str) -> bytes:
+    """One JSON text, so that it cannot add members of its own to the body that it stands in."""
+    try:
+        orjson.loads(element)
+    except orjson.JSONDecodeError as error:
+        raise invalid_input(f"{what} has the content type 'json', but an element is not JSON: {error}") from error
+    return element
+
+
+def _nested(tensor: Tensor, write: Callable[[bytes], Any]) -> Any:
+    flat = np.empty(tensor.elements, object)
+    flat[:] = [write(each) for each in bytes_elements.unpack(tensor.data)]
+    return flat.reshape(tensor.shape).tolist()
+
+
+def _joined(nested: Any) -> bytes:
+    return b"[%b]" % b",".join(map(_joined, nested)) if type(nested) is list else nested

@@ -1,0 +1,97 @@
+"""What only some model servers have reaches them under the backend's names, and comes back under the client's."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signature_cache import SignatureCache
+from gateway.core.errors import GatewayError, Reason, unsupported
+from gateway.core.frozen import replace
+from gateway.core.operations import CONTROL_OPERATIONS, Operation
+from gateway.core.types import Answer, ControlRequest, ModelStatistics, Request, Statistics
+from tests.bridge.fakes import TENSORS
+
+HAS_ALL = {each: each.value for each in (Operation.CONFIG, Operation.MODEL_STATISTICS, *CONTROL_OPERATIONS)}
+RENAMED = RouteSettings(model="backends")
+
+
+class Server:
+    """Answers by `answer`, and keeps what it was asked."""
+
+    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+        self._answer = answer
+        self.asked: list[Request] = []
+
+    async def __call__(self, request: Request) -> Answer:
+        self.asked.append(request)
+        return self._answer(request)
+
+
+def bridge(server: Server, extensions: dict[Operation, str]) -> Bridge:
+    traits = replace(TENSORS.traits, servers=replace(TENSORS.traits.servers, extensions=extensions))
+    backend = BackendSide("lab", "tensors", traits, server, SignatureCache(server, traits, lambda: 0.0), 2)
+    return Bridge(RENAMED, TENSORS, backend)
+
+
+async def test_statistics_have_the_clients_name() -> None:
+    server = Server(lambda request: Statistics((ModelStatistics("backends", "1", {"inference_count": 5}),)))
+    found = await bridge(server, HAS_ALL)(Request(Operation.MODEL_STATISTICS, "clients"))
+    assert found == Statistics((ModelStatistics("clients", "1", {"inference_count": 5}),))
+    assert [each.model for each in server.asked] == ["backends"]
+
+
+@pytest.mark.parametrize(
+    ("config", "sent"),
+    [
+        ('{"name":"clients","max_batch_size":4}', {"name": "backends", "max_batch_size": 4}),
+        ('{"name":"another"}', {"name": "another"}),
+        ("{}", {}),
+    ],
+)
+async def test_a_model_is_loaded_with_a_configuration_of_the_backends_name(config: str, sent: dict[str, Any]) -> None:
+    server = Server(lambda request: True)
+    request = ControlRequest(Operation.LOAD, "clients", settings={"config": config, "file:1/model": b"\0"})
+    assert await bridge(server, HAS_ALL)(request) is True
+    [asked] = server.asked
+    assert isinstance(asked, ControlRequest)
+    assert asked.model == "backends"
+    text = asked.settings["config"]
+    assert isinstance(text, str)
+    assert json.loads(text) == sent
+    assert asked.settings["file:1/model"] == b"\0"
+
+
+async def test_a_configuration_that_is_no_json_goes_as_it_is() -> None:
+    server = Server(lambda request: True)
+    await bridge(server, HAS_ALL)(ControlRequest(Operation.LOAD, "clients", settings={"config": "{no"}))
+    [asked] = server.asked
+    assert isinstance(asked, ControlRequest)
+    assert asked.settings == {"config": "{no"}
+
+
+async def test_settings_of_the_whole_server_name_no_model() -> None:
+    server = Server(lambda request: {"log_info": True})
+    assert await bridge(server, HAS_ALL)(ControlRequest(Operation.LOG_SETTINGS)) == {"log_info": True}
+    assert [each.model for each in server.asked] == [""]
+
+
+async def test_a_backend_that_has_no_extensions_is_not_asked() -> None:
+    server = Server(lambda request: True)
+    with pytest.raises(GatewayError, match=r"model 'clients' has no load: .* backend 'lab'") as caught:
+        await bridge(server, {})(ControlRequest(Operation.LOAD, "clients"))
+    assert caught.value.reason is Reason.UNSUPPORTED
+    assert server.asked == []
+
+
+async def test_a_server_may_have_no_configuration_to_tell() -> None:
+    def answer(request: Request) -> Answer:
+        raise unsupported("not here")
+
+    with pytest.raises(GatewayError) as caught:
+        await bridge(Server(answer), HAS_ALL)(Request(Operation.CONFIG, "clients"))
+    assert caught.value.reason is Reason.UNSUPPORTED

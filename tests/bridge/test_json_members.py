@@ -1,0 +1,217 @@
+"""Requests and responses that are members of one JSON object: the signature tells what they are."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.bridge.signature_cache import SignatureCache
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
+from tests.bridge.fakes import (
+    FP32,
+    INT32,
+    POINTS,
+    TENSORS,
+    Backend,
+    bridge,
+    call,
+    infer,
+    named,
+    shown,
+    signature,
+    spec,
+)
+
+BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
+
+
+def member(name: str, values: Any) -> Tensor:
+    return replace(tensor(name, np.array(values)), untyped=True)
+
+
+def generate(*lists: Tensor, **scalars: Any) -> Request:
+    return infer(*lists, parameters=scalars, schemaless=True)
+
+
+def takes(*specs: Any) -> Signature:
+    return signature(*specs, gives=(spec("y", 1),))
+
+
+async def given(request: Request, model: Signature, **settings: Any) -> Request:
+    """What the backend is asked."""
+    backend = Backend({"m": model}, lambda request: Response((named("y", [1.0]),)))
+    await bridge(TENSORS, TENSORS, backend, RouteSettings(**settings)).__call__(request)
+    [asked] = backend.calls
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("request_", "wanted", "expected"),
+    [
+        (generate(x=3), spec("x", -1, datatype=INT32), [3]),
+        (generate(x=3), spec("x", 1, datatype=INT32), [3]),
+        (generate(x=3), spec("x", -1, 1), [[3.0]]),
+        (generate(x=3), spec("x", datatype=FP32), 3.0),
+        (generate(x=True), spec("x", 1, datatype=BOOL), [True]),
+        (generate(x="é"), spec("x", -1, datatype=BYTES), ["é".encode()]),
+        (generate(x=2**64 - 1), spec("x", 1, datatype=Datatype.UINT64), [2**64 - 1]),
+        (generate(member("x", [1, 2])), spec("x", -1, datatype=INT32), [1, 2]),
+        (generate(member("x", [1, 2, 3])), spec("x", -1, 3), [[1.0, 2.0, 3.0]]),
+        (generate(member("x", [1, 2, 3, 4])), spec("x", -1, 2), [[1.0, 2.0], [3.0, 4.0]]),
+        (generate(member("x", [1, 2, 3, 4])), spec("x", 2, 2), [[1.0, 2.0], [3.0, 4.0]]),
+        (generate(member("x", [1, 2, 3])), spec("x", -1, -1), [[1.0, 2.0, 3.0]]),
+        (generate(member("x", [[1, 2], [3, 4]])), spec("x", -1, -1), [[1.0, 2.0], [3.0, 4.0]]),
+        (generate(member("x", [1, 2, 3, 4])), spec("x", -1, -1, 2), [[[1.0, 2.0], [3.0, 4.0]]]),
+        (generate(member("x", [])), spec("x", -1, datatype=BYTES), []),
+        (generate(member("x", [])), spec("x", -1, 3), []),
+        (generate(member("x", ["a", "b"])), spec("x", -1, datatype=BYTES), [b"a", b"b"]),
+    ],
+)
+async def test_a_member_takes_the_inputs_datatype_and_shape(request_: Request, wanted: Any, expected: Any) -> None:
+    asked = await given(request_, takes(wanted))
+    assert shown(asked.inputs) == [("x", wanted.datatype.value, expected)]
+    assert (asked.parameters, asked.schemaless) == ({}, False)
+
+
+async def test_scalars_that_are_no_inputs_are_parameters() -> None:
+    asked = await given(generate(text="a", temperature=0.5), takes(spec("text", -1, datatype=BYTES)))
+    assert [each.name for each in asked.inputs] == ["text"]
+    assert asked.parameters == {"temperature": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("request_", "fault"),
+    [
+        (generate(x=1.5), "input 'x': element 0"),
+        (generate(x="a"), "input 'x' is BYTES, expected INT32"),
+        (generate(x=True), "input 'x' is BOOL, expected INT32"),
+        (generate(x=2**31), "input 'x': element 0"),
+        (generate(member("x", [[1, 2, 3]])), r"input 'x' has shape \[1, 3\]"),
+        (generate(member("z", [1]), x=1), "unknown input 'z'"),
+        (generate(temperature=1), "input 'x' is missing"),
+    ],
+)
+async def test_what_does_not_fit_is_the_clients_fault(request_: Request, fault: str) -> None:
+    with pytest.raises(DecodeError, match=fault):
+        await given(request_, takes(spec("x", -1, datatype=INT32)))
+
+
+async def test_a_list_that_has_no_such_shape_is_refused() -> None:
+    with pytest.raises(DecodeError, match="input 'x' has length 3, expected a multiple of 2"):
+        await given(generate(member("x", [1, 2, 3])), takes(spec("x", -1, 2)))
+
+
+async def test_without_a_signature_nobody_can_tell() -> None:
+    with pytest.raises(GatewayError, match=r"cannot be assigned; `signature` on the route declares them") as refused:
+        await given(generate(x=1), Signature())
+    assert refused.value.status is Status.UNIMPLEMENTED
+
+
+async def test_the_routes_signature_is_enough() -> None:
+    own = takes(spec("x", -1, datatype=INT32))
+    assert shown((await given(generate(x=1), Signature(), signature=own)).inputs) == [("x", "INT32", [1])]
+
+
+async def test_the_routes_names_are_the_clients() -> None:
+    asked = await given(
+        generate(prompt="a", old=1),
+        takes(spec("text", -1, datatype=BYTES)),
+        rename=Renames(inputs=(Renaming("prompt", "text"),)),
+        drop=("old",),
+    )
+    assert ([each.name for each in asked.inputs], asked.parameters) == (["text"], {})
+
+
+async def test_a_backend_of_points_takes_members() -> None:
+    y = replace(named("", [5.0]), untyped=True)
+    backend = Backend({"m": signature(spec("", 2), gives=(spec("", 1),))}, lambda request: Response((y,)))
+    response = await call(bridge(TENSORS, POINTS, backend), generate(member("input0", [1, 2])))
+    assert shown(backend.calls[0].inputs) == [("input0", "FP64", [1.0, 2.0])]
+    assert shown(response.outputs) == [("output0", "FP64", [[5.0]])]
+
+
+# --- responses ---
+
+
+async def answered(
+    response: Response, model: Signature, outputs: tuple[RequestedOutput, ...] = (), **settings: Any
+) -> list[Response]:
+    """What a client of a stream gets of a backend that answers in members."""
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        yield response
+
+    backend = Backend({"m": model})
+    upstream = BackendSide(
+        "lab", "tensors", TENSORS.traits, backend, SignatureCache(backend, TENSORS.traits, lambda: 0.0), 2, stream
+    )
+    through = Bridge(RouteSettings(**settings), TENSORS, upstream)
+    asked = infer(named("x", [1.0]), operation=Operation.STREAM, outputs=outputs)
+    return [each async for each in through.stream(asked)]
+
+
+def gives(*specs: Any) -> Signature:
+    return signature(spec("x", 1), gives=specs)
+
+
+def members(*lists: Tensor, **scalars: Any) -> Response:
+    return Response(lists, parameters=scalars, schemaless=True)
+
+
+@pytest.mark.parametrize(
+    ("response", "output", "expected"),
+    [
+        (members(y=3), spec("y", 1, datatype=INT32), [3]),
+        (members(y=3.0), spec("y", -1, 1, datatype=FP32), [[3.0]]),
+        (members(y="a"), spec("y", -1, datatype=BYTES), [b"a"]),
+        (members(member("y", [1.0, 2.0, 3.0, 4.0])), spec("y", -1, 2), [[1.0, 2.0], [3.0, 4.0]]),
+        (members(member("y", [1, 2])), spec("y", -1, -1), [[1.0, 2.0]]),
+        (members(member("y", [])), spec("y", -1, datatype=BYTES), []),
+    ],
+)
+async def test_an_output_takes_the_signatures_datatype_and_shape(
+    response: Response, output: Any, expected: Any
+) -> None:
+    [found] = await answered(response, gives(output))
+    assert shown(found.outputs) == [("y", output.datatype.value, expected)]
+    assert found.parameters == {}
+
+
+async def test_scalars_that_are_no_outputs_are_the_responses_parameters() -> None:
+    [found] = await answered(members(y=1, score=0.5), gives(spec("y", 1), spec("z", 1)))
+    assert (shown(found.outputs), found.parameters) == ([("y", "FP64", [1.0])], {"score": 0.5})
+
+
+async def test_only_the_outputs_that_were_asked_for_are_given() -> None:
+    model = gives(spec("y", 1), spec("z", 1))
+    [found] = await answered(members(y=1, z=2), model, (RequestedOutput("z"),))
+    assert shown(found.outputs) == [("z", "FP64", [2.0])]
+
+
+async def test_a_route_may_fit_such_outputs_further() -> None:
+    model = gives(spec("y", 1), spec("z", 1))
+    [found] = await answered(members(y=1, z=2), model, select=("z",))
+    assert shown(found.outputs) == [("z", "FP64", [2.0])]
+
+
+@pytest.mark.parametrize(
+    ("response", "fault"),
+    [
+        (members(member("w", [1, 2]), y=1), "unknown output 'w'"),
+        (members(y="a"), "output 'y' is BYTES, expected FP64"),
+        (members(member("y", [1, 2])), "output 'y' has length 2, expected 1"),
+        (members(), "output 'y' is missing; the reply has none"),
+    ],
+)
+async def test_outputs_that_were_not_declared_are_the_backends_fault(response: Response, fault: str) -> None:
+    with pytest.raises(GatewayError, match=fault) as failed:
+        await answered(response, gives(spec("y", 1)), (RequestedOutput("y"),))
+    assert failed.value.reason is Reason.INVALID_OUTPUT

@@ -1,0 +1,215 @@
+"""What is remembered of a backend's models, and for how long."""
+
+import asyncio
+from sys import getrefcount
+
+import pytest
+
+from gateway.bridge.derivatives import companion_signature
+from gateway.bridge.shapes import as_batches
+from gateway.bridge.signature_cache import (
+    LONGEST_CONFIG,
+    MOST_KEPT,
+    SECONDS_KEPT,
+    SignatureCache,
+)
+from gateway.core.errors import GatewayError, not_found
+from gateway.core.operations import Operation
+from gateway.core.protocol import Models, Traits, Wire
+from gateway.core.types import Answer, Request, Signature
+from tests.bridge.fakes import INT64, TENSORS, signature, spec
+
+MODEL = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
+KEY = ("m", "", "")
+
+
+class Backend:
+    """Answers when the test lets it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.answers: list[asyncio.Future[Signature]] = []
+
+    async def __call__(self, request: Request) -> Answer:
+        self.asked.append(request)
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return await self.answers[-1]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def backend() -> Backend:
+    return Backend()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def signatures(backend: Backend, clock: Clock) -> SignatureCache:
+    return SignatureCache(backend, TENSORS.traits, clock)
+
+
+async def fetch(signatures: SignatureCache, backend: Backend, answer: Signature = MODEL) -> None:
+    task = asyncio.ensure_future(signatures.get(KEY))
+    await settle()
+    backend.answers[-1].set_result(answer)
+    assert await task is answer
+
+
+async def test_many_that_ask_at_once_ask_the_backend_once(signatures: SignatureCache, backend: Backend) -> None:
+    tasks = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(3)]
+    await settle()
+    (answer,) = backend.answers
+    answer.set_result(MODEL)
+    assert await asyncio.gather(*tasks) == [MODEL] * 3
+    assert signatures.kept(KEY) is MODEL
+
+
+async def test_the_first_that_leaves_does_not_take_the_answer_from_the_others(
+    signatures: SignatureCache, backend: Backend
+) -> None:
+    first, second = (asyncio.ensure_future(signatures.get(KEY)) for _ in range(2))
+    await settle()
+    first.cancel()
+    await settle()
+    backend.answers[0].set_result(MODEL)
+    assert await second is MODEL
+    assert first.cancelled()
+
+
+async def test_a_signature_is_kept_for_a_minute(signatures: SignatureCache, backend: Backend, clock: Clock) -> None:
+    await fetch(signatures, backend)
+    clock.now = SECONDS_KEPT - 0.1
+    assert await signatures.get(KEY) is MODEL
+    clock.now = SECONDS_KEPT
+    assert signatures.kept(KEY) is None
+    await fetch(signatures, backend)
+    assert len(backend.asked) == 2
+
+
+async def test_an_error_is_told_to_all_and_not_kept(signatures: SignatureCache, backend: Backend) -> None:
+    tasks = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(2)]
+    await settle()
+    backend.answers[0].set_exception(not_found("no m"))
+    for task in tasks:
+        with pytest.raises(GatewayError, match="no m"):
+            await task
+    await fetch(signatures, backend)
+
+
+async def test_a_dropped_model_is_asked_again_and_others_are_not(signatures: SignatureCache, backend: Backend) -> None:
+    await fetch(signatures, backend)
+    signatures.drop("other")
+    assert signatures.kept(KEY) is MODEL
+    signatures.drop("m")
+    assert signatures.kept(KEY) is None
+    await fetch(signatures, backend)
+    signatures.drop_all()
+    assert signatures.kept(KEY) is None
+
+
+async def test_what_was_dropped_on_its_way_is_not_remembered(signatures: SignatureCache, backend: Backend) -> None:
+    old = asyncio.ensure_future(signatures.get(KEY))
+    await settle()
+    signatures.drop("m")
+    new = asyncio.ensure_future(signatures.get(KEY))
+    await settle()
+    newer = signature(gives=(spec("y", 2),))
+    backend.answers[0].set_result(MODEL)
+    assert await old is MODEL
+    assert signatures.kept(KEY) is None
+    backend.answers[1].set_result(newer)
+    assert await new is newer
+    assert signatures.kept(KEY) is newer
+
+
+async def test_there_is_an_end_to_what_clients_can_make_it_keep() -> None:
+    async def answer(request: Request) -> Answer:
+        return MODEL
+
+    signatures = SignatureCache(answer, TENSORS.traits, Clock())
+    for number in range(MOST_KEPT + 1):
+        await signatures.get(("m", "", str(number)))
+    assert signatures.kept(("m", "", "0")) is None
+    assert signatures.kept(("m", "", "1")) is MODEL
+    assert signatures.kept(("m", "", str(MOST_KEPT))) is MODEL
+
+
+async def test_metadata_that_is_not_trusted_is_not_asked_for(backend: Backend, clock: Clock) -> None:
+    assert await SignatureCache(backend, Traits(models=Models(trusted_metadata=False)), clock).get(KEY) == Signature()
+    assert backend.asked == []
+
+
+async def test_the_parts_make_one_signature(clock: Clock) -> None:
+    told = {
+        "in": Signature(inputs=(spec("", 2),), operations=frozenset()),
+        "out": Signature(outputs=(spec("", 1),), operations=frozenset()),
+        "can": Signature(operations=frozenset({Operation.GRADIENT})),
+    }
+    asked: list[Request] = []
+
+    async def answer(request: Request) -> Answer:
+        asked.append(request)
+        return told[request.part]
+
+    signatures = SignatureCache(
+        answer, Traits(wire=Wire(points=True), models=Models(metadata_parts=tuple(told))), clock
+    )
+    found = await signatures.get(("m", "1", "{}"))
+    assert (found.inputs, found.outputs) == ((spec("input0", -1, 2),), (spec("output0", -1, 1),))
+    assert found.operations == {Operation.GRADIENT}
+    assert [(each.part, each.model, each.version, each.parameters) for each in asked] == [
+        (part, "m", "1", {"config": "{}"}) for part in told
+    ]
+
+
+def test_the_derivative_of_a_batched_model() -> None:
+    base = as_batches(signature(spec("", 2), spec("", 2), gives=(spec("", 1), spec("", 3))))
+    found = companion_signature(base, Operation.APPLY_HESSIAN)
+    assert found.inputs == (
+        *base.inputs, spec("out_wrt", -1, 1, datatype=INT64), spec("in_wrt1", -1, 1, datatype=INT64),
+        spec("in_wrt2", -1, 1, datatype=INT64), spec("sens", -1, -1), spec("vec", -1, 2),
+    )  # fmt: skip
+    assert found.outputs == (spec("output", -1, 2),)
+
+
+def test_the_derivative_of_a_model_without_a_batch() -> None:
+    found = companion_signature(signature(spec("x", 2), gives=(spec("y", 3),)), Operation.APPLY_JACOBIAN)
+    assert found.inputs[1:] == (
+        spec("out_wrt", 1, datatype=INT64), spec("in_wrt", 1, datatype=INT64), spec("vec", 2),
+    )  # fmt: skip
+    assert found.outputs == (spec("output", 3),)
+
+
+def test_the_derivative_of_an_unknown_model_is_unknown() -> None:
+    assert companion_signature(Signature(), Operation.GRADIENT) == Signature()
+
+
+async def test_a_long_config_is_told_to_the_backend_and_not_held_on_to(
+    signatures: SignatureCache, backend: Backend
+) -> None:
+    config = f'{{"mesh": "{"fine" * LONGEST_CONFIG}\ud800"}}'
+    uses = getrefcount(config)
+    task = asyncio.ensure_future(signatures.get(("m", "", config)))
+    await settle()
+    assert backend.asked.pop().parameters["config"] is config
+    backend.answers.pop().set_result(MODEL)
+    assert await task is MODEL
+    del task
+    assert signatures.kept(("m", "", config)) is MODEL
+    assert signatures.kept(("m", "", config.replace("mesh", "time"))) is None
+    assert getrefcount(config) == uses

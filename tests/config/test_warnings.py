@@ -1,0 +1,208 @@
+"""What `gateway check` warns of: literal YAML to the exact warnings."""
+
+from fnmatch import fnmatchcase
+from itertools import product
+
+import pytest
+
+from gateway.config import loads_with_warnings
+from gateway.config.unreachable import covers
+from tests.config.toys import CATALOG, ENVIRON, SOUND
+
+LISTENERS = """\
+listeners:
+- {name: http, bind: "127.0.0.1:80", protocols: [v2-rest, umbridge, nameless]}
+- {name: other, bind: "0.0.0.0:81", protocols: [umbridge]}
+- {name: socket, bind: "unix:///run/g.sock", protocols: [packets]}
+- {name: six, bind: "[::]:83", protocols: [messages]}
+"""
+ONE = "  a: {protocol: umbridge, endpoints: ['h:1']}\n"
+
+
+def warnings(text: str) -> list[str]:
+    _, found = loads_with_warnings(text, "g.yaml", CATALOG, ENVIRON)
+    return [str(each).removeprefix("g.yaml:") for each in found]
+
+
+def of_backends(*backends: str) -> list[str]:
+    names = [each.partition(":")[0] for each in backends]
+    routes = "".join(f"- {{match: {{model: {name}}}, backend: {name}}}\n" for name in names)
+    return warnings(f"{LISTENERS}backends:\n" + "".join(f"  {each}\n" for each in backends) + f"routes:\n{routes}")
+
+
+def of_routes(*matches: str) -> list[str]:
+    routes = "".join(f"- {{match: {{{match}}}, backend: a, rewrite: {{model: m}}}}\n" for match in matches)
+    return [each.partition("warning: ")[2] for each in warnings(f"{LISTENERS}backends:\n{ONE}routes:\n{routes}")]
+
+
+def test_the_sound_configuration_has_no_warnings() -> None:
+    assert warnings(SOUND) == []
+
+
+@pytest.mark.parametrize("end", ["", "routes: []\n"])
+def test_no_routes(end: str) -> None:
+    place = "9:1" if end else "1:1"
+    text = LISTENERS + "backends:\n" + ONE + "  # nobody's\n" + end
+    assert warnings(text) == [f"{place}: warning: there are no routes, so no request can be answered"]
+
+
+def test_a_backend_that_no_route_names() -> None:
+    text = f"{LISTENERS}backends:\n{ONE}{ONE.replace('a:', 'b:')}routes: [{{match: {{model: m}}, backend: a}}]\n"
+    assert warnings(text) == ["8:3: warning: no route names the backend 'b'"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "endpoint", "path"),
+    [
+        ("umbridge", "http://h/Evaluate", "/Evaluate"),
+        ("umbridge", "http://h/lab/Info/", "/Info"),
+        ("v2-rest", "http://h/v2", "/v2/models/{model}/infer"),
+        ("v2-rest", "http://h/a/v2/models/m/infer", "/v2/models/{model}/infer"),
+        ("messages", "http://h/messages", "/messages/predict"),
+    ],
+)
+def test_the_protocols_own_path_on_an_endpoint(protocol: str, endpoint: str, path: str) -> None:
+    text = f"{protocol} appends its own paths, such as {path}, to the path of '{endpoint}'"
+    text += "; remove the part that it appends"
+    column = len(f"  a: {{protocol: {protocol}, endpoints: [") + 1
+    assert of_backends(f"a: {{protocol: {protocol}, endpoints: ['{endpoint}']}}") == [f"7:{column}: warning: {text}"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "endpoint"),
+    [
+        ("umbridge", "http://h/lab"),
+        ("umbridge", "http://h/"),
+        ("umbridge", "http://h/Evaluate/lab"),
+        ("v2-rest", "http://h/lab/v3"),
+        ("v2-rest", "http://h/v2/lab"),
+        ("nameless", "http://h/nameless"),  # a server without models' names may be anywhere
+    ],
+)
+def test_other_paths_on_endpoints_are_meant(protocol: str, endpoint: str) -> None:
+    assert of_backends(f"a: {{protocol: {protocol}, endpoints: ['{endpoint}']}}") == []
+
+
+def test_two_spellings_of_one_endpoint() -> None:
+    text = "is the same as endpoints[0], written in another way"
+    assert of_backends("a: {protocol: umbridge, endpoints: ['h:80', 'http://H', 'i:80', 'h:81', 'http://h/']}") == [
+        f"7:47: warning: 'http://H' {text}",
+        f"7:75: warning: 'http://h/' {text}",
+    ]
+    assert of_backends(*(f"{name}: {{protocol: umbridge, endpoints: ['h:80']}}" for name in "ab")) == []
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "listener"),
+    [
+        ("127.0.0.1:80", "http"),
+        ("localhost:80", "http"),
+        ("http://LOCALHOST", "http"),
+        ("0.0.0.0:80", "http"),
+        ("[::1]:80", None),
+        ("h:80", None),
+        ("127.0.0.2:80", None),
+        ("127.0.0.1:82", None),
+        ("127.0.0.2:81", "other"),
+        ("localhost:81", "other"),
+        ("h:81", None),
+        ("[::1]:81", None),
+        ("127.0.0.1:83", "six"),
+        ("[::1]:83", "six"),
+        ("localhost:83", "six"),
+        ("h:83", None),
+        ("unix:///run/g.sock", "socket"),
+        ("unix:///run/h.sock", None),
+    ],
+)
+def test_an_endpoint_that_is_a_listener(endpoint: str, listener: str | None) -> None:
+    text = f"'{endpoint}' is the gateway's own listener '{listener}': requests may go in a circle"
+    expected = [f"7:39: warning: {text}"] if listener else []
+    assert of_backends(f"a: {{protocol: umbridge, endpoints: ['{endpoint}']}}") == expected
+
+
+def test_a_warning_shows_a_reference_and_not_what_it_holds() -> None:
+    (told,) = of_backends('a: {protocol: umbridge, endpoints: ["http://${SECRET}/Evaluate"]}')
+    assert "${SECRET}" in told
+    assert "s3cret" not in told
+
+
+def unreachable(*takers: int) -> list[str]:
+    names = [f"routes[{each}]" for each in takers]
+    verb = "takes" if len(names) == 1 else "together take"
+    shown = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
+    return [f"{shown} {verb} everything that this route would take, so no request reaches it; put it before {shown}"]
+
+
+# (the matches in their order, the routes that take what the last of them would take)
+REACH: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
+    # models
+    (("", "model: m*"), (0,)),
+    (("model: m*", ""), ()),
+    (("model: '*'", ""), ()),  # a request may come without a model
+    (("model: '*'", "model: m*"), (0,)),
+    (("model: 'm*'", "model: 'n*'"), ()),
+    (("model: 'm*'", "model: '*m'"), ()),
+    (("model: '*m*'", "model: '*m'"), (0,)),
+    (("model: '?*'", "model: '*'"), (0,)),
+    (("model: 'm?'", "model: 'm*'"), ()),
+    (("model: 'm[0-9]'", "model: 'm[3-5]'"), (0,)),
+    (("model: 'm[!a]'", "model: 'm[a-c]'"), ()),
+    # what can be counted
+    (("protocol: umbridge", "model: m*"), ()),
+    (("protocol: umbridge", "listener: other, model: m*"), (0,)),
+    (("listener: http", "listener: other", "listener: socket", "listener: six", "model: m*"), (0, 1, 2, 3)),
+    (("protocol: umbridge", "protocol: v2-rest", "listener: http"), ()),
+    (("protocol: umbridge", "protocol: v2-rest", "protocol: nameless", "listener: http"), (0, 1, 2)),
+    (("operation: infer", "operation: infer, model: m*"), (0,)),
+    (("operation: infer", "model: m*"), ()),
+    (("model: m*", "operation: infer, model: m*"), (0,)),
+    # versions, headers, paths
+    (("version: '1'", "version: '1', model: m*"), (0,)),
+    (("version: '1'", "version: '2', model: m*"), ()),
+    (("version: '1'", "model: m*"), ()),
+    (("header: {team: red}", "model: m*"), ()),
+    (("header: {Team: red}", "model: m*, header: {team: red, size: big}"), (0,)),
+    (("header: {team: red}", "model: m*, header: {team: blue}"), ()),
+    (("path: /a/*", "path: /a/b"), (0,)),
+    (("path: /a/*", "path: /a/b/*"), (0,)),
+    (("path: /a/b/*", "path: /a/*"), ()),
+    (("path: /a", "path: /a/b"), ()),
+    (("path: /a", ""), ()),
+)
+
+
+@pytest.mark.parametrize(("matches", "takers"), REACH)
+def test_a_route_that_nothing_reaches(matches: tuple[str, ...], takers: tuple[int, ...]) -> None:
+    assert of_routes(*matches) == (unreachable(*takers) if takers else [])
+
+
+def test_a_route_that_only_names_made_of_its_model_reach() -> None:
+    """The router tries exact names first for `m.gradient`."""
+    assert of_routes("model: '*'", "model: m, version: '2'") == [
+        "routes[0] takes every request for 'm', so this route gets only names made of it, such as m.gradient; "
+        "put it before routes[0]"
+    ]
+    assert of_routes("model: m", "model: m, version: '2'") == unreachable(0)
+
+
+def test_messages_that_pass_untouched_have_routes_of_their_own() -> None:
+    backend = "  a: {protocol: messages, endpoints: ['h:1']}\n"
+    routes = "- {match: {}, backend: a}\n- {match: {path: /x}, backend: a, passthrough: true}\n"
+    assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == []
+
+
+GLOBS = ["a*", "*a", "?*", "*", "[ab]", "a[!b]*", "**", "[]a]"]
+
+
+@pytest.mark.parametrize(("wide", "narrow"), list(product(GLOBS, repeat=2)))
+def test_globs_agree_with_fnmatch(wide: str, narrow: str) -> None:
+    """Patterns of this size tell names apart by their first three characters at most."""
+    names = ["".join(each) for size in (1, 2, 3) for each in product("ab]x", repeat=size)]
+    expected = all(fnmatchcase(name, wide) for name in names if fnmatchcase(name, narrow))
+    assert covers(wide, narrow) == expected
+
+
+def test_what_would_take_long_is_not_claimed() -> None:
+    assert covers("*?" * 5, "a" * 50)
+    assert not covers("*?" * 50, "a" * 500)  # it does; that takes too many steps

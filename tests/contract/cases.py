@@ -1,0 +1,108 @@
+"""The cases of a contract test: all combinations of its axes, without those that its rules leave out.
+
+A question that a protocol has no words for is no case, so that no test of the contract is ever skipped. `make matrix`
+writes to `left_out.txt` which cases are left out, and why; a test compares it, so that none vanishes unseen.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from gateway.core.datatypes import DATATYPES
+from gateway.core.frozen import frozen
+from tests.contract.flavors import DIALECTS
+
+FILE = Path(__file__).with_name("left_out.txt")
+
+Axes = Mapping[str, Mapping[str, object]]
+"""For each parameter of a test its values, by the names that test ids have for them."""
+Rules = Mapping[str, Callable[..., bool]]
+"""Why cases are left out, and whether one is; called with the values of all axes, in their order."""
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+@frozen
+class Cases:
+    """The cases that a test has, and those that are left out, by reason. A case is the names of its values."""
+
+    axes: Axes
+    kept: list[tuple[str, ...]]
+    left_out: dict[str, list[tuple[str, ...]]]
+
+
+CASES: dict[str, Cases] = {}
+"""By test, as `module.function`; filled as the modules of the tests are imported."""
+
+
+def each(leave_out: Rules | None = None, label: str = "", **axes: Mapping[str, object]) -> Callable[[Test], Test]:
+    """Parametrise a test by all combinations of the axes for which no rule holds.
+
+    `label` makes a test id of the names, such as `{front}-to-{back}`; without it they are joined by dashes.
+    """
+    rules = leave_out or {}
+    found = Cases(axes, [], {reason: [] for reason in rules})
+    for names in product(*axes.values()):
+        values = [axis[name] for axis, name in zip(axes.values(), names, strict=True)]
+        reason = next((reason for reason, holds in rules.items() if holds(*values)), None)
+        (found.kept if reason is None else found.left_out[reason]).append(names)
+    label = label or "-".join(f"{{{axis}}}" for axis in axes)
+    parameters = [
+        pytest.param(
+            *(axis[name] for axis, name in zip(axes.values(), names, strict=True)),
+            id=label.format(**dict(zip(axes, names, strict=True))),
+        )
+        for names in found.kept
+    ]
+
+    def decorate(test: Test) -> Test:
+        CASES[f"{test.__module__.rpartition('.')[2]}.{test.__name__}"] = found
+        parametrized: Test = pytest.mark.parametrize(tuple(axes), parameters)(test)
+        return parametrized
+
+    return decorate
+
+
+each_dialect = each(dialect=DIALECTS)
+
+each_datatype = each(
+    {"the wire does not have the datatype": lambda dialect, datatype: datatype not in dialect.traits.wire.datatypes},
+    dialect=DIALECTS,
+    datatype=DATATYPES,
+)
+
+
+def each_pair(leave_out: Rules | None = None, **axes: Mapping[str, object]) -> Callable[[Test], Test]:
+    """Parametrise a test by a client's protocol, `front`, a server's, `back`, and further axes."""
+    label = "-".join(["{front}-to-{back}", *(f"{{{axis}}}" for axis in axes)])
+    return each(leave_out, label, front=DIALECTS, back=DIALECTS, **axes)
+
+
+def collected() -> Mapping[str, Cases]:
+    """The cases of every test of this folder."""
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        import_module(f"tests.contract.{file.stem}")
+    return CASES
+
+
+def left_out() -> str:
+    """The text of the file: for each test and reason how many cases are left out, and of each axis the values that
+    occur in them, unless all do."""
+    return "".join(f"{line}\n" for test, cases in sorted(collected().items()) for line in _lines(test, cases))
+
+
+def _lines(test: str, cases: Cases) -> Iterator[str]:
+    found = {reason: those for reason, those in cases.left_out.items() if those}
+    if not found:
+        return
+    absent = sum(map(len, found.values()))
+    yield f"{test}: {absent} of {absent + len(cases.kept)}"
+    for reason, those in found.items():
+        yield f"  {len(those)}: {reason}"
+        for at, (axis, values) in enumerate(cases.axes.items()):
+            occurring = {names[at] for names in those}
+            if occurring != set(values):
+                yield f"    {axis}: {', '.join(name for name in values if name in occurring)}"

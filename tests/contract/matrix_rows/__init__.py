@@ -1,0 +1,38 @@
+"""What became of the questions that a client of one protocol asked of a backend of another, in a word or two each."""
+
+from collections.abc import Mapping
+
+from gateway.core.datatypes import Datatype
+from tests.contract.matrix_rows import beside, models, tensors
+from tests.contract.matrix_rows.asked import Asked, Observe
+
+ROWS: Mapping[str, Observe] = {
+    "NaN and infinities": tensors.not_finite,
+    "bytes that are no text": tensors.not_text,
+    "shape `[3, 1, 2]`": tensors.shape,
+    "two rows": tensors.batch,
+    "inputs are told apart": tensors.input_names,
+    "names of outputs": tensors.output_names,
+    "outputs asked for": tensors.selection,
+    "a stream": tensors.stream,
+    "several responses as one, by `stream:`": tensors.reduction,
+    "`config`, without `carry_config`": beside.config,
+    "other parameters": beside.parameter,
+    "id": beside.identifier,
+    "version": beside.version,
+    "derivatives": beside.derivatives,
+    "errors": beside.errors,
+    "metadata": models.metadata,
+    "readiness": models.readiness,
+    "list of models": models.listing,
+}
+"""Everything but the datatypes, in the order of the document."""
+
+Observed = Mapping[str, str]
+"""A word for each datatype and each of ROWS."""
+
+
+async def observed(asked: Asked) -> Observed:
+    """All of one pair."""
+    datatypes = {each.value: await tensors.datatype(asked, each) for each in Datatype}
+    return {**datatypes, **{name: await observe(asked) for name, observe in ROWS.items()}}

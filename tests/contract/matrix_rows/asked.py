@@ -1,0 +1,76 @@
+"""How a pair is asked: by a client of one protocol, in front of a backend of another."""
+
+from collections.abc import Awaitable, Callable
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError, Status
+from gateway.core.frozen import frozen
+from gateway.core.operations import Operation
+from gateway.core.types import Answer, Parameters, Request, RequestedOutput, Response, Tensor
+from tests.contract import expectations as expect
+from tests.contract.flavors import Dialect
+from tests.contract.matrix import Matrix
+from tests.contract.wire import LITERAL, or_error
+
+FP64 = Datatype.FP64
+
+NONE = ""
+"""The client has no word for it, or nothing to say it of."""
+SAME, VALUE, ROUNDED, REFUSED = "same", "value", "rounded", "refused"
+
+REFUSALS = (Status.INVALID_ARGUMENT, Status.UNIMPLEMENTED, Status.NOT_FOUND)
+"""Any other error is none of the answers that a pair may give."""
+
+
+@frozen
+class Asked:
+    """A pair, and how it is asked."""
+
+    matrix: Matrix
+    front: Dialect
+    back: Dialect
+
+    async def infer(
+        self, model: str, *inputs: Tensor, names: tuple[str, ...] = (), parameters: Parameters | None = None,
+        version: str = "", id: str | None = None,
+    ) -> Response | GatewayError | None:  # fmt: skip
+        """What the client gets of `model` for `inputs`, as the client sends them; None if it cannot send them."""
+        request = Request(
+            Operation.INFER,
+            model,
+            version,
+            id,
+            inputs=expect.as_sent(inputs, self.front, self.back),
+            outputs=tuple(map(RequestedOutput, names)),
+            parameters=parameters or {},
+            translate=LITERAL,
+        )
+        found = await self.tell(request)
+        assert found is None or isinstance(found, Response | GatewayError)
+        return found
+
+    async def tell(self, request: Request) -> Answer | GatewayError | None:
+        """What the client gets; None if it cannot ask."""
+        if isinstance(or_error(lambda: self.front.asked(request)), GatewayError):
+            return None
+        try:
+            return await self.matrix.ask(self.front, self.back, request)
+        except GatewayError as error:
+            return error
+
+
+Observe = Callable[[Asked], Awaitable[str]]
+"""What became of one question, in a word or two."""
+
+POINT = expect.array("x", FP64, [1, 2, 3])
+
+
+def word(found: Answer | GatewayError | None, describe: Callable[[Response], str]) -> str:
+    """NONE, REFUSED, or what a Response is described as."""
+    if found is None:
+        return NONE
+    if isinstance(found, GatewayError):
+        assert found.status in REFUSALS, found
+        return REFUSED
+    assert isinstance(found, Response)
+    return describe(found)

@@ -1,0 +1,16 @@
+"""No test of the contract is skipped: what a protocol cannot be asked is no case, and is counted with its reason."""
+
+from tests.contract.cases import FILE, collected, left_out
+
+
+def test_the_file_tells_which_cases_are_left_out_and_why() -> None:
+    assert FILE.read_text("utf-8") == left_out(), "`make matrix` writes it anew"
+
+
+def test_every_test_has_cases() -> None:
+    assert [test for test, cases in collected().items() if not cases.kept] == []
+
+
+def test_no_test_of_the_contract_is_skipped() -> None:
+    skipping = [file.name for file in FILE.parent.rglob("*.py") if "pytest." + "skip" in file.read_text("utf-8")]
+    assert skipping == []
