@@ -48,8 +48,8 @@ from tests.protocols.grps.upb import GRPS
 from tests.transports.grpc import http2
 from tests.transports.grpc import toy as grpc_toy
 from tests.transports.grpc.server.conversation import OPENING, fields
-from tests.transports.http import endpoint
-from tests.transports.http import toy as http_toy
+from tests.transports.http.client import endpoint
+from tests.transports.http.server import toy_listener as http_toy
 
 ROUNDS = 7
 SECONDS = 0.05
