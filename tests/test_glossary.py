@@ -1,0 +1,98 @@
+"""The glossary in docs/architecture.md against the code: what it names exists, and one class name means one thing."""
+
+import ast
+import pkgutil
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs/architecture.md").read_text("utf-8")
+SECTION = PAGE.split("## Glossary\n")[1].split("\n## ")[0]
+ROWS = {
+    term: re.findall(r"`([^`]+)`", where)
+    for term, where in re.findall(r"^\| ([^|`]+) \| [^|]+ \| ([^|]+) \|$", SECTION, re.MULTILINE)[1:]
+}
+"""Each term and the paths in its last column."""
+VOCABULARY = ("core", "bridge", "routing")
+"""The folders whose classes are the glossary's words."""
+
+REPEATED = {
+    "Address": "to be renamed",
+    "Admission": "to be renamed",
+    "Call": "to be renamed",
+    "Connection": "to be renamed",
+    "Connections": "to be renamed",
+    "Fault": "to be renamed",
+    "Form": "to be renamed",
+    "Head": "to be renamed",
+    "HeadReader": "to be renamed",
+    "Health": "to be renamed",
+    "Keys": "to be renamed",
+    "Kind": "to be renamed",
+    "Metadata": "to be renamed",
+    "Owner": "to be renamed",
+    "Place": "to be renamed",
+    "Policy": "to be renamed",
+    "Request": "to be renamed",
+    "Room": "to be renamed",
+    "Site": "to be renamed",
+    "Statistics": "to be renamed",
+    "Status": "to be renamed",
+    "Stream": "to be renamed",
+    "Tensor": "to be renamed",
+    "Timeouts": "to be renamed",
+}
+"""Public class names that occur more than once in the package, each with the reason."""
+
+
+def public_classes() -> dict[str, list[str]]:
+    """The modules of each public class name of the package. Classes with a leading underscore are not public."""
+    found = defaultdict(list)
+    for path in sorted((ROOT / "gateway").rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(module)
+    return dict(found)
+
+
+CLASSES = public_classes()
+
+
+def test_the_glossary_has_terms_in_alphabetical_order() -> None:
+    assert "wire form" in ROWS
+    assert list(ROWS) == sorted(ROWS)
+
+
+@pytest.mark.parametrize("term", ROWS)
+def test_what_the_glossary_names_exists(term: str) -> None:
+    assert ROWS[term], f"the glossary says of {term!r} no class or module"
+    for path in ROWS[term]:
+        assert exists(path), f"{path}, which the glossary names for {term!r}, does not exist"
+
+
+def exists(path: str) -> bool:
+    try:
+        pkgutil.resolve_name(path)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("term", [term for term in ROWS if "".join(term.title().split()) in CLASSES])
+def test_a_term_that_is_a_class_leads_to_that_class(term: str) -> None:
+    """`backend` is `Backend` and no other class. Only the folders count that the vocabulary is from."""
+    name = "".join(term.title().split())
+    places = [f"{module}.{name}" for module in CLASSES[name] if module.split(".")[1] in VOCABULARY]
+    assert not places or set(places) & set(ROWS[term]), f"{term!r} is a class: {', '.join(places)}"
+
+
+def test_public_class_names_are_unique() -> None:
+    """A name in `REPEATED` that is unique by now fails, too: it has to leave the list."""
+    repeated = {name: modules for name, modules in CLASSES.items() if len(modules) > 1}
+    unexpected = {name: modules for name, modules in repeated.items() if name not in REPEATED}
+    assert not unexpected, f"classes of one name: {unexpected}; rename one, or say in REPEATED why both have it"
+    assert not REPEATED.keys() - repeated.keys(), "REPEATED has names that only one class has"
