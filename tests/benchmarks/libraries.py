@@ -32,7 +32,8 @@ from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.types import Message, Request, tensor
-from gateway.http2 import header_blocks
+from gateway.http2 import hpack
+from gateway.http2.server import Begun, Received, ServerConnection
 from gateway.json import Form, read, write_numbers
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.message import GrpsMessage
@@ -41,13 +42,12 @@ from gateway.protocols.grps.words import Kind
 from gateway.protocols.mip import npy
 from gateway.routing.queue import FairQueue
 from gateway.transports.grpc.server import replies
-from gateway.transports.grpc.server.http2 import Begun, Received, ServerConnection
+from tests.http2 import by_hand as http2
+from tests.http2.conversation import OPENING, fields
 from tests.protocols.graphpipe.test_flatbuffers import Writer, root
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
 from tests.protocols.grps.upb import GRPS
-from tests.transports.grpc import http2
 from tests.transports.grpc import toy as grpc_toy
-from tests.transports.grpc.server.conversation import OPENING, fields
 from tests.transports.http import endpoint
 from tests.transports.http import toy as http_toy
 
@@ -205,20 +205,20 @@ def arrays() -> Iterator[Row]:
 def http2_calls() -> Iterator[Row]:
     yield Row(
         "HPACK: read a request's head",
-        lambda: header_blocks.read(HEAD, 10_000),
+        lambda: hpack.read(HEAD, 10_000),
         "hpack",
         lambda: hpack.Decoder().decode(HEAD, raw=True),
     )
     yield Row(
         "HPACK: write one",
-        lambda: header_blocks.write(fields()),
+        lambda: hpack.write(fields()),
         "hpack",
         lambda: hpack.Encoder().encode(fields(), huffman=False),
     )
     yield Row("HTTP/2: a unary call, the server's side", _unary(), "h2", _unary_by_h2())
 
 
-HEAD = header_blocks.write(fields())
+HEAD = hpack.write(fields())
 MESSAGE = b"x" * 100
 WIDE_OPENING = OPENING + http2.window_update(0, 2**30)
 
@@ -242,7 +242,7 @@ def _unary() -> Call:
                 begun = event.stream
             elif isinstance(event, Received) and event.ends:
                 connection.respond(
-                    begun, header_blocks.write([http2.OK, http2.CONTENT_TYPE]), (bytes(5) + MESSAGE,), trailers
+                    begun, hpack.write([http2.OK, http2.CONTENT_TYPE]), (bytes(5) + MESSAGE,), trailers
                 )
         return connection.data_to_send()
 

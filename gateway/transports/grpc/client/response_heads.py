@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 from gateway.core.errors import DecodeError, Status
 from gateway.core.frozen import frozen
 from gateway.core.types import NO_HEADERS, Headers
-from gateway.http2 import header_blocks
+from gateway.http2 import hpack
 from gateway.transports.grpc.metadata import unarmoured
 
 _REMEMBERED = 1024
@@ -44,7 +44,7 @@ def read(block: bytes, limit: int) -> Head:
 
 
 def _read(block: bytes, limit: int) -> Head:
-    fields = header_blocks.read(block, limit)
+    fields = hpack.read(block, limit)
     _check(fields)
     told = dict(reversed(fields))
     status = told.get(b"grpc-status")
@@ -58,7 +58,7 @@ def _read(block: bytes, limit: int) -> Head:
     )
 
 
-def _check(fields: list[header_blocks.Field]) -> None:
+def _check(fields: list[hpack.Field]) -> None:
     """RFC 9113 sections 8.2 and 8.3. Outer blanks are let through: gRPC leaves them in the text of a status.
 
     Raises:
@@ -68,7 +68,7 @@ def _check(fields: list[header_blocks.Field]) -> None:
         if name.startswith(b":"):
             if at or name != b":status":
                 raise DecodeError(f"pseudo-header {name[:50]!r} is unknown, late or there twice")
-        elif name in header_blocks.CONNECTION_SPECIFIC or not header_blocks.NAME.fullmatch(name):
+        elif name in hpack.CONNECTION_SPECIFIC or not hpack.NAME.fullmatch(name):
             raise DecodeError(f"header {name[:50]!r} is not allowed")
         if _UNWANTED.search(text):
             raise DecodeError(f"header {name[:50]!r} holds a line break or a NUL")
@@ -93,7 +93,7 @@ def _status(text: bytes) -> int:
 _STATUSES = frozenset(Status)
 
 
-def _metadata(fields: list[header_blocks.Field]) -> Iterator[tuple[bytes, bytes]]:
+def _metadata(fields: list[hpack.Field]) -> Iterator[tuple[bytes, bytes]]:
     for name, text in fields:
         if name in _OWN or name.startswith(b":"):
             continue

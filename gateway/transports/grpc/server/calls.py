@@ -19,11 +19,11 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Headers, Message
 from gateway.http2.frames import ErrorCode
+from gateway.http2.server import WINDOW, ServerConnection, Stream
 from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
-from gateway.transports.grpc.server.http2 import WINDOW, ServerConnection, Stream
 
 _LARGE_WINDOW = 2**23
 """Bytes that a client may have on the way of a message larger than the usual window."""

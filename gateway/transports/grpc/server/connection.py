@@ -10,10 +10,10 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.http2.bounds import SHORT_TURN, TURN
 from gateway.http2.frames import ErrorCode
+from gateway.http2.server import Begun, Event, Received, Reset, ServerConnection, Stream
 from gateway.transports.grpc.server import calls, replies
 from gateway.transports.grpc.server.calls import Call, Method, refused, stopping
 from gateway.transports.grpc.server.heads import Fault, RequestHead
-from gateway.transports.grpc.server.http2 import Begun, Event, Received, Reset, ServerConnection, Stream
 from gateway.transports.lifecycle import Lifecycle, Phase, Terms
 from gateway.transports.timeouts import Timeouts
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
 from gateway.core.frozen import frozen
 from gateway.core.types import NO_HEADERS, Headers, Metadata
-from gateway.http2.header_blocks import CONNECTION_SPECIFIC, NAME, Decoder, Field
+from gateway.http2.hpack import CONNECTION_SPECIFIC, NAME, Decoder, Field
 from gateway.transports.grpc.inflating import ENCODINGS
 from gateway.transports.grpc.metadata import unarmoured
 

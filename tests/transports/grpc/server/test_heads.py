@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Status
 from gateway.core.types import Headers, Message
-from gateway.http2 import header_blocks
+from gateway.http2 import hpack
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import HeadReader, RequestHead
-from tests.transports.grpc import http2
-from tests.transports.grpc.server.conversation import ECHO, LIMIT, fields
+from tests.http2 import by_hand as http2
+from tests.http2.conversation import ECHO, LIMIT, fields
 
 
 def read(*more: tuple[bytes, bytes]) -> RequestHead:
@@ -44,7 +44,7 @@ def test_binary_metadata_come_padded_or_not_and_in_lists() -> None:
 def test_the_text_of_a_status_comes_back_as_it_was(text: str, status: Status) -> None:
     reply = Message(status=status, parts=(text.encode("utf-8", "replace"),), headers=Headers([(b"x-bin", b"\0")]))
     block = replies.trailers(reply)
-    assert all(field.isascii() for pair in header_blocks.read(block, 100_000) for field in pair)
+    assert all(field.isascii() for pair in hpack.read(block, 100_000) for field in pair)
     head = response_heads.read(block, 100_000)
     assert (head.status, head.text, head.metadata.raw) == (status, reply.body, [(b"x-bin", b"\0")])
 
@@ -52,7 +52,7 @@ def test_the_text_of_a_status_comes_back_as_it_was(text: str, status: Status) ->
 def test_who_does_not_speak_grpc_is_told_so_by_http() -> None:
     head = HeadReader(LIMIT, OrderedDict()).read(http2.block((b":method", b"GET"), *fields()[1:]))
     assert head.fault is not None
-    told = dict(header_blocks.read(replies.fault_block(head.fault), LIMIT))
+    told = dict(hpack.read(replies.fault_block(head.fault), LIMIT))
     assert (told[b":status"], told[b"allow"]) == (b"405", b"POST")
 
 

@@ -16,8 +16,8 @@ from gateway.transports.grpc.client.call import Call
 from gateway.transports.grpc.client.connection import Connection
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS
 from gateway.transports.memory import PROCESS
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import (
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import (
     ACK,
     CONTENT_TYPE,
     DATA,

@@ -15,8 +15,8 @@ from gateway.core.types import Message
 from gateway.transports.grpc import Connector
 from gateway.transports.grpc.client.call import WINDOW, Call
 from gateway.transports.grpc.client.timeouts import Timeouts
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import (
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import (
     ACK,
     CONTENT_TYPE,
     CONTINUATION,

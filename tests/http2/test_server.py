@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.types import Message
-from gateway.http2 import bounds
+from gateway.http2 import bounds, server
 from gateway.http2.frames import ErrorCode
-from gateway.transports.grpc.server import http2 as server
+from gateway.http2.server import MAX_STREAMS, WINDOW
 from gateway.transports.grpc.server import replies
-from gateway.transports.grpc.server.http2 import MAX_STREAMS, WINDOW
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import (
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -26,7 +25,7 @@ from tests.transports.grpc.http2 import (
     WINDOW_UPDATE,
     frame,
 )
-from tests.transports.grpc.server.conversation import ECHO, LIMIT, OPENING, Conversation, fields, request
+from tests.http2.conversation import ECHO, LIMIT, OPENING, Conversation, fields, request
 
 PRIORITY, PUSH_PROMISE = 2, 5
 ACK = frame(SETTINGS, 1, 0, b"")

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from gateway.http2.frames import HEADER, HEADER_SIZE
-from gateway.transports.grpc.server.http2 import Begun, Received, Reset, Sent, ServerConnection, Stream
-from tests.transports.grpc import http2
+from gateway.http2.server import Begun, Received, Reset, Sent, ServerConnection, Stream
+from tests.http2 import by_hand as http2
 
 ECHO = b"/toy.Toy/Echo"
 LIMIT = 10_000

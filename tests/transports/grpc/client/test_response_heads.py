@@ -2,7 +2,7 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.types import Headers
-from gateway.http2.header_blocks import Field, write
+from gateway.http2.hpack import Field, write
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.client.response_heads import Head
 
