@@ -6,22 +6,13 @@ may use the initial table of 4,096 bytes until it has seen the announcement, so 
 Nothing that is written here refers to a dynamic table.
 """
 
-import re
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.errors import DecodeError
 from gateway.http2 import huffman
 
 Field = tuple[bytes, bytes]
-
-NAME = re.compile(rb"[0-9a-z!#$%&'*+.^_`|~-]+")
-"""Of a field of HTTP/2, other than the pseudo-headers."""
-
-CONNECTION_SPECIFIC = frozenset(
-    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"http2-settings")
-)
-"""RFC 9113 section 8.2.2: a message that has one of these is malformed."""
 
 # Appendix A; the values that it has none of are empty.
 _NAMES = (
@@ -61,6 +52,10 @@ INITIAL_TABLE_SIZE = 4096
 """RFC 9113 section 6.5.2."""
 
 
+class HeadersTooLargeError(Exception):
+    """The fields of a header block have more bytes than the limit."""
+
+
 def literal(name: bytes, text: bytes) -> bytes:
     """A field that neither side remembers, nor may anyone on the way (section 6.2.3: "Never Indexed")."""
     return b"\x10" + _integer(len(name), 7) + name + _integer(len(text), 7) + text
@@ -98,7 +93,7 @@ class Decoder:
 
         Raises:
             DecodeError: it is none, or refers to what is not in the table; the connection cannot go on.
-            GatewayError: RESOURCE_EXHAUSTED, the fields are beyond the limit.
+            HeadersTooLargeError: the fields are beyond the limit.
         """
         fields: list[Field] = []
         at, many, left = 0, 0, self._limit
@@ -115,7 +110,7 @@ class Decoder:
             elif many > _MOST_FIELDS:
                 raise DecodeError(f"a header block of more than {_MOST_FIELDS} fields")
         if left < 0:
-            raise refusal(Reason.HEADERS_TOO_LARGE, "too large")
+            raise HeadersTooLargeError
         return fields
 
     def skip(self, block: bytes) -> None:

@@ -6,10 +6,12 @@ from collections import deque
 from gateway.core.errors import DecodeError, GatewayError, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
+from gateway.http2.connection import UnsentData
+from gateway.http2.hpack import HeadersTooLargeError
 from gateway.transports.errors import unreachable
 from gateway.transports.grpc.client import failures, response_heads
 from gateway.transports.grpc.client.response_heads import Head
-from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, Unsent
+from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
 
 WINDOW = 2**22
 """Bytes that a server may send on one stream beyond what was pulled of it."""
@@ -38,7 +40,7 @@ class Call:
 
     def __init__(self, limits: Limits, *, streamed: bool) -> None:
         self.stream = 0
-        self.unsent: Unsent | None = None
+        self.unsent: UnsentData | None = None
         self.window = 0
         """Bytes that the server takes."""
         self.encoding = b""
@@ -107,7 +109,7 @@ class Call:
             head = response_heads.read(block, self._limits.headers)
         except DecodeError as error:
             raise failures.malformed(f"reply: {error}") from error
-        except GatewayError as error:
+        except HeadersTooLargeError as error:
             raise failures.too_much_metadata(self._limits) from error
         if ends:
             self._finish(head)

@@ -25,7 +25,7 @@ from gateway.http2.bounds import (
     Credit,
     FloodError,
 )
-from gateway.http2.continued_block import ContinuedBlock
+from gateway.http2.connection import _ContinuedBlock as ContinuedBlock
 from gateway.http2.frames import (
     ACK,
     END_HEADERS,

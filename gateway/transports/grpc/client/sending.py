@@ -5,9 +5,10 @@ from collections import deque
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
+from gateway.http2.connection import UnsentData
 from gateway.http2.frames import DATA, DEFAULT_WINDOW, END_STREAM, MAX_FRAME_SIZE, MAX_WINDOW, header, header_frames
 from gateway.transports.grpc.client.call import Call
-from gateway.transports.grpc.messages import PREFIX, PREFIX_SIZE, Unsent
+from gateway.transports.grpc.messages import PREFIX, PREFIX_SIZE, framed
 
 _LARGEST_FRAME = 2**18
 """What of a message is handed to the transport at a time, even if the server takes larger frames: its buffer holds no
@@ -54,7 +55,7 @@ class Sender:
             return
         self._transport.write(opening)
         call.window = self._initial_window
-        call.unsent = Unsent(parts)
+        call.unsent = UnsentData(framed(parts))
         self._unsent.append(call)
         self.write_on()
 

@@ -16,8 +16,9 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Message
+from gateway.http2.connection import Stream
 from gateway.http2.hpack import read
-from gateway.http2.server import MAX_STREAMS, WINDOW, Stream
+from gateway.http2.server import MAX_STREAMS, WINDOW
 from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import Call
 from gateway.transports.memory import PROCESS
