@@ -1,4 +1,4 @@
-"""HTTP/2's frames, RFC 9113 sections 4 and 6: cut out of a byte stream, and written. Pure."""
+"""HTTP/2's frames, RFC 9113 sections 4 and 6: their headers, payloads and codes. Pure."""
 
 from collections.abc import Iterator
 from enum import IntEnum
@@ -23,9 +23,6 @@ HEADER = Struct(">HBBBL")
 """The upper 16 and the lower 8 bits of the payload's size, type, flags, and the stream with a reserved bit."""
 HEADER_SIZE = HEADER.size
 UNSIGNED = Struct(">L")
-
-Frame = tuple[int, int, int, memoryview]
-"""Type, flags, stream, and the payload, valid until the next one is received."""
 
 
 class Setting(IntEnum):
@@ -64,48 +61,6 @@ def error_name(code: int) -> str:
 
 
 _CODES = frozenset(ErrorCode)
-
-
-class FrameReader:
-    """What the stream gives is received into `buffer`, then cut by `received`."""
-
-    __slots__ = ("_filled", "_scratch")
-
-    def __init__(self) -> None:
-        self._scratch = memoryview(bytearray(8 * MAX_FRAME_SIZE))
-        self._filled = 0
-
-    @property
-    def buffer(self) -> memoryview:
-        """Where to receive into; never empty once `received` is exhausted."""
-        return self._scratch[self._filled :] if self._filled else self._scratch
-
-    def received(self, size: int) -> Iterator[Frame]:
-        """The frames that are complete with the next `size` bytes of `buffer`; to be exhausted before it is filled
-        again.
-
-        Raises:
-            DecodeError: a frame larger than may be.
-        """
-        scratch, at, end = self._scratch, 0, self._filled + size
-        while end - at >= HEADER_SIZE:
-            upper, lower, kind, flags, stream = HEADER.unpack_from(scratch, at)
-            length = upper << 8 | lower
-            if length > MAX_FRAME_SIZE:
-                raise DecodeError(self._oversized(at, length))
-            start = at + HEADER_SIZE
-            if start + length > end:
-                break
-            at = start + length
-            yield kind, flags, stream & MAX_WINDOW, scratch[start:at]
-        self._filled = end - at
-        if at and self._filled:
-            scratch[: self._filled] = scratch[at:end]
-
-    def _oversized(self, at: int, length: int) -> str:
-        if self._scratch[at : at + 5].tobytes() == b"HTTP/":
-            return "it speaks HTTP/1, not HTTP/2"
-        return f"a frame of {length} bytes, at most {MAX_FRAME_SIZE} are allowed"
 
 
 def header(size: int, kind: int, flags: int, stream: int) -> bytes:

@@ -6,46 +6,40 @@ from collections import deque
 from gateway.core.errors import DecodeError, GatewayError, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
-from gateway.http2.connection import UnsentData
+from gateway.http2.connection import Stream
 from gateway.http2.hpack import HeadersTooLargeError
 from gateway.transports.errors import unreachable
 from gateway.transports.grpc.client import failures, response_heads
 from gateway.transports.grpc.client.response_heads import Head
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
 
-WINDOW = 2**22
-"""Bytes that a server may send on one stream beyond what was pulled of it."""
-
 
 class Call:
-    """A stream of HTTP/2. `streamed`: its replies are pulled one by one; else there is one, and the end is awaited."""
+    """`streamed`: its replies are pulled one by one; else there is one, and the end is awaited."""
 
     __slots__ = (
         "_has_head",
-        "_held",
         "_limits",
         "_reader",
-        "_room",
         "_streamed",
         "_waiter",
         "encoding",
         "end",
         "error",
+        "held",
         "replies",
         "stream",
         "timer",
-        "unsent",
-        "window",
     )
 
     def __init__(self, limits: Limits, *, streamed: bool) -> None:
-        self.stream = 0
-        self.unsent: UnsentData | None = None
-        self.window = 0
-        """Bytes that the server takes."""
+        self.stream: Stream
+        """Set when the call begins."""
         self.encoding = b""
         """Of the replies that are compressed."""
         self.replies: deque[Received] = deque()
+        self.held = 0
+        """Bytes of replies that wait to be pulled."""
         self.end: Head | None = None
         self.error: TransportError | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -53,8 +47,6 @@ class Call:
         self._streamed = streamed
         self._reader = MessageReader(limits.message)
         self._has_head = False
-        self._room = WINDOW
-        self._held = 0
         self._waiter: asyncio.Future[None] | None = None
 
     # Who waits for it.
@@ -71,7 +63,7 @@ class Call:
         if not self.replies:
             return None
         reply = self.replies.popleft()
-        self._held -= PREFIX_SIZE + len(reply)
+        self.held -= PREFIX_SIZE + len(reply)
         return reply
 
     @property
@@ -138,30 +130,6 @@ class Call:
             raise failures.malformed("reply ended without a status")
         return bool(replies)
 
-    @property
-    def room(self) -> int:
-        """Bytes that the server may still send."""
-        return self._room
-
-    def take_room(self, size: int) -> None:
-        """So many bytes of the window were used.
-
-        Raises:
-            DecodeError: there was no room for them.
-        """
-        self._room -= size
-        if self._room < 0:
-            raise DecodeError("it sent more than the window of a stream")
-
-    def grant(self) -> int:
-        """How many bytes the server may be told to send in addition, 0 while it is not worth it: all that came, but
-        the replies that wait to be pulled."""
-        due = WINDOW - self._room - self._held
-        if due < WINDOW // 2:
-            return 0
-        self._room += due
-        return due
-
     def fail(self, error: TransportError) -> None:
         """It ends so."""
         self.error = error
@@ -183,7 +151,7 @@ class Call:
             if len(self.replies) > 1:
                 raise failures.malformed("reply has more than one message")
             return
-        self._held += PREFIX_SIZE * len(replies) + sum(map(len, replies))
+        self.held += PREFIX_SIZE * len(replies) + sum(map(len, replies))
         self._wake()
 
     def _wake(self) -> None:

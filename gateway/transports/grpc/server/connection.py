@@ -180,6 +180,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 transport.write(pieces[0])
             else:
                 transport.writelines(pieces)
+            if not http2.is_waiting:
+                break
         while http2.events:  # of what was written
             self._on(http2.events.popleft())
         if http2.is_closed and self._phase not in _LAST:
