@@ -92,11 +92,12 @@ class ClientConnection(Connection):
         """Whether there are no more numbers for streams."""
         return self._next > LAST_STREAM
 
-    def request(self, head: bytes, data: tuple[Buffer, ...]) -> Stream:
+    def request(self, head: bytes, data: tuple[Buffer, ...], handler: object = None) -> Stream:
         """Send a whole request, the header block `head` and then `data`, on a new stream."""
         number = self._next
         self._next += 2
         stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
+        stream.handler = handler
         if self._preamble:
             head, self._preamble = self._preamble + head, b""
         size = sum(map(len, data))

@@ -11,9 +11,10 @@ Calls begin only while it is ready. A retired connection lets its calls end. Whi
 
 import asyncio
 import typing
+from collections.abc import Callable, Mapping
 from math import inf
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 
 from gateway.core.address import Address
 from gateway.core.alarm import Alarm
@@ -70,6 +71,13 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self.is_retired = False
         """Whether it begins no more calls."""
         self._is_pinged = False
+        self._on: Mapping[type[Event], Callable[[Any], None]] = {
+            DataReceived: self._on_data,
+            HeadersReceived: self._on_headers,
+            StreamReset: self._on_reset,
+            SettingsReceived: self._on_settings,
+            GoneAway: self._on_gone_away,
+        }
 
     # Calls.
 
@@ -85,8 +93,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         """Write `call` with the header block `head` and the message of `parts`. Whoever waits for it no more says
         `give_up`; at the `deadline` it is given up anyway."""
         http2 = self._http2
-        call.stream = stream = http2.request(head, framed(parts))
-        stream.handler = call
+        call.stream = http2.request(head, framed(parts), call)
         if deadline is not None:
             call.timer = self._loop.call_at(deadline, self._too_late, call)
         if len(http2.streams) == 1:
@@ -173,7 +180,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         while True:
             self._taken += http2.receive(self._scratch[self._taken : self._filled], now)
             while http2.events:
-                self._on(http2.events.popleft())
+                event = http2.events.popleft()
+                self._on[type(event)](event)
             if not http2.has_more or http2.is_closed or perf_counter() - begun > seconds:
                 break
         if http2.violation:
@@ -223,24 +231,6 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             if not http2.is_waiting:
                 return
 
-    def _on(self, event: Event) -> None:
-        if type(event) is DataReceived:
-            self._on_data(event)
-        elif type(event) is HeadersReceived:
-            self._on_headers(event)
-        elif type(event) is StreamReset:
-            call: Call | None = event.stream.handler
-            if call is not None:
-                call.fail(failures.reset(event.code))
-                self._end(call)
-        elif type(event) is SettingsReceived:
-            if not self.ready.done():
-                self.ready.set_result(None)
-            elif event.more_streams:
-                self._owner.changed()
-        elif type(event) is GoneAway:
-            self._on_gone_away(event)
-
     def _on_data(self, event: DataReceived) -> None:
         stream = event.stream
         call: Call | None = stream.handler
@@ -268,6 +258,18 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             if call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self._loop.time()):
                 call.fail(deadline_passed(sent=True))  # the server was only the first to notice
             self._end(call)
+
+    def _on_reset(self, event: StreamReset) -> None:
+        call: Call | None = event.stream.handler
+        if call is not None:
+            call.fail(failures.reset(event.code))
+            self._end(call)
+
+    def _on_settings(self, event: SettingsReceived) -> None:
+        if not self.ready.done():
+            self.ready.set_result(None)
+        elif event.more_streams:
+            self._owner.changed()
 
     def _on_gone_away(self, event: GoneAway) -> None:
         text = f"the endpoint takes no more calls on this connection: {error_name(event.code)}"
