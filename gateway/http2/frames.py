@@ -9,18 +9,19 @@ from gateway.core.types import Buffer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-# Plain numbers, since they are looked at with every frame.
+# Plain integers, not an enum: every frame is compared with them.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 0x1, 0x1, 0x4, 0x8, 0x20
 
 MAX_FRAME_SIZE = 2**14
-"""Of what is received: section 6.5.2's initial value, left as it is."""
+"""Bytes of a payload that is received: the initial value of section 6.5.2, which the gateway does not raise."""
 MAX_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
 
 HEADER = Struct(">HBBBL")
-"""The upper 16 and the lower 8 bits of the payload's size, type, flags, and the stream with a reserved bit."""
+"""A frame's header: the upper 16 and the lower 8 bits of the payload's size, type, flags, and the stream with a reserved
+bit."""
 HEADER_SIZE = HEADER.size
 UNSIGNED = Struct(">L")
 
@@ -56,7 +57,7 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """`REFUSED_STREAM` of 7; of what the RFC does not list, the number."""
+    """The name of an error code, such as `REFUSED_STREAM` for 7; the number, where the RFC lists none."""
     return ErrorCode(code).name if code in _CODES else f"error code {code}"
 
 
@@ -64,7 +65,7 @@ _CODES = frozenset(ErrorCode)
 
 
 def header(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """What precedes a payload of `size` bytes."""
+    """The header of a frame whose payload has `size` bytes."""
     return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
@@ -74,12 +75,12 @@ def frame(kind: int, flags: int, stream: int, payload: Buffer) -> bytes:
 
 
 def settings(values: dict[Setting, int]) -> bytes:
-    """A SETTINGS frame: of each value, 16 bits of its identifier and 32 of its value."""
+    """A SETTINGS frame: 16 bits of identifier and 32 of value for each setting."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in values.items()))
 
 
 def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
-    """Identifiers and values. Raises DecodeError where it is no list of them."""
+    """Identifiers and values of a SETTINGS payload. Raises DecodeError if its size is not a multiple of 6."""
     if len(payload) % _SETTING.size:
         raise DecodeError(f"SETTINGS of {len(payload)} bytes, each has {_SETTING.size}")
     return _SETTING.iter_unpack(payload)
@@ -99,8 +100,7 @@ def window_update(stream: int, increment: int) -> bytes:
 
 
 def go_away(code: ErrorCode, last: int = 0, text: str = "") -> bytes:
-    """A GOAWAY frame: streams of the other side up to `last` are answered (a client has none of a server's); `text` is
-    for people."""
+    """A GOAWAY frame. The peer's streams up to `last` are still served (servers open none: 0); `text` is for people."""
     return frame(GOAWAY, 0, 0, UNSIGNED.pack(last) + UNSIGNED.pack(code) + text.encode())
 
 
@@ -117,7 +117,7 @@ def header_frames(stream: int, block: bytes, flags: int, size: int) -> bytes:
 
 
 def number(payload: Buffer, what: str, size: int = 4) -> int:
-    """The first 31 bits of a payload that has `size` bytes. Raises DecodeError if it has others."""
+    """The number in the first 31 bits of a payload. Raises DecodeError if the payload does not have `size` bytes."""
     if len(payload) != size:
         raise DecodeError(f"{what} of {len(payload)} bytes, it has {size}")
     first: int = UNSIGNED.unpack_from(payload)[0]
@@ -125,10 +125,10 @@ def number(payload: Buffer, what: str, size: int = 4) -> int:
 
 
 def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
-    """The payload of DATA or HEADERS with `flags`, without padding and priority.
+    """The payload of DATA or HEADERS without the padding and the priority that `flags` announce.
 
     Raises:
-        DecodeError: it has less than it must.
+        DecodeError: the payload is too short for them.
     """
     start = (1 if flags & PADDED else 0) + (5 if flags & PRIORITIZED else 0)
     padding = payload[0] if flags & PADDED and len(payload) else 0
