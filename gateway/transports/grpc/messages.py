@@ -1,7 +1,5 @@
 """Length-prefixed messages, as gRPC puts them into DATA frames. Pure."""
 
-from collections import deque
-from collections.abc import Iterable
 from struct import Struct
 from typing import TypeAlias
 
@@ -99,26 +97,6 @@ class MessageReader:
         return Compressed(message) if self._is_compressed else message
 
 
-class Unsent:
-    """What of a message has not been written yet, its prefix included."""
-
-    __slots__ = ("_parts", "size")
-
-    def __init__(self, parts: Iterable[Buffer]) -> None:
-        views = [memoryview(part) for part in parts]
-        size = sum(map(len, views))
-        self._parts = deque((memoryview(PREFIX.pack(0, size)), *filter(len, views)))
-        self.size = PREFIX_SIZE + size
-
-    def take(self, size: int) -> list[memoryview]:
-        """The next `size` bytes, or all that is left."""
-        taken = []
-        while size and self._parts:
-            part = self._parts.popleft()
-            if len(part) > size:
-                self._parts.appendleft(part[size:])
-                part = part[:size]
-            taken.append(part)
-            size -= len(part)
-            self.size -= len(part)
-        return taken
+def framed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """The message of `parts`, its prefix before them."""
+    return (PREFIX.pack(0, sum(map(len, parts))), *parts)

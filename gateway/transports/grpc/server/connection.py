@@ -1,19 +1,21 @@
 """One client's connection: what the event loop tells of it, handed to `http2` and `calls`; and its times."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from time import perf_counter
+from typing import TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.http2.bounds import SHORT_TURN, TURN
+from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import ErrorCode
+from gateway.http2.heads import RequestHeads
+from gateway.http2.server import RequestStarted, ServerConnection, http1_reply
 from gateway.transports.grpc.server import calls, replies
 from gateway.transports.grpc.server.calls import Call, Method, refused, stopping
 from gateway.transports.grpc.server.heads import Fault, RequestHead
-from gateway.transports.grpc.server.http2 import Begun, Event, Received, Reset, ServerConnection, Stream
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.timeouts import Timeouts
 
@@ -24,6 +26,10 @@ _LARGEST_AT_ONCE = 2
 """Messages of `limits.message` bytes, or smaller ones of as many bytes, that may arrive at once on one connection,
 beyond the window that each stream has."""
 
+_HTTP1_REPLY = http1_reply("This port speaks gRPC: HTTP/2 without TLS\n")
+
+_Event: TypeAlias = RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
+
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 _MAX_METHOD = 200
 
@@ -33,11 +39,11 @@ class Site(ConnectionContext):
     """What all connections of one listener share."""
 
     methods: Mapping[bytes, Method]
-    recalled: "OrderedDict[bytes, RequestHead]"
+    heads: RequestHeads[RequestHead]
     scratch: memoryview
 
 
-class Connection(Lifecycle, asyncio.BufferedProtocol):
+class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     """Its phases: HEAD until the client has spoken HTTP/2, IDLE until its first request, then ANSWERING for good:
     gRPC's clients keep their connection, and what is waited for is looked at stream by stream. LINGERING and CLOSED are
     the end."""
@@ -50,7 +56,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self.is_draining = False
         self._is_told = False
         """Whether the client has been asked to send no more requests, which it cannot be before it has spoken."""
-        self.http2 = ServerConnection(site.limits.headers, site.recalled, self._loop.time())
+        self.http2: ServerConnection[RequestHead] = ServerConnection(site.heads, self._loop.time(), _HTTP1_REPLY)
         self._rest = b""
         """What was received and is incomplete, or had no turn yet."""
         self._is_working = False
@@ -124,8 +130,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             return
         self.flush()
         for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.went_on()
+            if stream.handler is not None:
+                stream.handler.went_on()
         if not self.http2.is_paused and not self._is_yielding:
             self._transport.resume_reading()
 
@@ -174,6 +180,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
                 transport.write(pieces[0])
             else:
                 transport.writelines(pieces)
+            if not http2.is_waiting:
+                break
         while http2.events:  # of what was written
             self._on(http2.events.popleft())
         if http2.is_closed and self._phase not in _LAST:
@@ -190,19 +198,19 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """As of any connection; and messages that wait for the client to widen its windows."""
         return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
-    def _on(self, event: Event) -> None:
+    def _on(self, event: _Event) -> None:
         stream = event.stream
-        if type(event) is Received:
-            if stream.call is not None:
-                stream.call.received(event.data, ends=event.ends)
-        elif type(event) is Begun:
+        if type(event) is DataReceived:
+            if stream.handler is not None:
+                stream.handler.received(event.data, ends=event.ends)
+        elif type(event) is RequestStarted:
             if not stream.is_closed:
                 self._begin(stream, event.head)
-        elif stream.call is not None:
-            if type(event) is Reset:
-                stream.call.cancel()
+        elif stream.handler is not None:
+            if type(event) is StreamReset:
+                stream.handler.cancel()
             else:
-                stream.call.went_on()
+                stream.handler.went_on()
 
     def _begin(self, stream: Stream, head: RequestHead) -> None:
         if head.fault is not None:
@@ -214,7 +222,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             error = refusal(Reason.UNSUPPORTED, f"no method {name} here")
             self.http2.send_end(stream, replies.HEAD + replies.trailers(refused(error)))
             return
-        stream.call = calls.call(self, stream, method, head)
+        stream.handler = calls.call(self, stream, method, head)
         if not self._is_watching:
             self._watch()
 
@@ -302,7 +310,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
     def _look_at(self, stream: Stream, now: float, timeouts: Timeouts) -> None:
         """End a request that does not go on arriving although it may, or too slowly, and a reply that the client does
         not take."""
-        call: Call | None = stream.call
+        call: Call | None = stream.handler
         late = None if call is None or not call.is_arriving else _too_slow(call, stream, now, timeouts)
         if call is not None and late is not None:
             call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
@@ -333,8 +341,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self.http2.begin_drain()
         self._loop.call_later(self._context.timeouts.linger, self._refuse_new)
         for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.drain()
+            if stream.handler is not None:
+                stream.handler.drain()
         self.flush()
 
     def terminate(self) -> None:
@@ -343,8 +351,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             self.abort()
             return
         for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.fail(stopping())
+            if stream.handler is not None:
+                stream.handler.fail(stopping())
         self.http2.close(ErrorCode.NO_ERROR)
         self.flush()
 
@@ -365,8 +373,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
 
     def _cancel_all(self) -> None:
         for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.cancel()
+            if stream.handler is not None:
+                stream.handler.cancel()
 
     def _close_idle(self) -> None:
         self._close()

@@ -16,15 +16,16 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Message
-from gateway.http2.header_blocks import read
+from gateway.http2.connection import Stream
+from gateway.http2.hpack import read
+from gateway.http2.server import MAX_STREAMS, WINDOW
 from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import Call
-from gateway.transports.grpc.server.http2 import MAX_STREAMS, WINDOW, Stream
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
-from tests.transports.grpc.server.conversation import OPENING, fields, request
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
+from tests.http2.conversation import OPENING, fields, request
 from tests.transports.grpc.toy import CHAT, GENEROUS, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
 from tests.transports.grpc.toy import LOOPS as LOOPS
 

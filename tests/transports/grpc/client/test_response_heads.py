@@ -1,8 +1,8 @@
 import pytest
 
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.errors import DecodeError
 from gateway.core.types import Headers
-from gateway.http2.header_blocks import Field, write
+from gateway.http2.hpack import Field, HeadersTooLargeError, write
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.client.response_heads import Head
 
@@ -81,5 +81,5 @@ def test_the_limit_holds_for_blocks_that_are_remembered_and_for_others(size: int
     block = write(((b"some", b"x" * size),))
     for _ in range(2):
         assert response_heads.read(block, size + 36).metadata == Headers(((b"some", b"x" * size),))
-        with pytest.raises(GatewayError):
+        with pytest.raises(HeadersTooLargeError):
             response_heads.read(block, size + 35)

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.types import NO_HEADERS, Headers, Metadata
-from gateway.http2.header_blocks import Field, read
+from gateway.http2.hpack import Field, read
 from gateway.transports.grpc.client.request_heads import RequestHeads
 
 BEGINNING = (

@@ -13,11 +13,11 @@ from gateway.http2 import bounds
 from gateway.http2.bounds import Credit, FloodError
 from gateway.transports.grpc.client import connection
 from gateway.transports.grpc.client.call import Call
-from gateway.transports.grpc.client.connection import Connection
+from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS
 from gateway.transports.memory import PROCESS_MEMORY
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import (
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import (
     ACK,
     CONTENT_TYPE,
     DATA,
@@ -71,6 +71,12 @@ class Wire:
     def write(self, data: bytes) -> None:
         self.written.append(bytes(data))
 
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.written += map(bytes, pieces)
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.written))
+
     def pause_reading(self) -> None:
         self.is_paused = True
 
@@ -92,11 +98,11 @@ class Owner:
         return lambda *_: None
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, limits: Limits = DEFAULT_LIMITS) -> tuple[Connection, Wire, Call]:
+def begun(monkeypatch: pytest.MonkeyPatch, limits: Limits = DEFAULT_LIMITS) -> tuple[GrpcClientConnection, Wire, Call]:
     """A connection with a call whose replies are pulled."""
     monkeypatch.setattr(connection, "keep_probing", lambda _: None)
     wire: Any = Wire()
-    made = Connection(Address("toy"), limits, DEFAULT_TIMEOUTS, Owner())
+    made = GrpcClientConnection(Address("toy"), limits, DEFAULT_TIMEOUTS, Owner())
     made.connection_made(wire)
     feed(made, http2.settings())
     call = Call(limits, streamed=True)
@@ -105,7 +111,7 @@ def begun(monkeypatch: pytest.MonkeyPatch, limits: Limits = DEFAULT_LIMITS) -> t
     return made, wire, call
 
 
-def feed(made: Connection, octets: bytes) -> None:
+def feed(made: GrpcClientConnection, octets: bytes) -> None:
     made.get_buffer(-1)[: len(octets)] = octets
     made.buffer_updated(len(octets))
 
@@ -243,3 +249,16 @@ async def test_a_reply_for_which_there_is_no_memory_is_refused(monkeypatch: pyte
     assert (call.error.reason, call.error.sent) == (Reason.OVERLOADED, True)
     assert "limits.memory" in call.error.message
     assert wire.written[-1] == frame(RST_STREAM, 0, 1, b"\0\0\0\x08")
+
+
+async def test_heads_pile_up_to_a_bound_before_a_server_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, wire, call = begun(monkeypatch)
+    made.pause_writing()
+    while made.has_room:
+        made.begin(Call(DEFAULT_LIMITS, streamed=False), bytes(1000), (bytes(10_000),), None)
+        assert wire.get_write_buffer_size() < 1_200_000
+    assert wire.get_write_buffer_size() > 1_000_000
+    wire.written.clear()
+    made.resume_writing()
+    made.give_up(call)
+    assert made.has_room

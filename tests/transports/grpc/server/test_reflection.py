@@ -8,7 +8,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from gateway.core.errors import Status
 from gateway.transports.grpc import schema
-from tests.transports.grpc.test_health import SERVICES
+from tests.transports.grpc.server.test_health import SERVICES
 from tests.transports.grpc.toy import GENEROUS, client
 
 METHODS = [f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")]

@@ -1,11 +1,12 @@
 """A conversation with the server's side of HTTP/2 without sockets: bytes in, what came of them out."""
 
-from collections import OrderedDict
 from collections.abc import Iterable
 
+from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import HEADER, HEADER_SIZE
-from gateway.transports.grpc.server.http2 import Begun, Received, Reset, Sent, ServerConnection, Stream
-from tests.transports.grpc import http2
+from gateway.http2.heads import RequestHeads
+from gateway.http2.server import RequestStarted, ServerConnection
+from tests.http2 import by_hand as http2
 
 ECHO = b"/toy.Toy/Echo"
 LIMIT = 10_000
@@ -30,11 +31,16 @@ def request(stream: int = 1, message: bytes = b"x", path: bytes = ECHO) -> bytes
     return http2.head(*fields(path), stream=stream) + http2.data(message, end=True, stream=stream)
 
 
+def paths() -> RequestHeads[bytes]:
+    """Reads of each head no more than its path."""
+    return RequestHeads(LIMIT, lambda fields, by_name: by_name[b":path"], b"too large")
+
+
 class Conversation:
     """`said` is what came of what the client sent, in words; `frames` what it gets."""
 
     def __init__(self, *, opened: bool = True) -> None:
-        self.http2 = ServerConnection(LIMIT, OrderedDict())
+        self.http2 = ServerConnection(paths())
         self.said: list[str] = []
         self.streams: dict[int, Stream] = {}
         self.now = 0.0
@@ -61,15 +67,14 @@ class Conversation:
             event = self.http2.events.popleft()
             number = event.stream.id
             match event:
-                case Begun(stream, head):
+                case RequestStarted(stream, path):
                     self.streams[number] = stream
-                    said = f"{number} begun {head.path.decode('latin-1')}"
-                    said += f" fault {head.fault.status.name} {head.fault.http_status}" if head.fault else ""
-                case Received(_, data, ends):
+                    said = f"{number} begun {path.decode('latin-1')}"
+                case DataReceived(_, data, ends):
                     said = f"{number} {data.tobytes()!r}{' end' if ends else ''}"
-                case Reset():
+                case StreamReset():
                     said = f"{number} reset"
-                case Sent():
+                case DataSent():
                     said = f"{number} sent"
             self.said.append(said)
 

@@ -10,8 +10,8 @@ from gateway.core.address import Address
 from gateway.core.errors import Status, TransportError
 from gateway.transports.grpc import Connector
 from gateway.transports.grpc.client.timeouts import Timeouts
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import GOAWAY, Peer, serving
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import GOAWAY, Peer, serving
 from tests.transports.grpc.toy import GENEROUS, ask, connected
 from tests.transports.grpc.toy import LOOPS as LOOPS
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
+from gateway.http2.client import WINDOW
 from gateway.transports.grpc import Connector
-from gateway.transports.grpc.client.call import WINDOW, Call
+from gateway.transports.grpc.client.call import Call
 from gateway.transports.grpc.client.timeouts import Timeouts
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import (
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import (
     ACK,
     CONTENT_TYPE,
     CONTINUATION,

@@ -1,29 +1,30 @@
-"""Header blocks, RFC 7541 (HPACK). Pure.
+"""HPACK: header blocks, RFC 7541. Pure.
 
-Both sides of the gateway announce a dynamic table of size 0. Once the peer keeps to it, what a block means depends on
-nothing but its bytes: blocks can be remembered whole, and a block that is not wanted can be skipped. A server's client
-may use the initial table of 4,096 bytes until it has seen the announcement, so `Decoder` has the table as well.
-Nothing that is written here refers to a dynamic table.
+**Why there is no dynamic table.** With a dynamic table, each block can change how later blocks are read: every block of
+a connection has to be read, in order, and the same request looks different each time. Both sides of the gateway
+announce a table of size 0 (SETTINGS_HEADER_TABLE_SIZE). Once the peer keeps to that, a block means what its bytes say:
+
+- A block that came before is looked up instead of read: 0.2 us for the head of a request, against 9.7 us to read, check
+  and interpret it. With a table, its reading alone takes 2 us here and 9 us in the `hpack` package.
+- A block that is too large, or that nobody wants, is skipped.
+- A peer cannot make the gateway keep 4 KiB for each connection.
+
+The price is size: the head of a request has about 110 bytes, not 6. On the networks that the gateway is used in, that
+costs less than reading it. Nothing that is written here refers to a dynamic table, either.
+
+A server's client may use the initial table of 4,096 bytes until it has seen the announcement, so `Decoder` can read
+blocks that use one.
 """
 
-import re
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.errors import DecodeError
 from gateway.http2 import huffman
 
 Field = tuple[bytes, bytes]
 
-NAME = re.compile(rb"[0-9a-z!#$%&'*+.^_`|~-]+")
-"""Of a field of HTTP/2, other than the pseudo-headers."""
-
-CONNECTION_SPECIFIC = frozenset(
-    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"http2-settings")
-)
-"""RFC 9113 section 8.2.2: a message that has one of these is malformed."""
-
-# Appendix A; the values that it has none of are empty.
+# Appendix A, the static table: names, and the values that are not empty.
 _NAMES = (
     b":authority :method :method :path :path :scheme :scheme :status :status :status :status :status :status :status "
     b"accept-charset accept-encoding accept-language accept-ranges accept access-control-allow-origin age allow "
@@ -52,17 +53,21 @@ _VALUES = {
 _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, name in enumerate(_NAMES, 1))
 
 _OVERHEAD = 32
-"""What RFC 9113 section 6.5.2, and RFC 7541 section 4.1, count for a field beside its name and its value."""
+"""Bytes that a field counts beside its name and its value: RFC 9113 section 6.5.2, RFC 7541 section 4.1."""
 
 _MOST_FIELDS = 4096
-"""Fields beyond the limit that are read for the sake of the dynamic table."""
+"""Fields of one block that are read although they are beyond the limit, to keep the dynamic table right."""
 
 INITIAL_TABLE_SIZE = 4096
 """RFC 9113 section 6.5.2."""
 
 
+class HeadersTooLargeError(Exception):
+    """The fields of a header block have more bytes than the limit."""
+
+
 def literal(name: bytes, text: bytes) -> bytes:
-    """A field that neither side remembers, nor may anyone on the way (section 6.2.3: "Never Indexed")."""
+    """A field that is put into no dynamic table, not by proxies either (section 6.2.3: "Never Indexed")."""
     return b"\x10" + _integer(len(name), 7) + name + _integer(len(text), 7) + text
 
 
@@ -70,7 +75,7 @@ class Decoder:
     """Reads the header blocks of one connection, in the order in which they come.
 
     `limit`: bytes of a block's fields, counted as SETTINGS_MAX_HEADER_LIST_SIZE does. `table_size`: bytes that the
-    other side's dynamic table may have.
+    peer's dynamic table may have.
     """
 
     __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size")
@@ -85,20 +90,20 @@ class Decoder:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether blocks depend on none before them, and may be skipped or remembered."""
+        """Whether no block depends on an earlier one, so that blocks can be skipped and remembered."""
         return not self._table_size
 
     def allow(self, table_size: int) -> None:
-        """The other side has acknowledged this limit. Its next block says how large its table is then (section 4.2);
-        a peer that leaves this out goes on with the table that it had."""
+        """The peer has acknowledged this limit. Its next block says how large its table is from then on (section 4.2);
+        a peer that does not say so keeps the table that it had."""
         self._allowed = table_size
 
     def read(self, block: bytes) -> list[Field]:
         """The fields of a whole block. The table is right also after a block that was too large.
 
         Raises:
-            DecodeError: it is none, or refers to what is not in the table; the connection cannot go on.
-            GatewayError: RESOURCE_EXHAUSTED, the fields are beyond the limit.
+            DecodeError: not a header block, or one that refers to a missing entry; the connection cannot go on.
+            HeadersTooLargeError: the fields are beyond the limit.
         """
         fields: list[Field] = []
         at, many, left = 0, 0, self._limit
@@ -115,14 +120,15 @@ class Decoder:
             elif many > _MOST_FIELDS:
                 raise DecodeError(f"a header block of more than {_MOST_FIELDS} fields")
         if left < 0:
-            raise refusal(Reason.HEADERS_TOO_LARGE, "too large")
+            raise HeadersTooLargeError
         return fields
 
     def skip(self, block: bytes) -> None:
-        """Do not read a block, of which only the beginning may be there.
+        """Pass over a block without reading it. It may be cut off.
 
         Raises:
-            DecodeError: later blocks could refer to what it adds to the table; the connection cannot go on.
+            DecodeError: the peer uses a dynamic table, so later blocks could refer to this one; the connection cannot
+                go on.
         """
         at = 0
         while at < len(block) and block[at] & 0xE0 == 0x20:
@@ -131,7 +137,7 @@ class Decoder:
             raise DecodeError("a header block that is too large adds to a dynamic table")
 
     def _read_field(self, block: bytes, at: int) -> tuple[Field | None, int]:
-        """The field at `at`, None if there is only a new size of the table; and where it ends."""
+        """The field at `at`, or None for a new size of the table; and where it ends."""
         octet = block[at]
         if octet & 0x80:
             index, at = _read_integer(block, at, 7)
@@ -164,7 +170,7 @@ class Decoder:
         self._evict(0)
 
     def _add(self, field: Field) -> None:
-        """Section 4.4: a field larger than the table empties it."""
+        """Section 4.4: a field that is larger than the table empties it."""
         size = _size_of(field)
         self._evict(size)
         if size <= self._table_size:
@@ -182,7 +188,7 @@ def _size_of(field: Field) -> int:
 
 
 def read(block: bytes, limit: int) -> list[Field]:
-    """The fields of a whole block of a peer that has no dynamic table. Raises as `Decoder.read` does."""
+    """The fields of a whole block from a peer without a dynamic table. Raises what `Decoder.read` raises."""
     return Decoder(limit, 0).read(block)
 
 
@@ -198,7 +204,7 @@ def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
 
 
 _MOST_OCTETS = 4
-"""Of an integer behind its prefix: nothing here is larger."""
+"""The most octets that an integer may have after its prefix: 28 bits are enough for every limit."""
 
 
 def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
@@ -217,7 +223,7 @@ def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def _integer(number: int, bits: int) -> bytes:
-    """The same, written; the upper bits of the first octet are 0."""
+    """The integer in this form; the upper bits of the first octet are 0."""
     full = (1 << bits) - 1
     if number < full:
         return bytes([number])
@@ -231,5 +237,5 @@ def _integer(number: int, bits: int) -> bytes:
 
 
 def write(fields: Iterable[Field]) -> bytes:
-    """A block of `fields`."""
+    """A block of `fields`, each a literal."""
     return b"".join(literal(*field) for field in fields)

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.types import Message
-from tests.transports.grpc.http2 import CONTENT_TYPE, data, endpoint, go_away, head, reset
+from tests.http2.by_hand import CONTENT_TYPE, data, endpoint, go_away, head, reset
 from tests.transports.grpc.toy import GENEROUS, ask, connected
 
 OK = (b":status", b"200")
