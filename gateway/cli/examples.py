@@ -9,7 +9,7 @@ from gateway.config.keys import Config, ListenerConfig
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Message, Request
+from gateway.core.types import Request
 from gateway.routing.conditions import Conditions, Key
 from gateway.routing.versioned import split_version
 
@@ -64,7 +64,7 @@ def _commands(
             route.version,
             listener=listener.name,
             protocol=protocol.name,
-            origin=Message(path=_path(command)),
+            path=_path(command),
         )
         if _taker(routes, request, joined=named[0] != route.model) is route:
             yield command

@@ -79,6 +79,7 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     # One after the other: `replace` would make a second Request, which takes three times as long.
     put(request, "listener", listener.name)
     put(request, "protocol", protocol.name)
+    put(request, "path", message.path)
     put(request, "headers", message.headers)
     put(request, "peer", message.peer)
     if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):

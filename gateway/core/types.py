@@ -331,6 +331,8 @@ class Request:
     """The name of the listener that it came to."""
     protocol: str = ""
     """The name of the wire form that it came in."""
+    path: str = ""
+    """The raw path that it was sent to, without the query; empty on byte streams."""
     headers: Headers = NO_HEADERS
     """The client's, all of them."""
     peer: str = ""

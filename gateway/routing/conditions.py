@@ -38,8 +38,9 @@ class Conditions:
 
     def holds(self, request: Request) -> bool:
         """Whether the parts that cannot be remembered hold."""
-        path = request.origin.path if request.origin else ""
-        return _path_matches(self.path, path) and all(request.headers.get(name) == text for name, text in self.headers)
+        return _path_matches(self.path, request.path) and all(
+            request.headers.get(name) == text for name, text in self.headers
+        )
 
     def names(self, key: Key, model: str, operation: Operation) -> bool:
         """Whether the parts that can be remembered hold."""
