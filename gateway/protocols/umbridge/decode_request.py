@@ -8,7 +8,7 @@ from gateway.core.errors import DecodeError, unsupported
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Parameters, Request, Tensor
-from gateway.json import INT64_MAX, INT64_MIN, Form, Json, read
+from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
 from gateway.protocols.umbridge import configs
 from gateway.protocols.umbridge.excerpts import excerpt
 from gateway.protocols.umbridge.vectors import to_tensor
@@ -34,10 +34,10 @@ ABOUT_MODEL = {
 REFUSED = tuple(f"POST /{word}" for word in SHARED_MEMORY_CALLS)
 PATTERNS = (*ABOUT_SERVER, *ABOUT_MODEL, *REFUSED)
 
-FORMS: dict[Operation, dict[str, Form]] = {Operation.METADATA: {}} | {
+FORMS: dict[Operation, dict[str, ArrayForm]] = {Operation.METADATA: {}} | {
     operation: {
-        "input": Form.VECTORS,
-        **{KEYS[name]: Form.ARRAY for name in DERIVATIVES.get(operation, ()) if name not in INDEX_TENSORS},
+        "input": ArrayForm.VECTORS,
+        **{KEYS[name]: ArrayForm.ARRAY for name in DERIVATIVES.get(operation, ()) if name not in INDEX_TENSORS},
     }
     for operation in CALLS.values()
 }

@@ -7,7 +7,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, ModelEntry, Request, Response, ServerInfo, Signature, TensorSpec
-from gateway.json import Form, Json, read
+from gateway.json import ArrayForm, Json, read
 from gateway.protocols.umbridge import errors
 from gateway.protocols.umbridge.excerpts import excerpt
 from gateway.protocols.umbridge.vectors import to_tensor
@@ -15,10 +15,10 @@ from gateway.protocols.umbridge.words import CALLS, INPUT_SIZES, MODEL_INFO, NAM
 
 Document = dict[str, Json]
 
-Forms = Mapping[str, Form]
+Forms = Mapping[str, ArrayForm]
 
-VECTORS: Forms = {"output": Form.VECTORS}
-VECTOR: Forms = {"output": Form.ARRAY}
+VECTORS: Forms = {"output": ArrayForm.VECTORS}
+VECTOR: Forms = {"output": ArrayForm.ARRAY}
 PLAIN: Forms = {}
 MAX_SIZE = 2**53
 """The largest size that a JSON number surely tells."""

@@ -16,7 +16,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Buffer, Parameters, Shape, Tensor, Translate
-from gateway.json import Array, Form, Numbers
+from gateway.json import Array, ArrayForm, Numbers
 from gateway.protocols.v2.binary import BinaryTensors
 from gateway.protocols.v2.members import Entry, read_list, read_name
 from gateway.protocols.v2.parameters import read_parameters, refuse_shared_memory, writable
@@ -36,7 +36,7 @@ def read_inference(header: Buffer, values: int) -> Entry:
     return json.read(header, _DATA, values=values, literals=True, level=_TENSOR_LEVEL)
 
 
-_DATA = {"data": Form.ARRAY}
+_DATA = {"data": ArrayForm.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
 
 WITHOUT_JSON = frozenset(HALVES)
