@@ -43,7 +43,7 @@ class Address:
         return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(_ALL_ADDRESSES))
 
 
-def of_peer(name: tuple[str, int] | str | None) -> str:
+def peer_address(name: tuple[str, int] | str | None) -> str:
     """`host:port` of what a socket calls its peer; empty on a unix socket, whose clients have no address."""
     return _host_port(*name[:2]) if isinstance(name, tuple) else ""
 

@@ -15,8 +15,8 @@ from gateway.core.errors import (
     refusal,
     without_traceback,
 )
-from gateway.core.forwarding import forwarding
-from gateway.core.frozen import put, replace
+from gateway.core.forwarding import with_forwarded_headers
+from gateway.core.frozen import replace, set_field
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
@@ -77,13 +77,13 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     """
     request = protocol.decode_request(message, listener)
     # One after the other: `replace` would make a second Request, which takes three times as long.
-    put(request, "listener", listener.name)
-    put(request, "protocol", protocol.name)
-    put(request, "path", message.path)
-    put(request, "headers", message.headers)
-    put(request, "peer", message.peer)
+    set_field(request, "listener", listener.name)
+    set_field(request, "protocol", protocol.name)
+    set_field(request, "path", message.path)
+    set_field(request, "headers", message.headers)
+    set_field(request, "peer", message.peer)
     if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
-        put(request, "deadline", message.deadline)
+        set_field(request, "deadline", message.deadline)
     return request
 
 
@@ -134,14 +134,14 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
-    message = forwarding(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
+    message = with_forwarded_headers(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
     if request.deadline is not None and message.deadline is None:
         # Also where the wire has no word for it: the transport needs it to leave time for another endpoint.
         message = replace(message, deadline=request.deadline)
     try:
         reply = await connector.exchange(message)
     except TransportError as error:
-        raise named(error, target) from error
+        raise with_backend(error, target) from error
     if reply.status in protocol.traits.servers.unannounced_ends:
         _close(reply)
     try:
@@ -153,7 +153,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
             _close(reply)
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        sanitize(error, target)
+        sanitize_error(error, target)
         raise
 
 
@@ -163,13 +163,13 @@ def _close(reply: Message) -> None:
         reply.close()
 
 
-def named(error: TransportError, target: Target) -> TransportError:
+def with_backend(error: TransportError, target: Target) -> TransportError:
     """The error with the backend's name and address in its text."""
     text = f"backend {target.backend!r} at {target.address}: {error.message}"
     return TransportError(error.status, error.reason, text, sent=error.sent)
 
 
-def sanitize(error: GatewayError, target: Target) -> None:
+def sanitize_error(error: GatewayError, target: Target) -> None:
     """Remove tracebacks from the text of a backend's error and bound its length; the log gets the whole in one line."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:

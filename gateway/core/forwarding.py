@@ -19,7 +19,7 @@ _FIRST = (_HOPS, b"1")
 _CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f]")
 
 
-def forwarding(request: Request, message: Message, target: Target, *, has_headers: bool) -> Message:
+def with_forwarded_headers(request: Request, message: Message, target: Target, *, has_headers: bool) -> Message:
     """`message` to `target` with these headers. A wire without headers has no place for them.
 
     Raises:

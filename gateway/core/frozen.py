@@ -23,7 +23,7 @@ def frozen(cls: type[T]) -> type[T]:
     return _slotted(cls)
 
 
-put: Callable[[object, str, object], None] = object.__setattr__ if FROZEN else setattr
+set_field: Callable[[object, str, object], None] = object.__setattr__ if FROZEN else setattr
 """Sets a field of a value that only the caller knows as yet: just made, in nobody else's hands."""
 
 
@@ -37,7 +37,7 @@ else:
         kind = type(old)
         new = kind(*_all_fields(kind)(old))
         for name, item in changes.items():
-            put(new, name, item)
+            set_field(new, name, item)
         return new
 
 

@@ -23,15 +23,15 @@ gRPC's name of zlib's format (RFC 9110 section 8.4.1.2)."""
 _PIECE = 16 * 2**10
 
 
-def most_inflated(size: int, limits: Limits) -> int:
+def max_inflated_size(size: int, limits: Limits) -> int:
     """How many bytes `size` compressed bytes may inflate to."""
     return min(limits.message, max(ANY_RATIO, limits.inflation * size))
 
 
-def too_inflated(what: str, size: int, limits: Limits) -> GatewayError:
+def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
     """The error of `what` (the body, the payload) that has `size` bytes and inflates to more than it may."""
     allowed = f"limits.message, {limits.message} bytes, and limits.inflation, {limits.inflation} times its size"
-    text = f"{what} of {size} compressed bytes inflates to more than {most_inflated(size, limits)} bytes"
+    text = f"{what} of {size} compressed bytes inflates to more than {max_inflated_size(size, limits)} bytes"
     return refusal(Reason.TOO_LARGE, f"{text}, the most that is allowed: {allowed} (or 1 MiB, if that is more)")
 
 
@@ -43,7 +43,7 @@ def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[b
         GatewayError: RESOURCE_EXHAUSTED, it inflates to more than it may.
     """
     view, stream = memoryview(data), zlib.decompressobj(WINDOWS[coding])
-    left = most_inflated(len(view), limits)
+    left = max_inflated_size(len(view), limits)
     for at in range(0, len(view), _PIECE):
         if stream.eof:
             raise DecodeError(f"bytes behind the end of {what}'s {coding} data")
@@ -53,7 +53,7 @@ def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[b
             raise DecodeError(f"{what} is not {coding} data: {error}") from error
         left -= len(piece)
         if left < 0:
-            raise too_inflated(what, len(view), limits)
+            raise limit_error(what, len(view), limits)
         if stream.unused_data:
             raise DecodeError(f"bytes behind the end of {what}'s {coding} data")
         yield piece

@@ -40,7 +40,7 @@ def is_large(message: Message, protocol: Protocol) -> bool:
     size = 0
     for part in message.parts:
         size += len(part)
-    return size > LARGE and (protocol.looked_at is None or protocol.looked_at(message) > LARGE)
+    return size > LARGE and (protocol.parsed_size is None or protocol.parsed_size(message) > LARGE)
 
 
 def has_large_inputs(request: Request) -> bool:

@@ -113,7 +113,7 @@ class PathTable:
             return self._recall(method, path)
         return self._find(method, path)
 
-    def blame(self, path: str) -> Protocol:
+    def protocol_for_error(self, path: str) -> Protocol:
         """Whose error form an unknown path gets: the protocol that has a pattern with the same first segment, else the
         first."""
         first_segment = path.lstrip("/").partition("/")[0]

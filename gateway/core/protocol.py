@@ -302,7 +302,7 @@ class Protocol:
     a form on the wire."""
     encode_end: Callable[[Request], Message | None] | None = None
     """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
-    looked_at: Callable[[Message], int] | None = None
+    parsed_size: Callable[[Message], int] | None = None
     """How many bytes of a message are looked at one by one when it is decoded, where those of raw tensors are not: it
     is decoded in a thread only if these are many. None: all."""
     faces: Mapping[str, "Protocol"] = field(default_factory=dict)
@@ -326,13 +326,13 @@ class Protocol:
         return models.named or models.may_be_named or any("{model}" in pattern for pattern in self.patterns)
 
 
-def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
+def resolve_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
     """A backend's `batch`, the default if `word` is empty, and the Traits that go with it."""
     word = word or next(iter(protocol.batches), "")
     return word, protocol.batches.get(word, protocol.traits)
 
 
-def at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
+def traits_at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
     """The Traits of a backend with these endpoints."""
     models = traits.models
     alone = models.one_at is not None and any(map(models.one_at, endpoints))

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
-from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, named, sanitize
-from gateway.core.forwarding import forwarding
+from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, sanitize_error, with_backend
+from gateway.core.forwarding import with_forwarded_headers
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Select, StreamHandler
@@ -99,7 +99,7 @@ async def ask_stream(
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
-    message = forwarding(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
+    message = with_forwarded_headers(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
     try:
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:
@@ -114,11 +114,11 @@ async def ask_stream(
                 assert isinstance(answer, Response)
                 yield answer
     except TransportError as error:
-        raise named(error, target) from error
+        raise with_backend(error, target) from error
     except DecodeError as error:
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        sanitize(error, target)
+        sanitize_error(error, target)
         raise
 
 

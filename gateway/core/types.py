@@ -304,7 +304,7 @@ class Request:
     """One question of a client, in the same form whatever protocol it came in.
 
     A codec reads the fields up to `flaw` from the message. How the message came, `listener` to `peer`, is added in one
-    place for all protocols (`exchange.decoded`); `translate` and `patience` come from the route.
+    place for all protocols (`exchange.decoded`); `translate` and `time_limit` come from the route.
     """
 
     operation: Operation
@@ -338,7 +338,7 @@ class Request:
     peer: str = ""
     """The client's address, `host:port`; empty over unix sockets."""
     translate: Translate = DEFAULT_TRANSLATE
-    patience: float | None = None
+    time_limit: float | None = None
     """How many seconds the operator lets a call take: the shortest of the policies `timeout` around it; None without
     one."""
 

@@ -13,11 +13,11 @@ from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
-from gateway.routing.endpoint import Endpoint, Visit
+from gateway.routing.endpoint import Attempt, Endpoint
 from gateway.routing.health import Ejection
 from gateway.routing.queue import FairQueue
 from gateway.routing.readiness import is_ready
-from gateway.routing.sequences import Key, Sequences, sequence_of
+from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
 CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
@@ -56,7 +56,7 @@ class Backend:
         """The endpoint after the one that was taken last."""
         self._most_left_out = math.ceil((ejection or Ejection()).most * len(endpoints))
         for endpoint in endpoints:
-            endpoint.watch(self._pass_on, self._recovered)
+            endpoint.watch(self._hand_over_slot, self._recovered)
 
     @property
     def capacity(self) -> int:
@@ -77,21 +77,21 @@ class Backend:
         takes_slot = self._takes_slot(request)
         if not takes_slot and request.operation in CONTROL_OPERATIONS:
             return await self._control(request)
-        attempt = self._call if takes_slot else self._tell
+        send = self._call if takes_slot else self._ask
         tried: tuple[Endpoint, ...] = ()
         while True:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
-            visit = endpoint.arrive() if request.deadline is not None else None
+            attempt = endpoint.begin_attempt() if request.deadline is not None else None
             try:
-                return await attempt(request, endpoint)
+                return await send(request, endpoint)
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(visit, request, error)
+                    self._given_up(attempt, request, error)
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
             except asyncio.CancelledError:
-                self._given_up(visit, request)
+                self._given_up(attempt, request)
                 raise
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
@@ -107,7 +107,7 @@ class Backend:
         while True:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
-            visit = endpoint.arrive()
+            attempt = endpoint.begin_attempt()
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
@@ -115,15 +115,15 @@ class Backend:
                 async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
                     async for response in responses:
                         yield response
-                        visit.go_on()
+                        attempt.responded()
                 return
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(visit, request, error)
+                    self._given_up(attempt, request, error)
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
             except asyncio.CancelledError:
-                self._given_up(visit, request)
+                self._given_up(attempt, request)
                 raise
             finally:
                 endpoint.give_back()
@@ -154,9 +154,9 @@ class Backend:
         finally:
             endpoint.give_back()
 
-    def _given_up(self, visit: Visit | None, request: Request, error: TransportError | None = None) -> None:
-        if visit is not None:
-            visit.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
+    def _given_up(self, attempt: Attempt | None, request: Request, error: TransportError | None = None) -> None:
+        if attempt is not None:
+            attempt.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
 
     async def _control(self, request: Request) -> Answer:
         """The answer that all endpoints give: their servers are to stay replicas of each other.
@@ -165,7 +165,7 @@ class Backend:
             GatewayError: the first endpoint's that failed, naming it where there are others; FAILED_PRECONDITION if
                 they do not agree.
         """
-        found = await asyncio.gather(*(self._tell(request, each) for each in self.endpoints), return_exceptions=True)
+        found = await asyncio.gather(*(self._ask(request, each) for each in self.endpoints), return_exceptions=True)
         if request.operation in (Operation.LOAD, Operation.UNLOAD):
             for endpoint in self.endpoints:
                 endpoint.changed()
@@ -190,11 +190,11 @@ class Backend:
 
     async def _in_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         try:
-            return await self._tell(request, endpoint)
+            return await self._ask(request, endpoint)
         finally:
             endpoint.give_back()
 
-    async def _tell(self, request: Request, endpoint: Endpoint) -> Answer:
+    async def _ask(self, request: Request, endpoint: Endpoint) -> Answer:
         target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
         return await ask(request, self.protocol, endpoint, target)
 
@@ -206,14 +206,14 @@ class Backend:
         if not self._takes_slot(request):
             return self._least_busy(0, tried) or self.endpoints[0]
         if (sequence := sequence_of(request)) is not None:
-            return self._of_sequence(request, sequence, tried)
+            return self._endpoint_of_sequence(request, sequence, tried)
         endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None:
-            return await self._wait(_host(request.peer), request.model)
+            return await self._wait_for_slot(_host(request.peer), request.model)
         endpoint.take()
         return endpoint
 
-    def _of_sequence(self, request: Request, key: Key, tried: Sequence[Endpoint]) -> Endpoint:
+    def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint:
         """The requests of one sequence go to one endpoint, which holds its state."""
         endpoint = self._sequences.endpoint(key)
         if endpoint is None or endpoint in tried:
@@ -266,7 +266,7 @@ class Backend:
         out.sort(key=lambda each: -each.health.failed_at)
         return out[: self._most_left_out]
 
-    async def _wait(self, client: str, model: str) -> Endpoint:
+    async def _wait_for_slot(self, client: str, model: str) -> Endpoint:
         waiter = self.queue.join(client, model)
         try:
             return await waiter
@@ -277,7 +277,7 @@ class Backend:
                 self.queue.leave(client, model, waiter)
             raise
 
-    def _pass_on(self, endpoint: Endpoint) -> bool:
+    def _hand_over_slot(self, endpoint: Endpoint) -> bool:
         """Give a free slot of `endpoint` to whoever's turn it is. Not one that is left out while another only is busy
         and will give its slot back: it would fail all that wait, one by one."""
         if not self.queue or self._is_full(endpoint):

@@ -8,7 +8,7 @@ from gateway.core.types import Request
 
 
 @frozen
-class Key:
+class RoutingKey:
     """What a routing decision depends on."""
 
     listener: str
@@ -42,7 +42,7 @@ class Conditions:
             request.headers.get(name) == text for name, text in self.headers
         )
 
-    def names(self, key: Key, model: str, operation: Operation) -> bool:
+    def names(self, key: RoutingKey, model: str, operation: Operation) -> bool:
         """Whether the parts that can be remembered hold."""
         return (
             self.listener in ("", key.listener)

@@ -45,7 +45,7 @@ class Endpoint:
         self.address = address
         self.health = Health(address, ejection or Ejection(), clock)
         self.connector = connector
-        self.passthrough: Beside | None = None
+        self.passthrough: PassthroughConnector | None = None
         """To the same address, for the messages of `passthrough` routes."""
         self.in_flight = 0
         self._clock = clock
@@ -77,9 +77,9 @@ class Endpoint:
                 return True
         return False
 
-    def arrive(self) -> "Visit":
+    def begin_attempt(self) -> "Attempt":
         """A call that has a deadline, or must not take for ever, goes to it."""
-        return Visit(self, self._clock)
+        return Attempt(self, self._clock)
 
     async def exchange(self, message: Message, connector: Connector | None = None) -> Message:
         """The Connector's exchange, or that of another one to this address.
@@ -139,7 +139,7 @@ class Endpoint:
                 pass
 
     def _failed(self, error: TransportError) -> None:
-        """An answer beyond a limit is one, too. Of deadlines that passed see Visit."""
+        """An answer beyond a limit is one, too. Of deadlines that passed see Attempt."""
         if error.answered:
             self._answered()
         elif error.status is Status.UNAVAILABLE:
@@ -148,7 +148,7 @@ class Endpoint:
             self.note_failure(error.message, unreachable=False)
 
 
-class Visit:
+class Attempt:
     """One call's stay at an endpoint: whether its end, when it is given up, speaks against the endpoint."""
 
     __slots__ = ("_answers", "_began", "_clock", "_endpoint")
@@ -156,9 +156,9 @@ class Visit:
     def __init__(self, endpoint: Endpoint, clock: Callable[[], float]) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self.go_on()
+        self.responded()
 
-    def go_on(self) -> None:
+    def responded(self) -> None:
         """A response of a stream came: from now on the next one is waited for."""
         self._began = self._clock()
         self._answers = self._endpoint.health.answers
@@ -175,12 +175,12 @@ class Visit:
 
         Clients say nothing of servers whose calls take hours (`runs_to_the_end`): there only the policy counts.
         """
-        now, patience = self._clock(), request.patience
-        if patience is None and runs_to_the_end:
+        now, time_limit = self._clock(), request.time_limit
+        if time_limit is None and runs_to_the_end:
             return
         waited = now - self._began
-        fair = CLIENT_SECONDS if patience is None else patience / 2
-        is_over = error is not None or (patience is not None and waited >= patience - _SLACK)
+        fair = CLIENT_SECONDS if time_limit is None else time_limit / 2
+        is_over = error is not None or (time_limit is not None and waited >= time_limit - _SLACK)
         is_over |= request.deadline is not None and now >= request.deadline - _SLACK
         unreachable = error is not None and not error.sent
         if is_over and waited >= (fair / 2 if unreachable else fair) and self._answers == self._endpoint.health.answers:
@@ -188,7 +188,7 @@ class Visit:
             self._endpoint.note_failure(f"no {what} within {waited:.3g} s", unreachable=unreachable)
 
 
-class Beside:
+class PassthroughConnector:
     """A Connector beside an Endpoint's own, to the same address. What it finds out of that, the Endpoint notes."""
 
     __slots__ = ("_connector", "_endpoint")

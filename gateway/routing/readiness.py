@@ -35,7 +35,7 @@ async def _answers(protocol: Protocol, connector: Connector, target: Target) -> 
     return True
 
 
-class Backends:
+class BackendReadiness:
     """Which backends are ready, by the question that asks each. They are asked when somebody wants to know, all at once
     and at most once a second, however many want to know; who does not answer in time is not ready."""
 

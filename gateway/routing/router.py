@@ -9,9 +9,9 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation, split_companion
 from gateway.core.transport import Destination
 from gateway.core.types import Request
-from gateway.routing.conditions import Conditions, Key
-from gateway.routing.unknown import Unknown
-from gateway.routing.versioned import renamed, split_version, whole_or_split
+from gateway.routing.conditions import Conditions, RoutingKey
+from gateway.routing.unknown_models import UnknownModels
+from gateway.routing.version_names import renamed, split_version, whole_or_split
 
 MOST_CACHED = 4096
 """Clients choose the model names in the key."""
@@ -59,7 +59,7 @@ class Router:
         self._routes = tuple(routes)
         self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
         self._joined = joined
-        self._unknown = Unknown(((route.conditions, route.whole) for route in routes), joined)
+        self._unknown = UnknownModels(((route.conditions, route.whole) for route in routes), joined)
         self._controlling = controlling
         self._server = dict(server)
         self._candidates: Callable[[str, str, str, str, Operation], tuple[tuple[Conditions, Destination], ...]] = (
@@ -97,7 +97,7 @@ class Router:
         if operation in CONTROL_OPERATIONS and listener not in self._controlling:
             text = f"clients of listener {listener!r} may not ask for {operation.value}"
             raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
-        key = Key(listener, protocol, model, version, operation)
+        key = RoutingKey(listener, protocol, model, version, operation)
         if self._is_named(key):
             return _until_sure((route, _whole(route, key)) for route in self._routes)
         split = split_version(model) if protocol in self._joined and not version else None
@@ -108,7 +108,7 @@ class Router:
             return _until_sure((route, _whole(route, key)) for route in self._routes)
         return _until_sure((route, _companion(route, key, *derivative)) for route in self._exact_first)
 
-    def _versioned(self, key: Key, model: str, version: str) -> tuple[tuple[Conditions, Destination], ...]:
+    def _versioned(self, key: RoutingKey, model: str, version: str) -> tuple[tuple[Conditions, Destination], ...]:
         split = replace(key, model=model, version=version)
         derivative = None if self._is_named(split) else split_companion(model)
 
@@ -124,7 +124,7 @@ class Router:
 
         return _until_sure((route, either(route)) for route in self._exact_first)
 
-    def _is_named(self, key: Key) -> bool:
+    def _is_named(self, key: RoutingKey) -> bool:
         """Whether a route has the very name."""
         return any(
             route.conditions.exact
@@ -134,11 +134,11 @@ class Router:
         )
 
 
-def _whole(route: Route, key: Key) -> Destination | None:
+def _whole(route: Route, key: RoutingKey) -> Destination | None:
     return route.whole.get(key.protocol) if route.conditions.names(key, key.model, key.operation) else None
 
 
-def _companion(route: Route, key: Key, model: str, derivative: Operation) -> Destination | None:
+def _companion(route: Route, key: RoutingKey, model: str, derivative: Operation) -> Destination | None:
     asked = derivative if key.operation is Operation.INFER else key.operation
     return route.companions.get((key.protocol, derivative)) if route.conditions.names(key, model, asked) else None
 

@@ -12,11 +12,11 @@ MOST_SEQUENCES = 4096
 LONGEST_SEQUENCE = 128
 """Characters of a `sequence_id` that is text: Triton takes no more."""
 
-Key: TypeAlias = tuple[str, ParameterValue]
+SequenceKey: TypeAlias = tuple[str, ParameterValue]
 """The model's name, and the sequence's number or name."""
 
 
-def sequence_of(request: Request) -> Key | None:
+def sequence_of(request: Request) -> SequenceKey | None:
     """The sequence that `request` belongs to, if any.
 
     Raises:
@@ -34,13 +34,13 @@ class Sequences:
     """The endpoints of those that were asked last."""
 
     def __init__(self) -> None:
-        self._endpoints: OrderedDict[Key, Endpoint] = OrderedDict()
+        self._endpoints: OrderedDict[SequenceKey, Endpoint] = OrderedDict()
 
-    def endpoint(self, key: Key) -> Endpoint | None:
+    def endpoint(self, key: SequenceKey) -> Endpoint | None:
         """The one that has the sequence's state; None for a new one."""
         return self._endpoints.get(key)
 
-    def note(self, request: Request, key: Key, endpoint: Endpoint) -> None:
+    def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
         """`endpoint` has the state from now on, unless `request` is the sequence's last."""
         self._endpoints.pop(key, None)
         if request.parameters.get("sequence_end"):

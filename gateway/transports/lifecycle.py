@@ -3,7 +3,7 @@
 import asyncio
 from enum import Enum
 
-from gateway.core.address import of_peer
+from gateway.core.address import peer_address
 from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
@@ -101,7 +101,7 @@ class Lifecycle(asyncio.BaseProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accepted."""
         self._transport = transport  # type: ignore[assignment]
-        self._peer = of_peer(transport.get_extra_info("peername"))
+        self._peer = peer_address(transport.get_extra_info("peername"))
         self._alarm.set(self._patience)
         connections = self._terms.connections
         match connections.admit(self):

@@ -231,5 +231,5 @@ V2_GRPC = Protocol(
     ),
     example=_example,
     encode_end=grpc_streams.encode_end,
-    looked_at=grpc_tensors.beside_raw,
+    parsed_size=grpc_tensors.beside_raw,
 )

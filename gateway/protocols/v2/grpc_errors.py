@@ -1,7 +1,7 @@
 """V2 gRPC's errors: the status code itself and a text. The Reason travels beside them, as in V2 REST."""
 
 from gateway.core.errors import GatewayError, Status, reason_field
-from gateway.core.grpc_status import MAX_TOLD
+from gateway.core.grpc_status import MAX_ERROR_TEXT
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.v2.grpc_requests import STREAM
@@ -39,4 +39,4 @@ def denies_readiness(reply: Message) -> bool:
     if reply.status == Status.NOT_FOUND:
         return True
     # MLServer 1.7.1: UNKNOWN, "Unexpected <class 'mlserver.errors.ModelNotFound'>: Model x not found"
-    return reply.status == Status.UNKNOWN and bytes(reply.body[:MAX_TOLD]).startswith(b"Unexpected <class")
+    return reply.status == Status.UNKNOWN and bytes(reply.body[:MAX_ERROR_TEXT]).startswith(b"Unexpected <class")

@@ -267,5 +267,5 @@ V2_REST = Protocol(
     ),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_streams.encode_end,
-    looked_at=json_size,
+    parsed_size=json_size,
 )

@@ -32,7 +32,7 @@ class Admission:
             self.refused = refusal(Reason.INVALID_INPUT, str(error))
         except GatewayError as error:
             self.refused = error
-        self.protocol: Protocol = table.blame(head.path) if self.match is None else self.match.protocol
+        self.protocol: Protocol = table.protocol_for_error(head.path) if self.match is None else self.match.protocol
 
     def message(self, head: Head, body: Buffer, peer: str, received: float) -> Message:
         """What the exchange is given, `received` at that time on the loop's clock."""

@@ -17,7 +17,7 @@ def refused(
     message = Message(peer=peer)
     if head is not None:
         message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
-    protocol = table.blame(message.path) if admission is None else admission.protocol
+    protocol = table.protocol_for_error(message.path) if admission is None else admission.protocol
     reply = refuse(error, protocol, message)
     if admission is not None and admission.allow:
         reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(admission.allow))))

@@ -8,7 +8,7 @@ from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import LONGEST_NAME, Route, Router
-from gateway.routing.unknown import LONGEST_SUGGESTED, MOST_NAMES, trimmed
+from gateway.routing.unknown_models import LONGEST_SUGGESTED, MOST_NAMES, trimmed
 
 
 def route(*protocols: str, **conditions: object) -> Route:

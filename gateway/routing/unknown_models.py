@@ -12,7 +12,7 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.types import Request
 from gateway.routing.conditions import Conditions
-from gateway.routing.versioned import split_version
+from gateway.routing.version_names import split_version
 
 MOST_NAMES = 500
 LONGEST_SUGGESTED = 64
@@ -30,7 +30,7 @@ class Visible:
     near: dict[str, str]
 
 
-class Unknown:
+class UnknownModels:
     """Makes the error of a request that no route takes. `joined` are the protocols whose clients write a model and its
     version as one name."""
 
