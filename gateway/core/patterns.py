@@ -189,9 +189,10 @@ def rows(
     Besides their own patterns, protocols with `any_path` serve further paths: `/` if the listener has a `model` and the
     protocol's clients cannot name one, and the paths of routes.
 
-    - `protocols`: each protocol of the listener with its prefix. - `routed`: the paths in `match` of its routes, each
-    with the name of the protocol that the route wants, or empty. - `passed`: the paths of `passthrough` routes, each
-    with its protocol's name. They leave that protocol's own patterns.
+    - `protocols`: each protocol of the listener with its prefix.
+    - `routed`: the paths in `match` of its routes, each with the name of the protocol that the route wants, or empty.
+    - `passed`: the paths of `passthrough` routes, each with the name of their protocol. They are removed from that
+      protocol's own patterns.
     - `pages`: whether pages of metrics are served.
 
     A routed path that already has a pattern keeps it. A path with `*` needs a named protocol, unless the listener has

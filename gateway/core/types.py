@@ -399,8 +399,13 @@ Answer: TypeAlias = (
 )
 """What a Handler returns, by operation:
 
-- `infer`, `explain` and the derivatives: Response - `metadata`: Signature - `server-metadata`: ServerInfo - `models`:
-ModelEntry values - `statistics`: Measurements - `model-statistics` and `all-statistics`: Statistics - `config`,
-`trace-settings` and `log-settings`: a mapping - `live`, `ready`, `model-ready`, `online`, `offline`, `load` and
-`unload`: a bool, or NotReady, which is False with a reason
+- `infer`, `explain` and the derivatives: Response
+- `metadata`: Signature
+- `server-metadata`: ServerInfo
+- `models`: ModelEntry values
+- `statistics`: Measurements
+- `model-statistics` and `all-statistics`: Statistics
+- `config`, `trace-settings` and `log-settings`: a mapping
+- `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool; instead of False NotReady, which has a
+  reason
 """
