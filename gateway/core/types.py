@@ -406,6 +406,6 @@ Answer: TypeAlias = (
 - `statistics`: Measurements
 - `model-statistics` and `all-statistics`: Statistics
 - `config`, `trace-settings` and `log-settings`: a mapping
-- `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool; instead of False NotReady, which has a
-  reason
+- `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool, or NotReady, which
+  is False with a reason
 """

@@ -107,9 +107,8 @@ class AllStatistics:
         answers = await asyncio.gather(*map(_ask, handlers.values()))
         failed = [each for each in answers if isinstance(each, GatewayError)]
         if len(failed) == len(answers):
-            raise next(
-                (each for each in failed if each.status is not Status.UNIMPLEMENTED), _none_has_statistics(failed)
-            )
+            others = (each for each in failed if each.status is not Status.UNIMPLEMENTED)
+            raise next(others, _none_has_statistics(failed))
         by_backend = dict(zip(handlers, answers, strict=True))
         found: dict[tuple[str, str], ModelStatistics] = {}
         for at, route in enumerate(routes):

@@ -162,8 +162,8 @@ def _versioned(
 ) -> Iterable[tuple[Listed, ModelEntry]]:
     """The models that routes name, in the versions that the backend lists if a glob has asked it (`found`)."""
     for route, entry in exact:
-        told = [each for glob, each in found if each.name == entry.name and route.is_same(entry.name, glob)]
-        yield from ((route, each) for each in (told if told and not entry.version else [entry]))
+        versions = [each for glob, each in found if each.name == entry.name and route.is_same(entry.name, glob)]
+        yield from ((route, each) for each in (versions if versions and not entry.version else [entry]))
 
 
 def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed, ModelEntry]]:

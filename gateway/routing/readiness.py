@@ -94,9 +94,9 @@ class BackendReadiness:
 class Readiness:
     """The readiness of listeners: each is online or offline, for all its protocols together, and starts online.
 
-    - `ready`: whether the gateway accepts requests. - `switchable`: the listeners whose clients may take them offline
-    and online. An offline listener still answers, as a
-      real grps server does.
+    - `ready`: whether the gateway accepts requests.
+    - `switchable`: the listeners whose clients may take them offline and online. An offline listener still answers, as
+      a real grps server does.
     - `backends`: why the required backends are not ready, or empty; without it none are required.
     """
 
