@@ -36,8 +36,8 @@ from gateway.core.protocol import (
     Protocol,
     StreamForm,
     Target,
-    at_endpoints,
-    by_batch,
+    resolve_batch,
+    traits_at_endpoints,
 )
 from gateway.core.streaming import answer_stream
 from gateway.core.tasks import spawn
@@ -288,8 +288,8 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
         ValueError: `address` is none of the protocol's transport.
     """
     connector = connect(address, protocol, DEFAULT_LIMITS)
-    batch, traits = by_batch(protocol, "")
-    traits = at_endpoints(traits, [address])
+    batch, traits = resolve_batch(protocol, "")
+    traits = traits_at_endpoints(traits, [address])
     target = Target("server", batch=batch)
     backend = Backend(target, protocol, [Endpoint(address, connector)], traits.servers.max_in_flight)
     signatures = SignatureCache(backend, traits, asyncio.get_running_loop().time)

@@ -20,7 +20,7 @@ def inflate(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
         DecodeError, GatewayError: as `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded), the process has no memory
             left for it.
     """
-    arriving = ArrivingBody(inflation.most_inflated(len(data), limits), PROCESS_MEMORY)
+    arriving = ArrivingBody(inflation.max_inflated_size(len(data), limits), PROCESS_MEMORY)
     for piece in inflation.inflated(data, coding, limits, what):
         arriving.append(piece)
     return arriving.body

@@ -30,7 +30,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from enum import Enum
 
-from gateway.core.address import of_peer
+from gateway.core.address import peer_address
 from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
@@ -136,7 +136,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = transport  # type: ignore[assignment]
-        self._peer = of_peer(transport.get_extra_info("peername"))
+        self._peer = peer_address(transport.get_extra_info("peername"))
         self._alarm.set(self._idle_seconds)
         connections = self._context.connections
         match connections.admit(self):

@@ -34,7 +34,7 @@ from gateway.core.types import Message, Request, tensor
 from gateway.http2 import hpack as own_hpack
 from gateway.http2.connection import DataReceived
 from gateway.http2.server import RequestStarted, ServerConnection
-from gateway.json import Form, read, write_numbers
+from gateway.json import ArrayForm, read, write_numbers
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.proto_message import read_large, read_message, write_message
@@ -143,7 +143,7 @@ def documents() -> Iterator[Row]:
 
 
 def _read(body: bytes) -> Call:
-    return lambda: read(body, {"data": Form.ARRAY}, values=10_000, literals=True)
+    return lambda: read(body, {"data": ArrayForm.ARRAY}, values=10_000, literals=True)
 
 
 def _read_by(loads: Callable[[bytes], Any], body: bytes) -> Call:

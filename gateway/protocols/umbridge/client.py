@@ -7,7 +7,7 @@ from gateway.core.errors import invalid_input, unsupported
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Tensor
-from gateway.json import Form, Json, read, write
+from gateway.json import ArrayForm, Json, read, write
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
@@ -119,11 +119,13 @@ def _decode_derivative(body: dict[str, Json], request: Request) -> Response:
     return Response((decode_vector(COMPANION_OUTPUT, required(body, "output", "reply"), "output"),))
 
 
-_VECTORS: Mapping[str, Form] = {"output": Form.VECTORS}
-_VECTOR: Mapping[str, Form] = {"output": Form.ARRAY}
-_NO_ARRAYS: Mapping[str, Form] = {}
+_VECTORS: Mapping[str, ArrayForm] = {"output": ArrayForm.VECTORS}
+_VECTOR: Mapping[str, ArrayForm] = {"output": ArrayForm.ARRAY}
+_NO_ARRAYS: Mapping[str, ArrayForm] = {}
 
-_BODY_DECODERS: dict[tuple[Operation, str], tuple[Mapping[str, Form], Callable[[dict[str, Json], Request], Answer]]] = {
+_BODY_DECODERS: dict[
+    tuple[Operation, str], tuple[Mapping[str, ArrayForm], Callable[[dict[str, Json], Request], Answer]]
+] = {
     (Operation.INFER, ""): (_VECTORS, _decode_outputs),
     **{(operation, ""): (_VECTOR, _decode_derivative) for operation in DERIVATIVES},
     (Operation.METADATA, INPUT_SIZES): (_NO_ARRAYS, metadata.decode_input_sizes),

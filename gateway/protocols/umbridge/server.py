@@ -8,7 +8,7 @@ from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate
-from gateway.json import INT64_MAX, INT64_MIN, Form, Json, read
+from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import NO_PARAMETERS, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
@@ -39,10 +39,10 @@ MODEL_PATTERNS = {
 SHARED_MEMORY_PATTERNS = tuple(f"POST /{call}" for call in SHARED_MEMORY_CALLS)
 PATTERNS = (*SERVER_PATTERNS, *MODEL_PATTERNS, *SHARED_MEMORY_PATTERNS)
 
-ARRAY_KEYS: dict[Operation, dict[str, Form]] = {Operation.METADATA: {}} | {
+ARRAY_KEYS: dict[Operation, dict[str, ArrayForm]] = {Operation.METADATA: {}} | {
     operation: {
-        "input": Form.VECTORS,
-        **{KEYS[name]: Form.ARRAY for name in DERIVATIVES.get(operation, ()) if name not in INDEX_TENSORS},
+        "input": ArrayForm.VECTORS,
+        **{KEYS[name]: ArrayForm.ARRAY for name in DERIVATIVES.get(operation, ()) if name not in INDEX_TENSORS},
     }
     for operation in CALLS.values()
 }

@@ -61,7 +61,7 @@ V2_REST = Protocol(
     traits=_traits(rest_metadata.OWN_EXTENSIONS),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_server.encode_end,
-    looked_at=binary.json_size,
+    parsed_size=binary.json_size,
 )
 
 V2_GRPC = Protocol(
@@ -76,7 +76,7 @@ V2_GRPC = Protocol(
     traits=_traits(grpc_metadata.OWN_EXTENSIONS),
     example=_grpc_example,
     encode_end=grpc_streams.encode_end,
-    looked_at=grpc_tensors.size_beside_raw,
+    parsed_size=grpc_tensors.size_beside_raw,
 )
 
 PROTOCOLS = (V2_REST, V2_GRPC)

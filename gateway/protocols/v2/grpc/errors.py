@@ -5,7 +5,7 @@ row.
 """
 
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, reason_field, refusal
-from gateway.core.grpc_status import MAX_TOLD
+from gateway.core.grpc_status import MAX_ERROR_TEXT
 from gateway.core.operations import Operation
 from gateway.core.types import Buffer, Headers, Message, Request
 from gateway.protobuf.schema import parse
@@ -83,4 +83,4 @@ def denies_readiness(reply: Message) -> bool:
     if reply.status == Status.NOT_FOUND:
         return True
     # MLServer 1.7.1: UNKNOWN, "Unexpected <class 'mlserver.errors.ModelNotFound'>: Model x not found"
-    return reply.status == Status.UNKNOWN and bytes(reply.body[:MAX_TOLD]).startswith(b"Unexpected <class")
+    return reply.status == Status.UNKNOWN and bytes(reply.body[:MAX_ERROR_TEXT]).startswith(b"Unexpected <class")

@@ -17,14 +17,14 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Buffer, Parameters, ParameterValue, Shape, Tensor, Translate
-from gateway.json import Array, Form, Numbers
+from gateway.json import Array, ArrayForm, Numbers
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
 from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_datatype, read_shape, widen
 
-_DATA = {"data": Form.ARRAY}
+_DATA = {"data": ArrayForm.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
 
 WITHOUT_JSON = frozenset(WIDER)

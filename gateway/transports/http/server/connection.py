@@ -350,7 +350,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         message = Message(peer=self._peer)
         if head is not None:
             message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
-        protocol = context.table.blame(message.path) if dispatch is None else dispatch.protocol
+        protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol
         reply = context.refuse(error, protocol, message)
         if dispatch is not None and dispatch.allow:
             reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(dispatch.allow))))

@@ -33,7 +33,7 @@ class Dispatch:
             self.refused = refusal(Reason.INVALID_INPUT, str(error))
         except GatewayError as error:
             self.refused = error
-        self.protocol: Protocol = table.blame(head.path) if self.match is None else self.match.protocol
+        self.protocol: Protocol = table.protocol_for_error(head.path) if self.match is None else self.match.protocol
 
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float) -> Message:
         """The Message of a request that was `received` at that time of the loop's clock."""

@@ -1,4 +1,7 @@
-"""Names that hold a version: `echo-1.0.0` is the model `echo` in its version `1.0.0`, unless it is a name as it is."""
+"""Model names that may include a version: `echo-1.0.0` is version `1.0.0` of `echo`, or a model of that whole name.
+
+Where a backend behind a glob could have either, it decides: it is asked for the whole name first (`whole_or_version`).
+"""
 
 import re
 from collections.abc import AsyncGenerator, Iterator
@@ -13,13 +16,14 @@ _JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
 
 
 def split_version(name: str) -> tuple[str, str] | None:
-    """`echo-1.0.0` as (`echo`, `1.0.0`); None for a name without a version at its end."""
+    """`echo-1.0.0` as (`echo`, `1.0.0`); None for a name that does not end in a version."""
     found = _JOINED.fullmatch(name)
     return (found[1], found[2]) if found else None
 
 
 def renamed(destination: Destination, model: str, version: str) -> Destination:
-    """`destination` asked for `model` and `version`; what it answers has the names that the client used."""
+    """`destination` with requests renamed to `model` and `version`, and answers back to the names that the client
+    used."""
     inner, responses = destination.handler, destination.stream
 
     def asked(request: Request) -> Request:
@@ -38,9 +42,9 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
     return replace(destination, handler=inner and handler, stream=responses and stream)
 
 
-def whole_or_split(whole: Destination, split: Destination) -> Destination:
-    """`whole`; and where its backend has no such model, `split`. If it has neither, the client is told of the name that
-    it used."""
+def whole_or_version(whole: Destination, split: Destination) -> Destination:
+    """A Destination that tries `whole`, and `split` if the backend has no such model. If it has neither, the error is
+    the one about the whole name, which the client used."""
 
     async def handler(request: Request) -> Answer:
         assert whole.handler is not None
@@ -51,7 +55,7 @@ def whole_or_split(whole: Destination, split: Destination) -> Destination:
             if not _is_missing(error):
                 raise
             unknown = error
-        with _in_place_of(unknown):
+        with _second_attempt(unknown):
             return await split.handler(request)
 
     async def stream(request: Request) -> AsyncGenerator[Response, None]:
@@ -68,7 +72,7 @@ def whole_or_split(whole: Destination, split: Destination) -> Destination:
             if begun or not _is_missing(error):
                 raise
             unknown = error
-        with _in_place_of(unknown):
+        with _second_attempt(unknown):
             async with aclosing(split.stream(request)) as responses:
                 async for response in responses:
                     yield response
@@ -77,8 +81,8 @@ def whole_or_split(whole: Destination, split: Destination) -> Destination:
 
 
 @contextmanager
-def _in_place_of(unknown: GatewayError) -> Iterator[None]:
-    """What is tried because the whole name is `unknown`, and tells of that if its own is as well."""
+def _second_attempt(unknown: GatewayError) -> Iterator[None]:
+    """Runs the second attempt: re-raises `unknown`, the first not-found error, if its model is not found either."""
     try:
         yield
     except GatewayError as error:

@@ -1,7 +1,8 @@
-"""What a client is told of a model that no route has for it: a near name, or the versions that there are.
+"""The error for a model that no route takes: it suggests a similar name, or lists the versions that exist.
 
-Clients choose the names, so each answer costs a bounded handful of lookups, and speaks only of models that routes name
-exactly for this listener and protocol, without conditions on paths or headers. What globs stand for is not known here.
+Only models that routes name exactly are suggested: for this listener and protocol, without conditions on path or
+headers. Models behind globs are not known here. Clients choose the names, so an error costs a bounded number of
+lookups: names are compared by looking up their `variants` in a table.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,47 +13,49 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.types import Request
 from gateway.routing.conditions import Conditions
-from gateway.routing.versioned import split_version
+from gateway.routing.version_names import split_version
 
 MOST_NAMES = 500
 LONGEST_SUGGESTED = 64
-"""Names beyond these bounds are not suggested."""
+"""Characters; longer names are not suggested. At most MOST_NAMES names are known."""
 _SHORTEST_SUGGESTED = 3
 _MOST_VERSIONS = 5
 
 
 @frozen
 class Visible:
-    """The models that routes name for the clients of one protocol at one listener: each with the versions that its
-    routes want, and each under every `trimmed` form of its name."""
+    """The models that routes name for the clients of one protocol at one listener.
+
+    `versions`: for each name the versions in its routes' conditions. `near`: a name for each of its `variants`.
+    """
 
     versions: dict[str, tuple[str, ...]]
     near: dict[str, str]
 
 
-class Unknown:
-    """Makes the error of a request that no route takes. `joined` are the protocols whose clients write a model and its
+class UnknownModels:
+    """Makes the errors for requests that no route takes. `joined` are the protocols whose clients write a model and its
     version as one name."""
 
     def __init__(self, routes: Iterable[tuple[Conditions, Iterable[str]]], joined: frozenset[str]) -> None:
         self._routes = tuple((conditions, frozenset(protocols)) for conditions, protocols in routes)
         self._joined = joined
-        self._visible = lru_cache(None)(self._find)  # by listener and protocol, of which the configuration has few
+        self._visible = lru_cache(None)(self._find)  # unbounded: the configuration has few listeners and protocols
 
     def error(self, request: Request) -> GatewayError:
-        """NOT_FOUND, in words that help."""
+        """The NOT_FOUND error for `request`."""
         if not request.model:
-            return not_found(f"no route for {_nameless(request.operation)}")
+            return not_found(f"no route for {_without_model(request.operation)}")
         visible = self._visible(request.listener, request.protocol)
         for model, version in self._readings(request):
             if model in visible.versions:
-                return not_found(_of_known(model, version, visible.versions[model], request))
-        near = next((visible.near[each] for each in trimmed(request.model) if each in visible.near), None)
+                return not_found(_text_for_known(model, version, visible.versions[model], request))
+        near = next((visible.near[each] for each in variants(request.model) if each in visible.near), None)
         suggestion = f"; did you mean {near!r}?" if near else ""
         return not_found(f"no model {request.model!r} here{suggestion}")
 
     def _readings(self, request: Request) -> Iterator[tuple[str, str]]:
-        """The model and the version that the request names."""
+        """The models and versions that the request may mean."""
         yield request.model, request.version
         split = split_version(request.model) if request.protocol in self._joined and not request.version else None
         if split:
@@ -72,21 +75,24 @@ class Unknown:
                 continue
             name = conditions.model
             if name not in versions and len(versions) < MOST_NAMES:
-                near |= {each: near.get(each, name) for each in trimmed(name)}
+                near |= {each: near.get(each, name) for each in variants(name)}
             versions[name] = (*versions.get(name, ()), conditions.version)
         return Visible(versions, near)
 
 
-def _nameless(operation: Operation) -> str:
+def _without_model(operation: Operation) -> str:
     if operation in CONTROL_OPERATIONS:
         name = operation.value
         return f"{name} without a model: one with `match: {{operation: {name}}}` says which backend is meant"
     return "a request without a model: name one, or set `model` on the listener"
 
 
-def trimmed(name: str) -> Iterator[str]:
-    """`name` without regard to case and to `-` or `_`: whole, and without one of its characters. Names that share one
-    of these differ by a character more, less or other, or by two neighbours in the other order."""
+def variants(name: str) -> Iterator[str]:
+    """`name` in lower case with `_` for `-`: whole, and with each one of its characters removed.
+
+    Two names that share a variant differ by one character that is added, removed or replaced, or by two neighbours in
+    exchanged order.
+    """
     if not _SHORTEST_SUGGESTED <= len(name) <= LONGEST_SUGGESTED:
         return
     folded = name.lower().replace("-", "_")
@@ -95,8 +101,8 @@ def trimmed(name: str) -> Iterator[str]:
         yield folded[:at] + folded[at + 1 :]
 
 
-def _of_known(model: str, version: str, versions: tuple[str, ...], request: Request) -> str:
-    """Of a model that is here, but not as it was asked for."""
+def _text_for_known(model: str, version: str, versions: tuple[str, ...], request: Request) -> str:
+    """The text for a model that exists, but not in this version or for this operation."""
     wanted = list(dict.fromkeys(versions))
     if "" in wanted or version in wanted:
         return f"model {model!r} does not take {request.operation.value!r} here"

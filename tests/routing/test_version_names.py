@@ -10,7 +10,7 @@ from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import Route, Router
-from gateway.routing.versioned import renamed, split_version
+from gateway.routing.version_names import renamed, split_version
 
 INFER, GRADIENT, METADATA = Operation.INFER, Operation.GRADIENT, Operation.METADATA
 

@@ -8,7 +8,7 @@ from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import LONGEST_NAME, Route, Router
-from gateway.routing.unknown import LONGEST_SUGGESTED, MOST_NAMES, trimmed
+from gateway.routing.unknown_models import LONGEST_SUGGESTED, MOST_NAMES, variants
 
 
 def route(*protocols: str, **conditions: object) -> Route:
@@ -99,8 +99,8 @@ def test_an_operation_that_no_route_takes_is_told() -> None:
 
 def test_what_a_wrong_name_costs_is_bounded() -> None:
     """However many models there are, one lookup for each character of a name that is not too long."""
-    assert len(list(trimmed("x" * LONGEST_SUGGESTED))) == LONGEST_SUGGESTED + 1
-    assert list(trimmed("x" * (LONGEST_SUGGESTED + 1))) == []
+    assert len(list(variants("x" * LONGEST_SUGGESTED))) == LONGEST_SUGGESTED + 1
+    assert list(variants("x" * (LONGEST_SUGGESTED + 1))) == []
     assert told("p" * LONGEST_NAME) == f"no model {'p' * LONGEST_NAME!r} here"
     names = [f"model{each}x" for each in range(MOST_NAMES + 1)]
     router = Router([route(model=name) for name in names], {})
