@@ -86,8 +86,12 @@ def test_a_derivative_is_called_by_its_companions_name(server: tuple[str, str]) 
 
 
 def test_numbers_that_are_none_are_shown(server: tuple[str, str]) -> None:
-    code, out, _ = asked(server, "nothing", {"inputs": [vector(named(server, "x", "input"), 1)]})
-    assert code == 0
+    code, out, err = asked(server, "nothing", {"inputs": [vector(named(server, "x", "input"), 1)]})
+    if protocols()[server[0]].traits.wire.nan == "null":  # KServe writes null, which is no number to anybody
+        assert (code, out) == (1, "")
+        assert "null" in err
+        return
+    assert (code, err) == (0, "")
     assert '"data":[NaN]' in out
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from gateway import registry
 from gateway.app import one_backend
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.exchange import decoded
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Translate
 from tests.deploy.pods import Pod
@@ -38,7 +39,7 @@ async def client(protocol: str, address: str, model: str, inputs: Sequence[Mappi
                 captures={"model": model},
                 received=asyncio.get_running_loop().time(),
             )
-            request = form.decode_request(message, ListenerSettings("test"))
+            request = decoded(message, form, ListenerSettings("test"))
             reply = form.encode_response(await handle(request), request, Translate())
             return [each["data"] for each in json.loads(bytes(reply.body))["outputs"]]
 

@@ -17,6 +17,7 @@ backends:
   science: {{protocol: umbridge, endpoints: ["http://127.0.0.1:9"]}}
 routes:
   - {{match: {{model: "*"}}, backend: science}}
+ready: none  # nobody listens there
 """
 
 SERVICES = [
