@@ -185,7 +185,7 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     or `}`, so the body is JSON if and only if the rest and every cut are.
     """
     find = _finder(wanted.arrays)
-    counter = _Counter(values)
+    counter = _LimitCounter(values)
     pieces, cuts, kept, at = [], [], 0, 0
     while (quote := body.find(b'"', at)) >= 0:
         counter.count_between(body[at:quote])
@@ -216,7 +216,7 @@ def _string_at(body: bytes, quote: int) -> tuple[int, int]:
     return end, colon.end() if colon else -1
 
 
-class _Counter:
+class _LimitCounter:
     """Counts strings and what is between them, so that no more is built than the limit allows. Tracks the level."""
 
     def __init__(self, values: int) -> None:
