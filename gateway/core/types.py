@@ -328,7 +328,7 @@ class Request:
     """Seconds on the event loop's clock: the earlier of the deadline in the body and that of the transport."""
     origin: Message | None = None
     """What the codec itself needs to write the reply: the message, a subclass with more fields, a part of it, or None.
-    Only the codec that set it reads it."""
+    Only the protocol that set it reads it."""
     schemaless: bool = False
     """Inputs and parameters came as members of one JSON object, and only the model's signature can tell which is which.
     Until it has, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's shape."""

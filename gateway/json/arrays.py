@@ -1,4 +1,4 @@
-"""One rectangular array out of JSON text: numbers, booleans or strings, and the shape that its nesting has."""
+"""Reads one rectangular array of numbers, booleans or strings from JSON text. Its nesting gives the shape."""
 
 import re
 from enum import Enum
@@ -14,7 +14,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 
 
 class ArrayForm(Enum):
-    """How a key's array is read."""
+    """How the value of a key is read."""
 
     ARRAY = "one rectangular array of any rank, or one scalar"
     VECTORS = "a list of vectors of any lengths, each perhaps a bare scalar"
@@ -25,9 +25,12 @@ class ArrayForm(Enum):
 
 @frozen
 class Array:
-    """One rectangular JSON array. `shape` is its nesting, () for a bare scalar; `values` are flat, row-major: an int64,
-    uint64 (some literal is above INT64), float64 (some literal is no integer) or bool array, or the raw form of strings
-    in UTF-8. An array without elements is int64."""
+    """One rectangular JSON array, or a scalar.
+
+    `shape` is () for a scalar. `values` are flat and row-major: a numpy array of int64, of uint64 (if a literal is
+    above INT64), of float64 (if a literal has a fraction or an exponent) or of bool; for strings bytes, the raw form of
+    BYTES in UTF-8. An array without elements is int64.
+    """
 
     values: Numbers | bytes
     shape: Shape
@@ -50,7 +53,7 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
 
 
 def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
-    """The vectors of a list, each an array without nesting or a bare number.
+    """The vectors of a list, each an array without nesting, or a bare number.
 
     Raises:
         DecodeError: as `read_array`; or nested deeper, or more vectors than `values`.
@@ -83,7 +86,7 @@ _CLOSING = re.compile(rb"\][ \t\r\n]*+")
 
 
 def _next_vector(body: bytes, at: int, close: int) -> Text:
-    """The vector that begins at `at`; a comma, or the list's end, comes after it."""
+    """The text of the vector that begins at `at`, up to the comma or the end of the list."""
     start = _end_of(_OPENING, body, at, close)
     if not body.startswith(b"[", start, close):
         comma = body.find(b",", start, close)
@@ -112,9 +115,13 @@ def _read_scalar(text: Text, literals: bool) -> Array:
 
 
 def _nesting(structure: bytes, leaves: int) -> Shape:
-    """The shape of an array, of which `structure` has the brackets and commas alone.
+    """The shape of an array of `leaves` elements. `structure` is its text reduced to brackets and commas.
 
-    Such text is made of its shape by repetition, so one comparison proves that no row differs from the first.
+    The structure of a rectangular array follows from its shape by repetition: `[,,]` three times is `[[,,],[,,],[,,]]`.
+    So the text is rebuilt from its first row, and one comparison proves that no other row differs.
+
+    Raises:
+        DecodeError: ragged, or nested deeper than MAX_DEPTH.
     """
     rank = len(structure) - len(structure.lstrip(b"["))
     if rank > MAX_DEPTH:
@@ -122,7 +129,7 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     block = structure[rank - 1 : structure.find(b"]") + 1]
     shape = [len(block) - 1]
     for inner in range(1, rank):
-        # the first place where this many brackets close at once ends the first block of this level
+        # the first block of this level ends where this many brackets close at once for the first time
         end = structure.find(b"]" * (inner + 1)) + inner + 1
         count = max(1, (end - (rank - inner - 1) - 1) // (len(block) + 1))
         if end - (rank - inner - 1) != count * (len(block) + 1) + 1:

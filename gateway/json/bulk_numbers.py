@@ -1,7 +1,14 @@
-"""Numbers in bulk out of JSON text: by simdjson, a piece of the text at a time, never as Python objects.
+"""Reads arrays of numbers and booleans from JSON text by simdjson, in pieces, without Python objects.
 
-Parsing in pieces keeps the parser's own memory (14 bytes for each of the text) small and in the cache, and lets what
-simdjson cannot read (NaN, booleans, integers beyond 64 bits) cost one piece's detour.
+Pieces keep the parser's own memory (14 bytes for each byte of text) small and in the cache. What simdjson cannot read
+in a piece is tried in other ways, each slower than the one before:
+
+1. simdjson: numbers, as int64, uint64 or double.
+2. Booleans: replaced by 1 and 0, then simdjson.
+3. NaN and infinities, if allowed: replaced by unusual doubles, then simdjson, then those doubles are replaced.
+4. Python's json: integers of any size, and errors that name the element; for at most _SLOW_LIMIT bytes.
+
+The pieces are then joined to one array of the type that all their literals need.
 """
 
 import json
@@ -20,22 +27,22 @@ MAX_DEPTH = 64
 INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 BLANKS = b" \t\r\n"
 
-_PIECE = 2**18  # bytes; 64 KiB to 1 MiB are equally fast, above that the parser's tape leaves the cache
-_SLOW_LIMIT = 2**24  # bytes of one array; the standard library takes half a second for them
+_PIECE = 2**18  # bytes; 64 KiB to 1 MiB are equally fast, above that the parser's memory exceeds the cache
+_SLOW_LIMIT = 2**24  # bytes of one array; Python's json takes half a second for them
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
 
 @frozen
 class Text:
-    """The text of one JSON value: `body[start:end]`, perhaps with blanks at its end."""
+    """The text of one JSON value, `body[start:end]`; blanks may follow the value."""
 
     body: bytes
     start: int
     end: int
 
     def has(self, piece: bytes) -> bool:
-        """Whether `piece` occurs in it."""
+        """Whether it contains `piece`."""
         return self.body.find(piece, self.start, self.end) >= 0
 
     def begins(self, piece: bytes) -> bool:
@@ -43,37 +50,40 @@ class Text:
         return self.body.startswith(piece, self.start, self.end)
 
     def count(self, piece: bytes) -> int:
-        """How often `piece` occurs in it."""
+        """The number of occurrences of `piece`."""
         return self.body.count(piece, self.start, self.end)
 
     @property
     def bytes(self) -> bytes:
-        """A copy of it."""
+        """A copy of the text."""
         return self.body[self.start : self.end]
 
 
 def read_numbers(text: Text, values: int, literals: bool) -> Numbers:
-    """The numbers or booleans of an array, flat, in order: int64, uint64, float64 or bool (see `Array`). Its nesting is
-    checked as JSON, not for being rectangular.
+    """The numbers or booleans of an array, flat and in order, as int64, uint64, float64 or bool (see `Array`).
+
+    Brackets and commas are checked as JSON; whether the array is rectangular is not checked.
 
     Raises:
-        DecodeError: not JSON, mixed sorts, out of range, or `values` more arrays than elements.
+        DecodeError: not JSON, numbers mixed with booleans, a number out of range, or more nested arrays than elements
+            and `values` together.
     """
-    return _Leaves(values, literals).read(text)
+    return _ArrayReader(values, literals).read(text)
 
 
 class _Parser(threading.local):
-    """A parser per thread: its arrays are views of its memory until they are dropped."""
+    """A parser for each thread: the arrays that it returns are views of its memory."""
 
     def __init__(self) -> None:
         self.parser = simdjson.Parser()
 
     def parse(self, text: bytes, *codes: "Code") -> Numbers | None:
-        """The numbers in the array `text`, flat, as the first of the types `codes` that holds them all."""
+        """The numbers in the array `text`, flat, as the first type of `codes` that holds them all; None if none does,
+        or the text is not an array of numbers."""
         try:
             array: Any = self.parser.parse(text)
         except (ValueError, RuntimeError):
-            # A parser is refused for reuse while anything, be it a traceback, holds on to what it gave out.
+            # simdjson refuses to reuse a parser while anything, even a traceback, refers to what it returned.
             self.parser = simdjson.Parser()
             return None
         for code in codes:
@@ -92,15 +102,18 @@ _simd = _Parser()
 
 @frozen
 class _Piece:
-    """Leaves of one piece of the text. `beyond` says why integers in it have no 64-bit type in common: they are a
-    fault unless some literal of the whole array is no integer."""
+    """The numbers of one piece of the text.
+
+    `beyond` is set if its integers have no 64-bit type in common, and is the error text for that. It is an error only
+    if no literal of the whole array has a fraction or an exponent: then the array is of doubles.
+    """
 
     numbers: Numbers
     beyond: str = ""
 
 
-class _Leaves:
-    """The leaves of one array, in order."""
+class _ArrayReader:
+    """Reads the elements of one array, piece by piece."""
 
     def __init__(self, values: int, literals: bool) -> None:
         self._values = values
@@ -120,9 +133,9 @@ class _Leaves:
         return _join([piece for piece in self._pieces if piece.numbers.size] or self._pieces)
 
     def _take(self, text: bytes, first: bool, last: bool) -> None:
-        """Read a piece between two commas, its brackets completed so that the parser sees whole arrays."""
+        """Read the piece between two commas, with brackets added so that the parser sees whole arrays."""
         outer = self._depth
-        # looking for a byte is twenty times faster than counting it
+        # finding a byte is twenty times faster than counting it
         opened = text.count(b"[") if b"[" in text else 0
         self._depth += opened - (text.count(b"]") if b"]" in text else 0)
         if (self._depth != 0) if last else (self._depth < 1 or text.rstrip(BLANKS)[-1:] in (b"", b"[", b",")):
@@ -151,7 +164,7 @@ class _Leaves:
         return self._parse_slowly(text) if numbers is None else _Piece(numbers)
 
     def _parse_slowly(self, text: bytes) -> _Piece:
-        """By the standard library: integers of any size, and errors that name the element."""
+        """Read a piece by Python's json: integers of any size, and errors that name the element."""
         self._slow += len(text)
         if self._slow > _SLOW_LIMIT:
             raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers beside some that are beyond 64 bits")
@@ -174,7 +187,7 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _has_fraction(text: bytes) -> bool:
-    """Whether some literal is no integer: has a point or an exponent."""
+    """Whether some literal has a fraction or an exponent."""
     return b"." in text or b"e" in text or b"E" in text
 
 
@@ -182,13 +195,13 @@ def _parse_booleans(text: bytes) -> Numbers | None:
     if b"u" not in text and b"s" not in text:
         return None
     count = text.count(b"true") + text.count(b"false")
-    # the blanks keep `1true` from becoming a number
+    # the blanks keep `1true` from becoming the number 11
     numbers = _simd.parse(text.replace(b"true", b" 1 ").replace(b"false", b" 0 "), "i")
     return numbers.astype(np.bool_) if numbers is not None and numbers.size == count else None
 
 
-# What simdjson cannot read, most specific first, each with a byte that only such a spelling has (looking for a byte is
-# fast), and the double that stands for it in the text while it is parsed.
+# For each literal its spellings, each with a byte that only this spelling has (finding a byte is fast); the double that
+# stands for it while the text is parsed; and its value. `-Infinity` comes before `Infinity`, which it contains.
 _LITERALS = (
     (((b"-Infinity", b"I"), (b"-inf", b"f")), -2.718281828459045e301, -np.inf),
     (((b"Infinity", b"I"), (b"inf", b"f")), 2.718281828459045e301, np.inf),
@@ -209,7 +222,7 @@ def _parse_literals(text: bytes) -> Numbers | None:
         return None
     places = [numbers == stand_in for _, stand_in, _ in _LITERALS]
     if [np.count_nonzero(place) for place in places] != counts:
-        return None  # the text itself holds one of those doubles
+        return None  # the text itself contains one of those doubles
     for place, (_, _, meaning) in zip(places, _LITERALS, strict=True):
         numbers[place] = meaning
     return numbers
@@ -236,7 +249,7 @@ def _refuse_constant(name: str) -> float:
 
 
 class _Constant(float):
-    """NaN, Infinity or -Infinity, spelt out. A float that is infinite otherwise was a finite number in the text."""
+    """NaN, Infinity or -Infinity that was spelled out. Any other infinite float was a finite number in the text."""
 
 
 _STRICT = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -310,7 +323,7 @@ def _to_double(leaf: int | float) -> float:
 
 
 def _join(pieces: list[_Piece]) -> Numbers:
-    """The pieces as one array of the type that the literals of all of them ask for."""
+    """The pieces as one array of the type that all their literals need."""
     if len(pieces) == 1 and not pieces[0].beyond:
         return pieces[0].numbers
     kinds = {piece.numbers.dtype.kind for piece in pieces if not piece.beyond}

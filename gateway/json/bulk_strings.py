@@ -1,6 +1,9 @@
-"""Strings in bulk out of JSON text: a piece of the text at a time, straight into the raw form of BYTES.
+"""Reads arrays of strings from JSON text in pieces, straight into the raw form of BYTES.
 
-A string of one letter is four bytes of text and sixty as a Python object: 64 MiB read at once would take GBs.
+A string of one letter takes four bytes of text and sixty as a Python object: 64 MiB read at once would take gigabytes.
+
+A piece ends at the first comma after the last string that ends within _PIECE bytes. In text without escapes every other
+quote closes a string, so counting quotes finds it; in text with escapes a pattern matches whole strings.
 """
 
 import re
@@ -23,20 +26,20 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 
 
 def read_string(text: Text) -> bytes:
-    """The raw form of the one string that `text` is. Raises DecodeError if it is none."""
-    string: str = _load(text.bytes)  # text that has a quote and no brackets is nothing else
+    """The raw form of the one string in `text`. Raises DecodeError if it is not a string."""
+    string: str = _load(text.bytes)  # called for text with a quote and without brackets: it is a string or invalid
     return bytes_elements.pack([string.encode()])
 
 
 class Strings:
-    """The strings of one array, in order: `raw` is their raw form in UTF-8, `structure` the brackets and commas around
-    them."""
+    """The strings of one array: `raw` is their raw form in UTF-8, `structure` the brackets and commas around them."""
 
     def __init__(self, text: Text, values: int) -> None:
-        """Read the array `text`. Its nesting is checked as JSON, not for being rectangular.
+        """Read the array `text`. Brackets and commas are checked as JSON; whether it is rectangular is not checked.
 
         Raises:
-            DecodeError: not JSON, something that is no string, or `values` more arrays than strings.
+            DecodeError: not JSON, an element that is not a string, or more nested arrays than strings and `values`
+                together.
         """
         self.count = 0
         self._values = values
@@ -55,7 +58,7 @@ class Strings:
         self.structure = b",".join(structure)
 
     def _take(self, piece: bytes, first: bool, last: bool) -> tuple[bytes, bytes]:
-        """A piece that ends before a comma, or is the last: the raw form of its strings, and what is around them."""
+        """The raw form of a piece's strings, and the brackets and commas around them."""
         if (not first and piece.lstrip(BLANKS)[:1] in (b"", b"]")) or (not last and piece.rstrip(BLANKS)[-1:] == b"["):
             raise DecodeError("not JSON: a comma without a value")
         around = _around(piece)
@@ -73,7 +76,7 @@ class Strings:
         return bytes_elements.pack(map(str.encode, leaves)), between
 
     def _completed(self, piece: bytes, between: bytes, last: bool) -> bytes:
-        """The piece with its brackets completed, so that the parser sees a whole array."""
+        """The piece with brackets added, so that the parser sees a whole array."""
         outer = self._depth
         self._depth += between.count(b"[") - between.count(b"]")
         if (self._depth != 0) if last else (self._depth < 1):
@@ -84,7 +87,7 @@ class Strings:
 
 
 def _piece_end(text: Text, at: int) -> int:
-    """Where a piece that begins at `at` ends: at a comma outside of strings, or with the text."""
+    """The end of the piece that begins at `at`: a comma outside of strings, or the end of the text."""
     body, stop = text.body, at + _PIECE
     if text.end <= stop:
         return text.end
@@ -96,7 +99,8 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
-    """Where the next string ends, which is a long one or far away; where the last comma before it and `stop` is."""
+    """For a piece in which no string ends: the last comma before the next string and `stop`; if there is none, the end
+    of that string."""
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:
@@ -106,7 +110,7 @@ def _behind_next_string(text: Text, at: int, stop: int) -> int:
 
 
 def string_end(body: bytes, start: int) -> int:
-    """Where the string ends that begins at `start`; negative if none does, or it has no end."""
+    """The end of the string that begins at `start`; negative if there is no string, or it is not closed."""
     if not body.startswith(b'"', start):
         return -1
     at = start + 1
@@ -121,18 +125,18 @@ def string_end(body: bytes, start: int) -> int:
 
 
 def _behind_strings(body: bytes, start: int, stop: int) -> int:
-    """Where the last string ends that ends before `stop`; `start` if none does."""
+    """The end of the last string that ends before `stop`; `start` if none does."""
     if body.find(b"\\", start, stop) >= 0:
         whole = _WHOLE_STRINGS.match(body, start, stop)
         return whole.end() if whole else start
-    # without escapes every other quote closes a string, which is far faster to find out
+    # without escapes every other quote closes a string; counting them is far faster than matching
     if body.count(b'"', start, stop) % 2:
         stop = body.rfind(b'"', start, stop)
     return max(start, body.rfind(b'"', start, stop) + 1)
 
 
 def _around(piece: bytes) -> tuple[bytes, bytes] | None:
-    """The brackets before and behind the strings of a piece; None if there may be some between them."""
+    """The brackets before and after the strings of a piece; None if there may be some between them."""
     rest = piece.lstrip(_EDGE)
     strings = rest.rstrip(_EDGE)
     if b"[" in strings or b"]" in strings or not (strings[:1] == strings[-1:] == b'"'):
@@ -161,7 +165,7 @@ def _leaves(level: list[Any]) -> list[Any]:
 
 
 def _refuse_other_than_strings(leaves: list[Any], before: int) -> None:
-    """`before` strings came before them."""
+    """`before` is the number of strings in the pieces before."""
     if not set(map(type, leaves)) <= {str}:
         last = [""] * min(before, 1)
         raise DecodeError(describe_mixture([*last, *leaves], before - len(last)))

@@ -1,4 +1,11 @@
-"""JSON documents of any size: the texts of the arrays are cut out, and what remains is small and plain."""
+"""Reads JSON documents of any size. The texts of arrays are cut out and read in bulk; what remains is small and plain.
+
+    {"id": "a", "data": [[1, 2], [3, 4]]}  ──▶  {"id": "a", "data": 0}  and  [[1, 2], [3, 4]]
+
+The text is scanned from string to string. After a wanted key its value is cut out up to the next key or `}`, whatever
+it is, and 0 takes its place. So the document is valid JSON if and only if the rest and every cut are. The scan also
+counts what stands between strings, so that neither the rest nor the list of cuts grows beyond the limit.
+"""
 
 import json
 import re
@@ -20,7 +27,7 @@ Json: TypeAlias = Any
 
 @frozen
 class Wanted:
-    """Which keys hold arrays: at any level, or at `level` alone."""
+    """The keys whose values are arrays: at any level, or at `level` only."""
 
     arrays: Mapping[str, ArrayForm]
     level: int | None
@@ -30,7 +37,7 @@ _NOTHING: Mapping[str, ArrayForm] = {}
 
 
 class AllBut(Mapping[str, ArrayForm]):
-    """Every key holds an array, but for some."""
+    """A mapping in which every key has ArrayForm.ARRAY, except those in `plain`."""
 
     __slots__ = ("_plain",)
 
@@ -53,7 +60,7 @@ class AllBut(Mapping[str, ArrayForm]):
 
 
 def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
-    """Tells the name of a wanted key, as it stands in the text without escapes."""
+    """A function that returns the name of a key, given its bytes without escapes, if it is in `arrays`; else None."""
     if not isinstance(arrays, AllBut):
         return {name.encode(): name for name in arrays}.get
 
@@ -65,7 +72,10 @@ def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
 
 
 class Walk:
-    """Puts the arrays into a plain document, in the order of its text, and counts members and values."""
+    """Replaces the values of wanted keys in a plain document by arrays, in the order of the text.
+
+    `convert` returns the array for a key and its plain value. `members` and `values` count what is outside the arrays.
+    """
 
     __slots__ = ("_convert", "_wanted", "members", "values")
 
@@ -76,7 +86,8 @@ class Walk:
         self.values = 1
 
     def document(self, node: Any) -> None:
-        """Raises DecodeError for nesting beyond MAX_DEPTH, and for what is no object."""
+        """Walk through the document `node`. Raises DecodeError for nesting beyond MAX_DEPTH, and if it is not an
+        object."""
         if type(node) is not dict:
             raise DecodeError(f"expected a JSON object, found {_NAMES[type(node)]}")
         self._object(node, 1)
@@ -110,14 +121,14 @@ class Walk:
         self.values += len(node)
 
     def float(self, item: float) -> None:
-        """Called with every float outside the arrays."""
+        """Called for every float outside the arrays."""
 
 
 _NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
 
 
 def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> dict[str, Any]:
-    """The document in `body`, as `gateway.json.read` promises.
+    """The document in `body`, as described for `gateway.json.read`.
 
     Raises:
         DecodeError: says what is wrong, and where.
@@ -158,44 +169,45 @@ def _read_cut(cut: _Cut, form: ArrayForm, values: int, literals: bool) -> Array 
 
 
 _PIECE = 2**20
-"""Bytes that a pattern is matched against at once: no other thread works meanwhile, and 60 MiB take 0.2 s."""
+"""Bytes that a pattern is matched against at once: all other threads wait meanwhile, for 60 MiB 0.2 s."""
 
-# A string and, if it is a key, its colon. Possessive throughout: no input makes it try twice.
+# A string and, if it is a key, its colon. All quantifiers are possessive: no input makes the matching backtrack.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"([ \t\r\n]*+:[ \t\r\n]*+)?', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
-# Strings and what stands between them, up to the colon after a key or the end of the object.
+# Strings and what is between them, up to the colon after a key or the end of the object.
 _RUN = re.compile(rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^"{}:]++)*+', re.DOTALL)
 
 
 def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
-    """`body` with 0 for the value of every wanted key, and the texts of those values.
+    """`body` with 0 in place of the value of every wanted key, and the texts of those values.
 
-    The text may be anything still. A cut holds no string, or is exactly what stands between the colon of a key and the
-    next key or `}`, so the body is JSON if and only if the rest and every cut are.
+    Neither is checked yet. A cut contains no string, or is exactly what is between the colon of a key and the next key
+    or `}`, so the body is JSON if and only if the rest and every cut are.
     """
     find = _finder(wanted.arrays)
-    bound = _Bound(values)
+    counter = _LimitCounter(values)
     pieces, cuts, kept, at = [], [], 0, 0
     while (quote := body.find(b'"', at)) >= 0:
-        bound.pass_by(body[at:quote])
+        counter.count_between(body[at:quote])
         end, colon = _string_at(body, quote)
         if end < 0:
             break
-        bound.count_string()
+        counter.count_string()
         at = max(end, colon)
-        if colon < 0 or wanted.level not in (None, bound.level):
+        if colon < 0 or wanted.level not in (None, counter.level):
             continue
         name = find(_unescape(body[quote + 1 : end - 1]))
         if name is not None:
             cuts.append(_Cut(name, _value_at(body, at)))
             pieces.append(body[kept:at])
             at = kept = cuts[-1].text.end
-    bound.pass_by(body[at:])
+    counter.count_between(body[at:])
     return b"0".join([*pieces, body[kept:]]), cuts
 
 
 def _string_at(body: bytes, quote: int) -> tuple[int, int]:
-    """Where the string ends, and behind it the colon and its blanks, if it is a key. Negative where there is none."""
+    """The end of the string at `quote` and, if it is a key, the end of the colon and blanks after it; negative if there
+    is none."""
     string = _STRING.match(body, quote, quote + _PIECE)
     if string is not None and string[2] is not None and string.end() < quote + _PIECE:
         return string.end(1) + 1, string.end(2)
@@ -204,8 +216,8 @@ def _string_at(body: bytes, quote: int) -> tuple[int, int]:
     return end, colon.end() if colon else -1
 
 
-class _Bound:
-    """Counts what stands between strings, so that no more is built than the limit allows, and knows the level."""
+class _LimitCounter:
+    """Counts strings and what is between them, so that no more is built than the limit allows. Tracks the level."""
 
     def __init__(self, values: int) -> None:
         self._values = values
@@ -213,11 +225,11 @@ class _Bound:
         self._strings = 0
         self.level = 0
 
-    def pass_by(self, text: bytes) -> None:
+    def count_between(self, text: bytes) -> None:
         opened = text.count(b"[") + text.count(b"{")
         self.level += opened - text.count(b"]") - text.count(b"}")
         self._nodes += opened + text.count(b",")
-        # every value but the first follows a comma or opens a container, and each container is a value
+        # every value but the first follows a comma or an opening bracket, and each container is a value itself
         if self._nodes > 2 * self._values:
             raise _too_many(self._values)
 
@@ -265,8 +277,8 @@ def _strings_at(body: bytes, start: int) -> Text:
 
 
 def _run_end(body: bytes, at: int) -> tuple[int, int]:
-    """Where the strings and what stands between them end, and where the last of the strings begins; negative if there
-    is none. By pieces, since no other thread works while a pattern is looked for."""
+    """The end of the run of strings and what is between them, and the start of its last string (negative if there is
+    none). Matched in pieces, because other threads wait while a pattern is matched."""
     last = -1
     while True:
         run = _RUN.match(body, at, at + _PIECE)
@@ -282,17 +294,17 @@ def _run_end(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _without_comma(body: bytes, start: int, stop: int) -> int:
-    """Where the value ends that a comma and the key at `stop` follow."""
+    """The end of a value that is followed by a comma and the key at `stop`."""
     comma = body.rfind(b",", start, stop)
     return stop if comma < 0 or body[comma + 1 : stop].strip(BLANKS) else comma
 
 
-# orjson's words for it: beyond 1024 levels, and for hundreds of brackets that are never closed
+# orjson's messages for more than 1024 levels, and for hundreds of brackets that are never closed
 _TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
 
 
 def _load(rest: bytes, cuts: list[_Cut]) -> Any:
-    """The rest as plain values. orjson judges the grammar, strictly; the standard library keeps integers exact."""
+    """The rest as plain values. orjson checks the grammar, strictly; Python's json keeps integers exact."""
     try:
         text = rest.decode()
         orjson.loads(rest)
@@ -309,7 +321,7 @@ def _load(rest: bytes, cuts: list[_Cut]) -> Any:
 
 
 def _place(at: int, cuts: list[_Cut]) -> int:
-    """Where in the body position `at` of the rest is."""
+    """The position in the body of position `at` in the rest."""
     for cut in cuts:
         if at > cut.text.start:
             at += cut.text.end - cut.text.start - 1

@@ -1,7 +1,7 @@
-"""Small JSON documents, read whole by orjson: a third of the time that cutting arrays out of the text would take.
+"""Reads small JSON documents whole by orjson, in a third of the time that cutting the arrays out would take.
 
-It only ever answers where the answer is certain. Whatever is an error, or what orjson reads otherwise than this project
-(duplicate keys, integers beyond 64 bits), is a DecodeError without words: `gateway.json` then asks the text.
+It returns a result only if that is certain to be right. Errors, and whatever orjson reads differently from `document`
+(duplicate keys, integers beyond 64 bits), raise a DecodeError without text; `reading` then calls `document`.
 """
 
 from collections.abc import Callable
@@ -17,18 +17,18 @@ from gateway.json.arrays import Array, ArrayForm
 from gateway.json.bulk_numbers import MAX_DEPTH, Numbers
 from gateway.json.document import Walk, Wanted
 
-# orjson makes floats of integers beyond 64 bits; a float as large as those may be one
+# orjson turns integers beyond 64 bits into floats; a float of this size may be one
 _LARGE = 2.0**63
 
 _FEW = 32
-"""Numbers of which Python finds the smallest and the largest faster than numpy."""
+"""The number of floats up to which Python finds the smallest and the largest faster than numpy."""
 
 
 def read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:
-    """The document in `text`, as `gateway.json.read` promises.
+    """The document in `text`, as described for `gateway.json.read`.
 
     Raises:
-        DecodeError: an error or a doubt.
+        DecodeError: it is invalid, or this way of reading cannot be sure.
     """
     try:
         document = orjson.loads(text)
@@ -36,7 +36,7 @@ def read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:
         raise DecodeError from error
     walk = _SmallWalk(wanted, lambda key, item: _CONVERT[wanted.arrays[key]](item, values))
     walk.document(document)
-    # orjson keeps the last of duplicate keys, but every key has its colon
+    # orjson keeps the last of duplicate keys; the number of colons shows that there was one
     if walk.members != text.count(b":") or walk.values > values:
         raise DecodeError
     return document  # type: ignore[no-any-return]

@@ -1,8 +1,7 @@
-"""Lists of integers as protobuf packs them (varints one behind the other), from and to the raw form.
+"""Packed lists of integers (varints one after the other), converted from and to the raw form of tensors.
 
-protobuf's own library, upb, reads them a block at a time: a long list read in one call would keep every other thread
-waiting and take its memory twice. upb also writes short lists. numpy writes the long ones, because upb takes only
-Python's integers. `docs/dependencies.md` has the figures.
+upb reads them a block at a time: one call for a long list would block all other threads and take its memory twice. It
+also writes short lists. Long ones are written by numpy, because upb accepts Python integers only.
 """
 
 from collections.abc import Iterator
@@ -23,14 +22,14 @@ Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 
 _MAX_VARINT = 10
 _BLOCK = 2**16
-"""Bytes that are read at once, and four times the numbers that are written at once: it all stays in the cache."""
+"""Bytes read at once; a quarter as many numbers are written at once. Both fit in the processor's cache."""
 
-_FEW = 500
-"""Numbers. Up to here upb writes a list faster than numpy."""
+_SHORT = 500
+"""Numbers up to which upb writes a list faster than numpy."""
 
 _LISTS = {Kind.SIGNED: ("int64", 1), Kind.UNSIGNED: ("uint64", 2), Kind.BOOL: ("bool", 3)}
-"""The name and the number of the list that holds each kind of integer. All widths look alike on the wire. Read as 64
-bits, a number that is too large for a narrower type is noticed; protobuf would drop its high bits."""
+"""For each kind of integer the name and number of a list in `_Lists`. All widths look alike on the wire. They are read
+as 64 bits, so that numbers too large for a narrower type are noticed: protobuf would drop their high bits."""
 
 
 def _make_lists() -> Any:
@@ -43,19 +42,19 @@ def _make_lists() -> Any:
 
 
 _Lists = _make_lists()
-"""A message of packed lists."""
+"""A message class with a packed list for each kind of integer."""
 
 
 def count_integers(packed: Buffer) -> int:
-    """How many varints end in `packed`."""
+    """The number of varints in `packed`."""
     return int(np.count_nonzero(np.frombuffer(packed, np.uint8) < 0x80))
 
 
 def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer:
-    """The varints of `packed`, of which there are `elements` (`count_integers`), in the raw form of `datatype`.
+    """The varints of `packed` in the raw form of `datatype`. `elements` is their number (`count_integers`).
 
     Raises:
-        DecodeError: a number out of the datatype's range, one of more than 10 bytes, or one that is cut short.
+        DecodeError: naming `what`; a number out of the datatype's range, of more than 10 bytes, or cut short.
     """
     octets = np.frombuffer(packed, np.uint8)
     if len(octets) <= _BLOCK:
@@ -71,7 +70,7 @@ def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) 
 
 
 def _end_of_block(octets: Octets, start: int, what: str) -> int:
-    """Behind the last varint that ends within a block of `start`."""
+    """The end of the last varint that ends within the block that begins at `start`."""
     block = octets[start : start + _BLOCK]
     ends = np.flatnonzero(block[-_MAX_VARINT:] < 0x80)
     if not len(ends):
@@ -83,7 +82,7 @@ _BROKEN = f"a number is cut short, or longer than {_MAX_VARINT} bytes"
 
 
 def _read_block(octets: Octets, datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    """The varints that `octets` is made of."""
+    """The varints of one block, as an array whose values are in the datatype's range."""
     if len(octets) and octets.max() < 0x80 and datatype is not Datatype.BOOL:
         return octets
     name, number = _LISTS[datatype.kind]
@@ -92,18 +91,18 @@ def _read_block(octets: Octets, datatype: Datatype, what: str) -> "np.ndarray[An
     except DecodeError as error:
         raise DecodeError(f"{what}: {_BROKEN}") from error
     numbers = getattr(lists, name)
-    # without it, as before protobuf 7.34, numpy takes twice as long to find out what it is given
+    # lists have no __array__ before protobuf 7.34; np.fromiter then takes half as long as np.asarray
     is_array = hasattr(numbers, "__array__")
     array = np.asarray(numbers, name) if is_array else np.fromiter(numbers, name, len(numbers))
     return cast(array, datatype, what)
 
 
 def write_integers(raw: Buffer, datatype: Datatype) -> Buffer:
-    """The raw form of an integer `datatype` as packed varints; negative numbers have ten bytes."""
+    """Integers in the raw form of `datatype` as packed varints. Negative numbers take ten bytes each."""
     numbers = np.frombuffer(raw, datatype.dtype)
     if not len(numbers) or (numbers.max() < 0x80 and numbers.min() >= 0):
         return numbers.astype(np.uint8).data
-    if len(numbers) <= _FEW:
+    if len(numbers) <= _SHORT:
         field: bytes = _Lists(**{_LISTS[datatype.kind][0]: numbers.tolist()}).SerializeToString()
         return field[read_field(field, 0).value :]
     return np.concatenate(list(_write_blocks(numbers))).data
@@ -118,15 +117,15 @@ def _write_blocks(numbers: "np.ndarray[Any, Any]") -> Iterator[Octets]:
 
 
 def _write_varints(numbers: Varints) -> Octets:
-    """A row for each place in a varint and a column for each number; what is read of it is column by column."""
+    """The varints of `numbers`, computed in a table: a column for each number, a row for each byte of a varint."""
     places = max(1, -(-int(numbers.max()).bit_length() // 7))
     octets = np.empty((places, len(numbers)), np.uint8)
-    held = np.ones((places, len(numbers)), np.bool_)
+    is_used = np.ones((places, len(numbers)), np.bool_)
     for place in range(places):
         if place:
-            np.not_equal(numbers, 0, out=held[place])
+            np.not_equal(numbers, 0, out=is_used[place])
         np.copyto(octets[place], numbers, casting="unsafe")
         numbers = numbers >> np.uint64(7)
-    octets[:-1] = octets[:-1] & 0x7F | held[1:].view(np.uint8) << 7
-    written: Octets = octets.T[held.T]
+    octets[:-1] = octets[:-1] & 0x7F | is_used[1:].view(np.uint8) << 7
+    written: Octets = octets.T[is_used.T]
     return written

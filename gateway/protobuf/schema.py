@@ -1,7 +1,7 @@
-"""Protobuf messages, made at import of the descriptor sets that `protos/generate.py` writes.
+"""Message classes made at import from the descriptor sets that `protos/generate.py` writes.
 
-There are no generated modules, and each set has a pool of its own: tritonclient, KServe, MLServer, grpcio's health
-checking and its reflection register messages of the same names in protobuf's default pool, which refuses a second one.
+Each set has a descriptor pool of its own. In protobuf's default pool the names would clash with those of tritonclient,
+KServe, MLServer and grpcio's health checking and reflection: it refuses a second message of the same name.
 """
 
 from typing import Any, TypeAlias
@@ -15,13 +15,13 @@ from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.types import Buffer
 
 ProtobufClass: TypeAlias = Any
-"""A class that protobuf makes of a descriptor; no type checker knows its fields."""
+"""A message class made from a descriptor. Type checkers do not know its fields."""
 Protobuf: TypeAlias = Any
 """A message of such a class."""
 
 
 class Schema:
-    """The messages and services of one FileDescriptorSet, given as its bytes."""
+    """The messages and services of one serialized FileDescriptorSet."""
 
     def __init__(self, descriptors: bytes) -> None:
         self._pool = DescriptorPool()
@@ -29,16 +29,16 @@ class Schema:
             self._pool.Add(file)
 
     def message(self, name: str) -> ProtobufClass:
-        """The class of the message with this full name."""
+        """The class of the message with this full name (`package.Message`)."""
         return GetMessageClass(self._pool.FindMessageTypeByName(name))
 
     def methods(self, service: str) -> tuple[str, ...]:
-        """A service's methods as they stand in a path: `/package.Service/Method`."""
+        """The paths of a service's methods: `/package.Service/Method`."""
         return tuple(f"/{service}/{each.name}" for each in self._pool.FindServiceByName(service).methods)
 
 
 def parse(kind: ProtobufClass, data: Buffer) -> Protobuf:
-    """`data` as a message of `kind`. Raises DecodeError where it is none."""
+    """`data` parsed as a message of `kind`. Raises DecodeError if it is malformed."""
     try:
         return kind.FromString(data)
     except protobuf.DecodeError as error:
@@ -46,5 +46,5 @@ def parse(kind: ProtobufClass, data: Buffer) -> Protobuf:
 
 
 def not_utf8(error: UnicodeEncodeError, what: str) -> GatewayError:
-    """What to raise for a text that protobuf cannot write."""
+    """The error for a text that is not valid Unicode, which protobuf cannot write."""
     return invalid_input(f"{what}: {error.object!r} is not UTF-8, which protobuf's strings are")

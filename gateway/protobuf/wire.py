@@ -1,4 +1,4 @@
-"""Protobuf's wire format, as far as tensor data must be found, or left, where it lies: upb would copy it twice.
+"""Protobuf's wire format: finds the fields of a message without copying them, and writes keys and varints.
 
 "A message is a series of key-value pairs"; the key holds the field's number and its wire type.
 """
@@ -16,7 +16,7 @@ _END_OF_KEYS = 2**32  # field numbers have 29 bits
 
 
 class Field(NamedTuple):
-    """Where one field lies in its message: the key at `start`, the value from `value` to `end`."""
+    """The place of one field in its message: its key begins at `start`, its value goes from `value` to `end`."""
 
     number: int
     wire_type: int
@@ -29,7 +29,7 @@ def fields(message: Buffer) -> Iterator[Field]:
     """The fields of `message`, in order.
 
     Raises:
-        DecodeError: not a series of fields. Groups count as such: no version 3 schema has them.
+        DecodeError: a malformed field, or a group, which no version 3 schema has.
     """
     at, end = 0, len(message)
     while at < end:
@@ -39,12 +39,12 @@ def fields(message: Buffer) -> Iterator[Field]:
 
 
 def read_field(message: Buffer, start: int) -> Field:
-    """The field at `start`. Raises DecodeError where there is no whole one."""
-    # nearly all keys are one byte
+    """The field at `start`. Raises DecodeError if it is malformed or cut short."""
+    # fast path: nearly all keys are one byte
     key, at = (octet, start + 1) if (octet := message[start]) < 0x80 else read_varint(message, start)
     wire_type = key & 7
     if wire_type == LENGTH:
-        # and nearly all lengths
+        # and so are nearly all lengths
         short = at < len(message) and (octet := message[at]) < 0x80
         size, value = (octet, at + 1) if short else read_varint(message, at)
         end = value + size
@@ -52,12 +52,12 @@ def read_field(message: Buffer, start: int) -> Field:
         value, end = at, _end(message, wire_type, at)
     if end > len(message) or not 8 <= key < _END_OF_KEYS:
         raise DecodeError(f"a protobuf message has no whole field at byte {start} of {len(message)}")
-    # as Field(...) makes it, which takes as long as all of the above
+    # the same as Field(...), which would take as long as all of the above
     return tuple.__new__(Field, (key >> 3, wire_type, start, value, end))
 
 
 def _end(message: Buffer, wire_type: int, at: int) -> int:
-    """Where the number at `at` ends."""
+    """The end of the number at `at`."""
     if wire_type == VARINT:
         return read_varint(message, at)[1]
     if wire_type in _FIXED:
@@ -66,7 +66,7 @@ def _end(message: Buffer, wire_type: int, at: int) -> int:
 
 
 def read_varint(message: Buffer, at: int) -> tuple[int, int]:
-    """The varint at `at`, and where it ends. Raises DecodeError for one that is cut short or longer than 10 bytes."""
+    """The varint at `at` and its end. Raises DecodeError if it is cut short or longer than 10 bytes."""
     if at < len(message) and message[at] < 0x80:
         return message[at], at + 1
     number = shift = 0
@@ -81,7 +81,7 @@ def read_varint(message: Buffer, at: int) -> tuple[int, int]:
 
 def varint(number: int) -> bytes:
     """`number`, at least 0, as a varint."""
-    # nearly all are one byte
+    # fast path: nearly all are one byte
     if number <= 0x7F:
         return _SHORT[number]
     octets = bytearray()
@@ -96,16 +96,19 @@ _SHORT = [bytes((number,)) for number in range(0x80)]
 
 
 def key(number: int) -> bytes:
-    """What precedes the length of the field `number` of bytes."""
+    """The key of the length-delimited field `number`."""
     return varint(number << 3 | LENGTH)
 
 
 class Allowance:
-    """How many bytes a message may still hold outside tensor data. upb makes up to 40 bytes of one (an empty tensor is
-    two on the wire), and each field costs time here: both are bounded by this."""
+    """How many bytes a message may still have outside tensor data.
+
+    It bounds memory and time: upb makes up to 40 bytes of one (an empty tensor takes two bytes on the wire), and each
+    field costs time here.
+    """
 
     BYTES = 2 * 2**20
-    """Twice the largest `config`, the only parameter that is meant to be long."""
+    """Twice the default of `limits.config`: a `config` is the only parameter that is meant to be long."""
     _PER_FIELD = 32
 
     __slots__ = ("_left",)
@@ -114,7 +117,7 @@ class Allowance:
         self._left = self.BYTES
 
     def spend(self, size: int) -> None:
-        """Take a field of `size` bytes away. Raises DecodeError where too little is left."""
+        """Subtract a field of `size` bytes. Raises DecodeError if too little is left."""
         self._left -= size + self._PER_FIELD
         if self._left < 0:
             raise DecodeError(f"more than {self.BYTES} bytes, or too many fields, outside tensor data")
@@ -123,10 +126,12 @@ class Allowance:
 def cut(
     message: memoryview, numbers: Container[int], allowance: Allowance
 ) -> tuple[bytearray, list[tuple[int, memoryview]]]:
-    """What is left of `message` without its byte fields `numbers`; and those, in order, each as its number and a view.
+    """Cut the length-delimited fields with these `numbers` out of `message`.
+
+    Returns the message without them, and the fields in order: number and a view of the bytes of each.
 
     Raises:
-        DecodeError: not a series of fields, or more of what is left than `allowance`.
+        DecodeError: malformed, or the rest is more than `allowance`.
     """
     rest, taken = bytearray(), []
     for number, wire_type, start, value, end in fields(message):

@@ -52,7 +52,7 @@ LENIENT: list[tuple[str, str, tuple[Tensor, ...]]] = [
 @pytest.mark.parametrize(("body", "inputs"), [case[1:] for case in LENIENT], ids=[case[0] for case in LENIENT])
 def test_what_clients_really_send_is_read(body: str, inputs: tuple[Tensor, ...]) -> None:
     assert asked("/Evaluate", body) == Request(
-        Operation.INFER, "m", inputs=inputs, listener="http", protocol="umbridge"
+        Operation.INFER, "m", inputs=inputs, listener="http", protocol="umbridge", path="/Evaluate"
     )
 
 
