@@ -20,8 +20,8 @@ DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
 
 HEADER = Struct(">HBBBL")
-"""A frame's header: the upper 16 and the lower 8 bits of the payload's size, type, flags, and the stream with a reserved
-bit."""
+"""A frame's header: the upper 16 and the lower 8 bits of the payload's size, type, flags, and a reserved bit with the
+stream."""
 HEADER_SIZE = HEADER.size
 UNSIGNED = Struct(">L")
 
