@@ -187,12 +187,14 @@ MODES: dict[str, Mode] = {
     "HTTP/1": begins(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "it speaks HTTP/1, not HTTP/2"),
     "no frames": begins(b"hello, this is something else\r\n", "a frame of 6841708 bytes"),
     "no SETTINGS": begins(frame(PING, 0, 0, bytes(8)), "a frame of type 6, expected type 4"),
-    "an acknowledgement first": begins(frame(SETTINGS, 1, 0, b""), "an acknowledgement of SETTINGS that is none"),
+    "an acknowledgement first": begins(
+        frame(SETTINGS, 1, 0, b""), "SETTINGS that acknowledge something, but come first or have values"
+    ),
     "SETTINGS of a stream": begins(frame(SETTINGS, 0, 1, b""), "SETTINGS of stream 1"),
     "SETTINGS of five bytes": begins(frame(SETTINGS, 0, 0, bytes(5)), "SETTINGS of 5 bytes"),
-    "a window beyond 2^31": begins(setting(4, 2**31), "it sets INITIAL_WINDOW_SIZE to 2147483648"),
-    "frames of one byte": begins(setting(5, 1), "it sets MAX_FRAME_SIZE to 1"),
-    "frames beyond 2^24": begins(setting(5, 2**24), "it sets MAX_FRAME_SIZE to 16777216"),
+    "a window beyond 2^31": begins(setting(4, 2**31), "SETTINGS set INITIAL_WINDOW_SIZE to 2147483648"),
+    "frames of one byte": begins(setting(5, 1), "SETTINGS set MAX_FRAME_SIZE to 1"),
+    "frames beyond 2^24": begins(setting(5, 2**24), "SETTINGS set MAX_FRAME_SIZE to 16777216"),
     "a push that is neither on nor off": passes(good, setting(2, 2) + BEGIN),
     "pushing": passes(good, setting(2, 1) + BEGIN),
     "a large table": passes(good, setting(1, 2**32 - 1) + BEGIN),
@@ -211,7 +213,7 @@ MODES: dict[str, Mode] = {
     "CONTINUATION of no stream": refuses(
         instead(frame(CONTINUATION, 4, 0, b"")), "CONTINUATION of no header block, on stream 0"
     ),
-    "PRIORITY of no stream": refuses(instead(frame(PRIORITY, 0, 0, bytes(5))), "PRIORITY of no stream"),
+    "PRIORITY of no stream": refuses(instead(frame(PRIORITY, 0, 0, bytes(5))), "PRIORITY of 5 bytes on stream 0"),
     "SETTINGS of the call": refuses(of(lambda stream: frame(SETTINGS, 0, stream, b"")), "SETTINGS of stream 1"),
     "PING of the call": refuses(of(lambda stream: frame(PING, 0, stream, bytes(8))), "PING of 8 bytes"),
     "GOAWAY of the call": refuses(of(lambda stream: frame(GOAWAY, 0, stream, bytes(8))), "GOAWAY of 8 bytes"),
@@ -230,7 +232,7 @@ MODES: dict[str, Mode] = {
     ),
     "PUSH_PROMISE": refuses(
         of(lambda stream: frame(PUSH_PROMISE, 4, stream, bytes([0, 0, 0, 2]))),
-        "PUSH_PROMISE, though pushing was refused",
+        "PUSH_PROMISE, which this side does not accept",
     ),
     "PRIORITY on itself": passes(within(lambda stream: frame(PRIORITY, 0, stream, struct.pack(">LB", stream, 1)))),
     "HEADERS that depend on themselves": passes(
@@ -258,7 +260,7 @@ MODES: dict[str, Mode] = {
     "GOAWAY of seven bytes": refuses(instead(frame(GOAWAY, 0, 0, bytes(7))), "GOAWAY of 7 bytes"),
     "WINDOW_UPDATE of five bytes": refuses(instead(frame(WINDOW_UPDATE, 0, 0, bytes(5))), "WINDOW_UPDATE of 5 bytes"),
     "an acknowledgement of SETTINGS with settings": refuses(
-        instead(frame(SETTINGS, 1, 0, bytes(6))), "an acknowledgement of SETTINGS that is none"
+        instead(frame(SETTINGS, 1, 0, bytes(6))), "SETTINGS that acknowledge something, but come first or have values"
     ),
     # padding
     "padding": passes(one_frame_padded),
@@ -274,7 +276,7 @@ MODES: dict[str, Mode] = {
     "WINDOW_UPDATE by 0": refuses(instead(http2.window_update(0, 0)), "WINDOW_UPDATE by 0"),
     "WINDOW_UPDATE of the call by 0": refuses(of(lambda stream: http2.window_update(stream, 0)), "WINDOW_UPDATE by 0"),
     "a window of the connection beyond 2^31": refuses(
-        instead(http2.window_update(0, 2**31 - 1) * 2), "a window grew to"
+        instead(http2.window_update(0, 2**31 - 1) * 2), "WINDOW_UPDATE by 2147483647 to "
     ),
     "a window of the call, widened when it has been sent": passes(
         within(lambda stream: http2.window_update(stream, 2**31 - 1) * 2)

@@ -1,5 +1,5 @@
-"""Compressed messages. Backends are offered nothing but identity, but a grpcio server with a `compression` of its own
-does not mind what its client takes."""
+"""Compressed messages. Clients may send them. Backends are offered no compression, but a grpcio server that is started
+with `compression=` compresses its replies all the same."""
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits
@@ -8,11 +8,11 @@ from gateway.transports.grpc.client import failures
 from gateway.transports.inflate import inflate_anywhere
 
 ENCODINGS = {b"gzip": "gzip", b"deflate": "deflate"}
-"""What is understood."""
+"""The values of `grpc-encoding` that can be inflated, and their names in `inflate`."""
 
 
 class Compressed:
-    """A message as it came."""
+    """A message that is still compressed."""
 
     __slots__ = ("data",)
 
@@ -24,10 +24,10 @@ class Compressed:
 
 
 async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffer:
-    """The reply that `message` in `encoding` is.
+    """A reply, inflated from `message` in `encoding`.
 
     Raises:
-        TransportError: INTERNAL, not in that encoding, one that is not known, or more than the limits;
+        TransportError: INTERNAL, not in that encoding, an unknown encoding, or beyond the limits;
             RESOURCE_EXHAUSTED, the process has no memory left for it.
     """
     if encoding not in ENCODINGS:

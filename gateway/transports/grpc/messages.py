@@ -1,4 +1,4 @@
-"""Length-prefixed messages, as gRPC puts them into DATA frames. Pure."""
+"""Length-prefixed messages: gRPC's framing of messages in the data of a stream. Pure."""
 
 from struct import Struct
 from typing import TypeAlias
@@ -9,14 +9,14 @@ from gateway.transports.grpc.inflating import Compressed
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
 
 PREFIX = Struct(">BL")
-"""Whether the message is compressed, and its size."""
+"""The prefix: whether the message is compressed, and its size in bytes."""
 PREFIX_SIZE = PREFIX.size
 
 Received: TypeAlias = Buffer | Compressed
 
 
 class TooLargeError(Exception):
-    """A message is said to have `size` bytes, more than the limit."""
+    """A prefix announces a message of `size` bytes, more than the limit."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -24,7 +24,7 @@ class TooLargeError(Exception):
 
 
 class MessageReader:
-    """Puts together the messages of one stream."""
+    """Puts together the messages of one stream from its data."""
 
     __slots__ = ("_body", "_is_compressed", "_limit", "_prefix")
 
@@ -36,24 +36,24 @@ class MessageReader:
 
     @property
     def is_between(self) -> bool:
-        """Whether no message has begun and not ended."""
+        """Whether the data so far end with a whole message."""
         return self._body is None and not self._prefix
 
     @property
     def missing(self) -> int:
-        """Bytes that the message in the making still lacks, as far as its prefix has told."""
+        """Bytes that the current message still lacks; 0 until its prefix has come."""
         return 0 if self._body is None else self._body.missing
 
     def read(self, data: memoryview) -> list[Received]:
         """The messages that are complete with `data`, which is not kept. The memory for one grows as it arrives.
 
         Raises:
-            DecodeError: not a prefix.
-            TooLargeError: beyond the limit, as soon as the prefix is there.
+            DecodeError: the prefix is wrong.
+            TooLargeError: the message is beyond the limit; raised as soon as its prefix has come.
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for it.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
-            # Nearly always, a frame is a message.
+            # The usual case: one frame holds one message.
             size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
                 return [self._complete(PROCESS_MEMORY.track(data[PREFIX_SIZE:].tobytes()))]

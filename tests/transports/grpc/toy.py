@@ -14,7 +14,7 @@ from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream, Ready, always_ready
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
-from gateway.transports.grpc.client.connections import Resolve
+from gateway.transports.grpc.client.pool import Resolve
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}

@@ -1,4 +1,4 @@
-"""One call: what has come of its reply, and who waits for it."""
+"""One call to a backend: what has arrived of its reply, and who waits for it."""
 
 import asyncio
 from collections import deque
@@ -36,7 +36,7 @@ class Call:
         self.stream: Stream
         """Set when the call begins."""
         self.encoding = b""
-        """Of the replies that are compressed."""
+        """The encoding of the replies that are compressed."""
         self.replies: deque[Received] = deque()
         self.held = 0
         """Bytes of replies that wait to be pulled."""
@@ -49,10 +49,10 @@ class Call:
         self._has_head = False
         self._waiter: asyncio.Future[None] | None = None
 
-    # Who waits for it.
+    # For who waits.
 
     def news(self) -> "asyncio.Future[None]":
-        """Done once there is a reply to pull, or once the call has ended; of a call that is not streamed, only then."""
+        """Done when the call has ended; for a streamed call also when there is a reply to pull."""
         self._waiter = waiter = asyncio.get_running_loop().create_future()
         if self.is_over or (self._streamed and self.replies):
             waiter.set_result(None)
@@ -76,11 +76,11 @@ class Call:
         return self.timer is not None and self.timer.when() <= now
 
     def result(self, body: Buffer | None) -> Message:
-        """What the server told at the end, with the one reply of a call that is not streamed; or its status where that
-        is not 0, whose text is the body.
+        """The end of the call: its metadata, with the one reply of a call that is not streamed. Where the status is
+        not 0, the status, with its text as the body.
 
         Raises:
-            TransportError: it told nothing, or not what it must.
+            TransportError: the call failed, or its reply is missing.
         """
         if self.error is not None:
             raise self.error
@@ -91,7 +91,7 @@ class Call:
             raise failures.no_message()
         return Message(headers=self.end.metadata, parts=() if body is None else (body,))
 
-    # What the connection tells. All but `fail` raise TransportError for what no reply may be.
+    # For the connection. All but `fail` raise TransportError for what no reply may be.
 
     def headed(self, block: bytes, *, ends: bool) -> None:
         """A header block has come."""
@@ -113,7 +113,7 @@ class Call:
             self.encoding = head.encoding
 
     def received(self, data: memoryview, *, ends: bool) -> bool:
-        """Data have come; whether a message is complete with them."""
+        """Data have come. Returns whether they complete a message."""
         if not self._has_head:
             raise failures.malformed("reply begins without a head")
         try:
@@ -131,7 +131,7 @@ class Call:
         return bool(replies)
 
     def fail(self, error: TransportError) -> None:
-        """It ends so."""
+        """The call ends with this error."""
         self.error = error
         self._wake()
 
@@ -160,7 +160,7 @@ class Call:
 
 
 def _check_carrier(head: Head) -> None:
-    """It is a gRPC server that answers."""
+    """Raises TransportError if it is not a gRPC server that answers."""
     if head.http_status != 200:
         raise unreachable(f"HTTP status {head.http_status}, gRPC servers answer 200", sent=True)
     if not head.content_type.startswith(b"application/grpc"):

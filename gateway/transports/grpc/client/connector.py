@@ -10,7 +10,7 @@ from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import parse_address
 from gateway.transports.grpc.client.call import Call
 from gateway.transports.grpc.client.connection import GrpcClientConnection
-from gateway.transports.grpc.client.connections import Connections, Resolve
+from gateway.transports.grpc.client.pool import Pool, Resolve
 from gateway.transports.grpc.client.request_heads import RequestHeads
 from gateway.transports.grpc.client.resolving import resolved
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -46,7 +46,7 @@ class GrpcConnector:
         parsed = parse_address(address)
         self._limits = limits
         self._heads = RequestHeads("localhost" if parsed.path else str(parsed))
-        self._connections = Connections(resolve or partial(resolved, parsed), limits, timeouts)
+        self._pool = Pool(resolve or partial(resolved, parsed), limits, timeouts)
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and wait for its reply. Cancelling cancels the call, of which the endpoint is told.
@@ -55,7 +55,7 @@ class GrpcConnector:
             TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
                 good reply; DEADLINE_EXCEEDED, there was none in time.
         """
-        connection = self._connections.take() or await self._connections.wait(message.deadline)
+        connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = Call(self._limits, streamed=False)
         self._begin(call, connection, message)
         try:
@@ -74,7 +74,7 @@ class GrpcConnector:
         Raises:
             TransportError: as `exchange`, also after some replies.
         """
-        connection = self._connections.take() or await self._connections.wait(message.deadline)
+        connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = Call(self._limits, streamed=True)
         self._begin(call, connection, message)
         try:
@@ -93,7 +93,7 @@ class GrpcConnector:
 
     async def close(self) -> None:
         """Close every connection. Exchanges still running fail."""
-        await self._connections.close()
+        await self._pool.close()
 
     def _begin(self, call: Call, connection: GrpcClientConnection, message: Message) -> None:
         timeout = None

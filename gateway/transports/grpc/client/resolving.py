@@ -1,4 +1,4 @@
-"""What an endpoint's name stands for."""
+"""Resolving an endpoint's name."""
 
 import asyncio
 import socket
@@ -8,10 +8,10 @@ from gateway.transports.errors import not_resolved
 
 
 async def resolved(address: Address) -> list[Address]:
-    """All addresses, each once; the path of a unix socket is its own.
+    """All addresses of a name, each once. A unix socket needs no resolving.
 
     Raises:
-        TransportError: the name has none.
+        TransportError: the name has no address.
     """
     if address.path:
         return [address]

@@ -1,2 +1,3 @@
-"""The side of gRPC that faces clients: HTTP/2 (`http2`), the heads of requests (`heads`) and of replies (`replies`),
-calls (`calls`), connections (`connection`) and the listener, with gRPC's own services (`health`, `reflection`)."""
+"""The side of gRPC that faces clients, on `gateway.http2`: the listener, its connections (`connection`), calls
+(`calls`), heads of requests (`heads`), header blocks of replies (`replies`), and gRPC's own services (`health`,
+`reflection`)."""

@@ -1,7 +1,7 @@
-"""From a request's head to the end of its reply.
+"""One call of a client, from the request's head to the end of its reply.
 
-Nothing of a request outlives its answer: a call lets go of its messages as they are handed on, and of its stream, task
-and timer when it is over, so that no cycle keeps a body until the collector runs.
+Nothing of a request outlives its reply: a call drops each message when it hands it on, and its stream, task and timer
+when it is over. So no reference cycle keeps a body until the garbage collector runs.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
 
 _LARGE_WINDOW = 2**23
-"""Bytes that a client may have on the way of a message larger than the usual window."""
+"""Bytes of a message larger than the usual window that a client may send ahead."""
 
 _GRACE = 0.05
-"""Seconds after which a unary call whose deadline has passed is ended, if the exchange has not refused it in the
-protocol's own words, which it does at the deadline."""
+"""Seconds after its deadline when a unary call is ended here. Mostly it has ended by then: the exchange refuses it at
+the deadline, in the form of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
@@ -39,8 +39,8 @@ AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Mess
 
 @frozen
 class Method:
-    """What serves a method: `answer` one of one request and one reply, `stream` one of any number of either. `refuse`
-    makes the reply to a request that failed unexpectedly."""
+    """What serves a method: `answer` for one request and one reply, or `stream` for any number of both. `refuse` makes
+    the reply to a request that failed unexpectedly."""
 
     name: str
     answer: Answer | None = None
@@ -60,13 +60,13 @@ class Owner(typing.Protocol):
         """Write what is queued."""
 
     def admits(self, call: "Call", size: int) -> bool:
-        """Whether so many more bytes of a large message may arrive now; if not, `grant` is called when they may."""
+        """Whether so many more bytes of a large message may arrive now. If not, `call.grant` is called when so."""
 
     def release(self, call: "Call") -> None:
-        """The large message has been handed on, or is not wanted."""
+        """The large message has arrived, or is not wanted any more."""
 
     def ended(self, task: object) -> None:
-        """A request whose stream was closed before does not run any more."""
+        """A cancelled request, whose stream was closed already, has stopped running."""
 
 
 def call(owner: Owner, stream: Stream, method: Method, head: RequestHead) -> "Call":
@@ -93,9 +93,9 @@ class Call:
         self._deadline: float | None = None
         self._is_admitted = False
         self.arriving_since = stream.heard
-        """When the message that is arriving began, or was let go on."""
+        """When the message that is arriving began, or was last allowed to go on."""
         self.arrived_bytes = 0
-        """How much of it has come since then."""
+        """Bytes of it that have arrived since then."""
         if head.timeout is not None:
             loop = asyncio.get_running_loop()
             self._deadline = loop.time() + head.timeout
@@ -104,11 +104,11 @@ class Call:
 
     @property
     def is_arriving(self) -> bool:
-        """Whether the client has begun something that it has to go on with."""
+        """Whether the client has begun a message that it has to finish."""
         raise NotImplementedError
 
     def received(self, data: memoryview, *, ends: bool) -> None:
-        """Bytes of the request, valid for the time of this call; `ends`: the last ones."""
+        """Take bytes of the request, which are valid only during this call. `ends`: no more follow."""
         if self._reader.is_between:
             self._begin_arriving()
         self.arrived_bytes += len(data)
@@ -135,7 +135,7 @@ class Call:
             self.grant()
 
     def grant(self) -> None:
-        """Let the client send more, if there is room."""
+        """Let the client send more, if there is room for it."""
         if not self._stream.is_sending:
             return
         missing = self._reader.missing
@@ -169,25 +169,25 @@ class Call:
             task.cancel()
 
     def drain(self) -> None:
-        """The listener is to end: wait for no further requests."""
+        """The listener is ending: wait for no further messages."""
 
     def went_on(self) -> None:
-        """The client has read what was unsent, or most of it."""
+        """The client has read what was unsent, or most of it: send the next reply."""
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
         raise NotImplementedError
 
     def _held(self) -> int:
-        """Bytes that came and were not handed on."""
+        """Bytes that arrived and were not handed on yet."""
         return 0
 
     def _message(self, body: Buffer) -> Message:
         name, owner, now = self._method.name, self._owner, asyncio.get_running_loop().time()
-        # By position: the names of its fields would cost as much again.
+        # By position: keyword arguments would take twice as long.
         return Message(name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline)
 
     async def _inflated(self, message: Compressed) -> Buffer:
-        """Raises GatewayError if that cannot be, or is too large."""
+        """The inflated message. Raises GatewayError if it is not in that encoding, or too large."""
         encoding, limits = self._head.encoding, self._owner.limits
         if not encoding:
             raise _malformed("a message is compressed, but there is no grpc-encoding")
@@ -197,16 +197,16 @@ class Call:
             raise _malformed(str(error)) from None
 
     def _refuse(self, error: Exception) -> Message:
-        """The reply that tells `error`, in the protocol's form."""
-        told, name = as_gateway_error(error), self._method.name
+        """The reply for `error`, in the form of the protocol."""
+        known, name = as_gateway_error(error), self._method.name
         error.__traceback__ = None  # whoever raised it may hold it in a frame that holds the request
-        return self._method.refuse(told, Message(name, name, pattern=name)) if self._method.refuse else refused(told)
+        return self._method.refuse(known, Message(name, name, pattern=name)) if self._method.refuse else refused(known)
 
     def _end(self, reply: Message) -> None:
-        """End the reply with the status and headers of `reply`, behind a head unless there was one."""
+        """End the reply with the status and headers of `reply`, after a head if none was sent."""
         http2, stream = self._owner.http2, self._stream
         if stream.unsent is not None:
-            http2.reset(stream, ErrorCode.CANCEL)  # a status cannot be told within a message
+            http2.reset(stream, ErrorCode.CANCEL)  # a status cannot be sent within a message
         else:
             block = replies.trailers(reply)
             http2.send_end(stream, block if self._has_head() else replies.HEAD + block)
@@ -228,7 +228,7 @@ class Call:
         self._task = spawn(work)
 
     def _over(self) -> None:
-        """Let go of everything. What is unsent of a whole reply goes on without the call."""
+        """Drop all references. The unsent rest of a whole reply is sent without the call."""
         self._stream.handler = None
         self._task = None
         if self._reader.missing:
@@ -239,7 +239,7 @@ class Call:
 
 
 class UnaryCall(Call):
-    """One request, one reply. It is answered at once if the exchange can, and in a task if not."""
+    """One request and one reply. It is answered at once where the exchange can, otherwise in a task."""
 
     __slots__ = ("_body", "_unstarted")
 
@@ -247,7 +247,7 @@ class UnaryCall(Call):
         super().__init__(owner, stream, method, head)
         self._body: Received | None = None
         self._unstarted: Any = None
-        """What the task is going to wait for, until it does."""
+        """What the task will wait for, until it has started."""
 
     @property
     def is_arriving(self) -> bool:
@@ -262,14 +262,14 @@ class UnaryCall(Call):
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
         if len(messages) + (self._body is not None) > 1:
-            self.fail(_malformed("the method takes one message, there are more"))
+            self.fail(_malformed("the method takes one message, the request has more"))
             return
         if messages:
             self._body = messages[0]
         if ends:
             body, self._body = self._body, None
             if body is None:
-                self.fail(_malformed("the method takes one message, there is none"))
+                self.fail(_malformed("the method takes one message, the request has none"))
             elif isinstance(body, Compressed):
                 self._run(self._answer_inflated(body))
             else:
@@ -322,8 +322,8 @@ class UnaryCall(Call):
 
 
 class StreamCall(Call):
-    """Any number of requests and replies. One reply is pulled, written, and the next one pulled when the client has
-    taken it; one whose status is not 0 ends the call. Requests that are not pulled take up the stream's window."""
+    """Any number of messages in both directions. A reply is pulled and written; the next one is pulled when the client
+    has taken it. A reply whose status is not 0 ends the call. Requests that nobody pulls use up the stream's window."""
 
     __slots__ = ("_began", "_ended", "_held_bytes", "_is_cut_off", "_queue", "_reading", "_trailers", "_writing")
 
@@ -333,7 +333,7 @@ class StreamCall(Call):
         self._held_bytes = 0
         self._ended = False
         self._is_cut_off = False
-        """Whether the client was not allowed to say all, because the listener drains."""
+        """Whether the client could not send everything, because the listener drains."""
         self._began = False
         self._trailers = Message()
         self._reading: asyncio.Future[None] | None = None
@@ -384,7 +384,7 @@ class StreamCall(Call):
         self._end(self._trailers)
 
     async def _break_off(self, reply: Message) -> None:
-        """Some protocols tell an error of a stream by a message."""
+        """Some protocols report the error of a stream in a message, others in the status."""
         if reply.status:
             self._trailers = reply
         else:
@@ -416,7 +416,7 @@ class StreamCall(Call):
             raise _RefusedError(error) from None
 
     async def _write(self, reply: Message) -> None:
-        """Send one reply, and wait until the client has taken it; at least for the loop to do everything else once."""
+        """Send one reply, and wait until the client has taken it; at least until the event loop has gone round once."""
         http2, stream = self._owner.http2, self._stream
         if not self._began:
             self._began = True
@@ -433,7 +433,7 @@ class StreamCall(Call):
 
 
 class _RefusedError(Exception):
-    """A request of a stream that the listener itself refuses, which ends the stream."""
+    """A message of a stream that the listener itself refuses. It ends the stream."""
 
     def __init__(self, why: GatewayError) -> None:
         super().__init__(why)
@@ -441,13 +441,13 @@ class _RefusedError(Exception):
 
 
 def refused(error: GatewayError) -> Message:
-    """The reply that tells an error of the listener's own, by gRPC's status."""
+    """The reply for an error of the listener itself: gRPC's status."""
     reason = Headers((reason_field(error),))
     return Message(headers=reason, parts=(error.message.encode("utf-8", "replace"),), status=error.status)
 
 
 def stopping() -> GatewayError:
-    """The error of what is in flight when the listener ends."""
+    """The error of requests that are in flight when the listener ends."""
     return refusal(Reason.NOT_READY, "the gateway is stopping")
 
 

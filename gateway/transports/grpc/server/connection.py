@@ -1,4 +1,12 @@
-"""One client's connection: what the event loop tells of it, handed to `http2` and `calls`; and its times."""
+"""One client's connection: what the event loop says of it, handed to HTTP/2 and to the calls; and its times.
+
+    HEAD --the client spoke HTTP/2--> IDLE --its first request--> ANSWERING
+      |                                 |                             |
+      +------ too late, too idle, drained, or the client broke HTTP/2 -----> LINGERING --> CLOSED
+
+ANSWERING is for good: gRPC's clients keep their connections. What is waited for is then looked at stream by stream.
+While it drains (`is_draining`), the client is asked to send no more requests; the connection ends with the last one.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,10 +28,10 @@ from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
-"""What is received at a time. A connection keeps no more of it than an incomplete frame, or what had no turn yet."""
+"""Bytes received at a time. A connection keeps of them only an incomplete frame, or what had no turn yet."""
 
 _LARGEST_AT_ONCE = 2
-"""Messages of `limits.message` bytes, or smaller ones of as many bytes, that may arrive at once on one connection,
+"""How many messages of `limits.message` bytes, or smaller ones of as many bytes, may arrive at once on one connection,
 beyond the window that each stream has."""
 
 _HTTP1_REPLY = http1_reply("This port speaks gRPC: HTTP/2 without TLS\n")
@@ -44,9 +52,7 @@ class Site(ConnectionContext):
 
 
 class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
-    """Its phases: HEAD until the client has spoken HTTP/2, IDLE until its first request, then ANSWERING for good:
-    gRPC's clients keep their connection, and what is waited for is looked at stream by stream. LINGERING and CLOSED are
-    the end."""
+    """The asyncio protocol of one client's connection."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
@@ -54,27 +60,27 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.limits: Limits = site.limits
         self.peer = ""
         self.is_draining = False
-        self._is_told = False
-        """Whether the client has been asked to send no more requests, which it cannot be before it has spoken."""
+        self._is_asked_to_stop = False
+        """Whether the client has been asked to send no more requests. That has to wait until it has spoken HTTP/2."""
         self.http2: ServerConnection[RequestHead] = ServerConnection(site.heads, self._loop.time(), _HTTP1_REPLY)
         self._rest = b""
-        """What was received and is incomplete, or had no turn yet."""
+        """Bytes that are an incomplete frame, or had no turn yet."""
         self._is_working = False
         self._is_yielding = False
         self._is_watching = False
         self._backlog: int | None = None
-        """Bytes that the client has not read, when it was looked at last; None while there are few."""
+        """Bytes that the client had not read at the last look; None while there are few."""
         self._stuck_since = 0.0
         self._arriving: dict[Call, int] = {}
-        """Calls with a large message that may arrive now, and how large it is."""
+        """Calls whose large message may arrive now, and its size."""
         self._held_back: dict[Call, None] = {}
-        """Calls with one that may not, in the order in which they came; one that does not fit holds up those behind it
-        until it does."""
+        """Calls whose large message may not arrive yet, first come, first served: one that does not fit holds up those
+        behind it."""
 
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accepted."""
+        """The connection was accepted."""
         super().connection_made(transport)
         self.peer = self._peer
         if self._phase in _LAST:  # one too many
@@ -84,7 +90,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive into: behind what is incomplete."""
+        """Where to receive into: after the bytes of an incomplete frame."""
         scratch, rest = self._site.scratch, self._rest
         if not rest or self._phase in _LAST:
             return scratch
@@ -110,7 +116,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.http2.is_closed = True
 
     def pause_writing(self) -> None:
-        """The client reads too slowly: it is not listened to either, since what it asks for would pile up."""
+        """The client reads too slowly. Nothing is read from it either: the answers would pile up."""
         super().pause_writing()
         self.http2.is_paused = True
         self._backlog = self._transport.get_write_buffer_size()
@@ -138,7 +144,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Work.
 
     def _work(self, data: memoryview) -> None:
-        """Take what was received, for the time of a turn."""
+        """Take the frames in `data`, for at most a turn."""
         http2, now, at = self.http2, self._loop.time(), 0
         begun = perf_counter()
         self._is_working = True
@@ -150,7 +156,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 break
         self._is_working = False
         self._rest = b"" if http2.is_closed else data[at:].tobytes()
-        self._went_on()
+        self._advance_phase()
         self.flush()
         if not http2.is_closed and (http2.has_more or perf_counter() - begun > SHORT_TURN):
             self._yield()
@@ -182,7 +188,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 transport.writelines(pieces)
             if not http2.is_waiting:
                 break
-        while http2.events:  # of what was written
+        while http2.events:  # DataSent
             self._on(http2.events.popleft())
         if http2.is_closed and self._phase not in _LAST:
             self._cancel_all()
@@ -195,7 +201,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def _unread_bytes(self) -> int:
-        """As of any connection; and messages that wait for the client to widen its windows."""
+        """What the system has not sent, and replies that wait for the client to widen its windows."""
         return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
     def _on(self, event: _Event) -> None:
@@ -232,11 +238,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         else:
             self.http2.send_end(stream, replies.HEAD + replies.status_block(fault.status, fault.text))
 
-    def _went_on(self) -> None:
+    def _advance_phase(self) -> None:
         if self._phase is Phase.HEAD and self.http2.is_open:
             self._phase = Phase.IDLE
             self._alarm.set(self._context.timeouts.idle)
-        if self.is_draining and self.http2.is_open and not self._is_told:
+        if self.is_draining and self.http2.is_open and not self._is_asked_to_stop:
             self._begin_drain()
         if self.http2.block_since is not None and not self._is_watching:
             self._watch()
@@ -244,7 +250,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Large messages, of which only some may arrive at once.
 
     def admits(self, call: Call, size: int) -> bool:
-        """Whether so many more bytes of a message may arrive now; if not, the call is told when they may."""
+        """Whether so many more bytes of a message may arrive now. If not, `call.grant` is called when they may."""
         if call in self._held_back:
             return False
         if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:
@@ -254,7 +260,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return True
 
     def release(self, call: Call) -> None:
-        """The large message has come, or does not come any more: the next may."""
+        """The large message has arrived, or is not wanted any more: the next may arrive."""
         self._held_back.pop(call, None)
         if self._arriving.pop(call, None) is None:
             return
@@ -268,7 +274,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Time.
 
     def _watch(self) -> None:
-        """Look regularly at what is waited for, while there is anything."""
+        """Look regularly at everything that is waited for, while there is anything."""
         self._is_watching = True
         self._phase = Phase.ANSWERING
         timeouts = self._context.timeouts
@@ -283,7 +289,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             return
         self._is_watching = False
         now, timeouts = self._loop.time(), self._context.timeouts
-        if self._is_overdue(now, timeouts):
+        if self._end_overdue(now, timeouts):
             return
         for stream in list(self.http2.streams.values()):
             self._look_at(stream, now, timeouts)
@@ -291,8 +297,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self.http2.streams or self.http2.block_since is not None or self._backlog is not None:
             self._watch()
 
-    def _is_overdue(self, now: float, timeouts: Timeouts) -> bool:
-        """Whether the connection was ended because the client does not go on with a header block, or does not read."""
+    def _end_overdue(self, now: float, timeouts: Timeouts) -> bool:
+        """End the connection if the client does not go on with a header block, or does not read. Returns whether."""
         began = self.http2.block_since
         if began is not None and now - began > timeouts.head:
             self._reject(refusal(Reason.REQUEST_TIMEOUT, f"a header block did not end within {timeouts.head:g} s"))
@@ -308,8 +314,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return False
 
     def _look_at(self, stream: Stream, now: float, timeouts: Timeouts) -> None:
-        """End a request that does not go on arriving although it may, or too slowly, and a reply that the client does
-        not take."""
+        """End a request that stopped arriving, or arrives too slowly, and a reply that the client does not take."""
         call: Call | None = stream.handler
         late = None if call is None or not call.is_arriving else _too_slow(call, stream, now, timeouts)
         if call is not None and late is not None:
@@ -323,7 +328,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """Requests that have begun to arrive and whose replies are not handed to the system in full."""
+        """Requests that have begun to arrive, and whose replies are not handed to the system in full."""
         return 0 if self._phase in _LAST else len(self.http2.streams)
 
     def drain(self) -> None:
@@ -337,7 +342,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._alarm.set(self._context.timeouts.grace)
 
     def _begin_drain(self) -> None:
-        self._is_told = True
+        self._is_asked_to_stop = True
         self.http2.begin_drain()
         self._loop.call_later(self._context.timeouts.linger, self._refuse_new)
         for stream in list(self.http2.streams.values()):
@@ -380,7 +385,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._close()
 
     def _close(self) -> None:
-        """As of any connection; but an idle one is told, and what it sent meanwhile is not lost."""
+        """An idle client is told by GOAWAY, so that it sends again elsewhere what it sent meanwhile."""
         if self._phase is Phase.IDLE:
             self.http2.close(ErrorCode.NO_ERROR)
             self.flush()
@@ -389,8 +394,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
 
 def _too_slow(call: Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
-    """Why the message that is arriving is not worth waiting for, if so. The time in which the client may not send is
-    its own affair only as long as something arrived in it."""
+    """Why the message that is arriving is not waited for any longer; None if it is. While the stream's window is shut,
+    the client cannot send: then only the time for the whole message counts."""
     if stream.room > 0 and now - stream.heard > timeouts.body:
         return f"nothing of the message came for {timeouts.body:g} s"
     waited = now - call.arriving_since

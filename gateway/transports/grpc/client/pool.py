@@ -1,4 +1,4 @@
-"""The connections to all the addresses that an endpoint's name stands for."""
+"""The connections of one endpoint: one to each address that its name resolves to."""
 
 import asyncio
 import math
@@ -18,16 +18,16 @@ from gateway.transports.grpc.client.timeouts import Timeouts
 from gateway.transports.timeouts import connect_seconds
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
-"""The addresses at this moment. Raises TransportError where there are none."""
+"""Looks up the addresses that there are now. Raises TransportError where there are none."""
 
 _MOST_ATTEMPTS = 3
-"""For one call. An endpoint may close each connection before it takes a call."""
+"""Attempts for one call: an endpoint may close each connection before it takes a call."""
 _CLOSED_AT_ONCE = "the connection was closed at once"
 
 
-class Connections:
-    """Each call goes to the next connection that takes one. They are made when they are needed, all at once, kept, and
-    made again once they broke; meanwhile calls go on those that are left, and wait if there is none."""
+class Pool:
+    """Each call goes to the next connection that takes one. Connections are made when the first call needs them, to
+    all addresses at once. They are kept, and made again when they break; meanwhile calls use the others, or wait."""
 
     def __init__(self, resolve: Resolve, limits: Limits, timeouts: Timeouts) -> None:
         self._resolve = resolve
@@ -37,24 +37,24 @@ class Connections:
         self._connections: ConnectorConnections[GrpcClientConnection] = ConnectorConnections()
         self._turn = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        """A heap: who came first is the next, also after having been woken in vain."""
+        """A heap by ticket: first come, first served, also after being woken in vain."""
         self._tickets = count()
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
         self._next_attempt = 0.0
 
     def take(self) -> GrpcClientConnection | None:
-        """A connection that takes a call now. None if those before have to wait."""
+        """A connection that takes a call now. None if there is none, or if earlier calls are waiting."""
         if self._is_incomplete and self._ready:
             self._complete()
         return None if self._waiting else self._next()
 
     async def wait(self, deadline: float | None = None) -> GrpcClientConnection:
-        """The same, as soon as there is one.
+        """A connection that takes a call, as soon as there is one.
 
         Raises:
-            TransportError: UNAVAILABLE, no address could be reached; DEADLINE_EXCEEDED, none in half of the time until
-                the deadline, or those that were have no room until then.
+            TransportError: UNAVAILABLE, no address could be reached; DEADLINE_EXCEEDED, none was reached in half of the
+                time until the deadline, or those that were had no room until then.
         """
         ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
@@ -79,19 +79,19 @@ class Connections:
         self.changed()
         await self._connections.close()
 
-    # What the connections tell.
+    # What connections call.
 
     def opened(self, connection: GrpcClientConnection) -> None:
         """It has a transport."""
         self._connections.opened(connection)
 
     def changed(self) -> None:
-        """There may be room for several calls, or no hope of any."""
+        """There may be room for several calls, or no more hope: all that wait look again."""
         for _ in range(len(self._waiting)):
             self.freed()
 
     def freed(self) -> None:
-        """There is room for one further call."""
+        """There is room for one more call: the first that waits looks again."""
         while self._waiting:
             _, waiter = heappop(self._waiting)
             if not waiter.done():
@@ -106,7 +106,7 @@ class Connections:
         self.changed()
 
     def lost(self, connection: GrpcClientConnection) -> None:
-        """It has no transport any more."""
+        """It has lost its transport."""
         self._connections.lost(connection)
 
     # Waiting.
@@ -137,7 +137,7 @@ class Connections:
             raise not_connected(error, "", seconds, math.inf) from error
 
     async def _wait_in_line(self, ticket: int) -> None:
-        """Until something has changed."""
+        """Wait until something has changed."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heappush(self._waiting, (ticket, waiter))
         try:
@@ -150,12 +150,12 @@ class Connections:
     # Connecting.
 
     def _complete(self) -> None:
-        """Try the addresses again that have no connection, beside the calls."""
+        """Try again to reach addresses without a connection, in the background."""
         if self._attempt is None and asyncio.get_running_loop().time() >= self._next_attempt:
             self._attempted()
 
     def _attempted(self) -> "asyncio.Task[str]":
-        """The attempt that is under way."""
+        """The attempt that is under way; a new one if there is none."""
         if self._attempt is None:
             self._attempt = spawn(self._connect_all())
             self._attempt.add_done_callback(self._tried)
@@ -167,7 +167,7 @@ class Connections:
         self.changed()
 
     async def _connect_all(self) -> str:
-        """Why there is an address without a connection; empty if there is none."""
+        """Connect to every address. Returns why one could not be reached; empty if all were."""
         try:
             async with asyncio.timeout(self._timeouts.connect):
                 places = await self._resolve()
@@ -177,18 +177,18 @@ class Connections:
             return error.message
         self._is_incomplete = False
         self._retire_all_but(places)
-        there = {connection.place for connection in self._ready}
-        failed = await asyncio.gather(*(self._connect(place) for place in places if place not in there))
-        whys = [why for why in failed if why]
-        self._is_incomplete |= bool(whys)
-        return whys[-1] if whys else ""
+        connected = {connection.place for connection in self._ready}
+        failed = await asyncio.gather(*(self._connect(place) for place in places if place not in connected))
+        reasons = [reason for reason in failed if reason]
+        self._is_incomplete |= bool(reasons)
+        return reasons[-1] if reasons else ""
 
     def _retire_all_but(self, places: Container[Address]) -> None:
         for connection in [each for each in self._ready if each.place not in places]:
             connection.retire()
 
     async def _connect(self, place: Address) -> str:
-        """Why there is no connection; empty if there is one."""
+        """Connect to one address. Returns why that failed; empty if it did not."""
         connection = GrpcClientConnection(place, self._limits, self._timeouts, self)
         try:
             async with asyncio.timeout(self._timeouts.connect):
