@@ -36,15 +36,15 @@ from gateway.http2 import header_blocks
 from gateway.json import Form, read, write_numbers
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.proto_message import read_large, read_message, write_message
-from gateway.protocols.grps.words import Kind
+from gateway.protocols.grps.protobuf.message import read_large, read_message, write_message
+from gateway.protocols.grps.schema import Kind
 from gateway.protocols.mip import npy
 from gateway.routing.queue import FairQueue
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.http2 import Begun, Received, ServerConnection
 from tests.protocols.graphpipe.test_flatbuffers import Writer, root
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
-from tests.protocols.grps.upb import GRPS
+from tests.protocols.grps.protobuf.upb import GRPS
 from tests.transports.grpc import http2
 from tests.transports.grpc import toy as grpc_toy
 from tests.transports.grpc.server.conversation import OPENING, fields

@@ -10,7 +10,7 @@ from gateway.core.errors import REASON_HEADER, REASONS, GatewayError, Reason, re
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers
 from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
-from gateway.protocols.grps.words import FAILURE, SUCCESS
+from gateway.protocols.grps.schema import FAILURE, SUCCESS
 
 """The header, or trailer, in which the Reason goes to another gateway."""
 

@@ -11,8 +11,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.types import Tensor
-from gateway.protocols.grps.texts import is_text
-from gateway.protocols.grps.words import MAPS
+from gateway.protocols.grps.schema import MAPS
+from gateway.protocols.grps.strings import is_text
 
 TEXT = "text"
 

@@ -2,7 +2,7 @@
 
 from gateway.core.frozen import frozen
 from gateway.core.types import Tensor
-from gateway.protocols.grps.words import UNKNOWN, Kind
+from gateway.protocols.grps.schema import UNKNOWN, Kind
 
 
 @frozen

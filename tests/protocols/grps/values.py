@@ -6,9 +6,9 @@ from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import BytesForm, Message, Request, Tensor, Translate, tensor
-from gateway.protocols.grps import requests
+from gateway.protocols.grps import client as requests
 from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.words import Kind
+from gateway.protocols.grps.schema import Kind
 
 LISTENER = ListenerSettings("any")
 
