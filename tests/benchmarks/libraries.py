@@ -35,9 +35,8 @@ from gateway.core.types import Message, Request, tensor
 from gateway.http2 import header_blocks
 from gateway.json import Form, read, write_numbers
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.protobuf.message import read_large, read_message, write_message
-from gateway.protocols.grps.schema import Kind
+from gateway.protocols.grps.schema import GrpsMessage, Payload
 from gateway.protocols.mip import npy
 from gateway.routing.queue import FairQueue
 from gateway.transports.grpc.server import replies
@@ -114,7 +113,7 @@ def protobuf() -> Iterator[Row]:
             ("doubles", numbers.normal(size=size)),
             ("int32", numbers.integers(-(2**31), 2**31, size, np.int32)),
         ):
-            body = b"".join(write_message(GrpsMessage("m", None, Kind.GTENSORS, (tensor("x", array),))))
+            body = b"".join(write_message(GrpsMessage("m", None, Payload.GTENSORS, (tensor("x", array),))))
             member = "flat_float64" if name == "doubles" else "flat_int32"
             yield Row(f"grps: read {size:,} {name}", reader(read_message, body), "upb alone", upb(body, member))
             yield Row(

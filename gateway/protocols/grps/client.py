@@ -1,4 +1,4 @@
-"""GrpsMessage to Request and back: what clients ask, and what backends are asked, in whichever wire form."""
+"""Facing backends, on every wire: Request to GrpsMessage, and the GrpsMessage of a reply to an answer."""
 
 from collections.abc import Callable
 
@@ -6,122 +6,55 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.operations import Operation
-from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Parameters, Request, Tensor
-from gateway.protocols.grps import gmap
-from gateway.protocols.grps import payload as forms
-from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.schema import Kind
-from gateway.protocols.grps.strings import as_text, as_texts
-
-_INFERENCES = (Operation.INFER, Operation.STREAM)
-
-
-def decode(
-    grps: GrpsMessage,
-    operation: Operation,
-    message: Message,
-    listener: ListenerSettings,
-    *,
-    model: str = "",
-    returns_ndarray: bool = False,
-    deadline: float | None = None,
-) -> Request:
-    """What a client asks with `grps`, which it sent in `message`. `model` is the one that is meant where the message
-    names none; beyond that, the listener's. `deadline` is the one that stood in the message.
-
-    Raises:
-        DecodeError: no data to infer from, a name given twice.
-    """
-    inputs: tuple[Tensor, ...] = ()
-    if operation in _INFERENCES:
-        check_data(grps, "input")
-        inputs, keys = named_apart(grps)
-        message = forms.asked(message, grps.kind, returns_ndarray, keys)
-        named = grps.model or model or listener.model
-    elif operation is Operation.METADATA:
-        named = _asked_model(grps) or model or listener.model
-    else:
-        named = ""
-    return Request(operation, named, inputs=inputs, deadline=deadline, origin=message)
+from gateway.core.types import Answer, Headers, Parameters, Request, Response, Tensor
+from gateway.protocols.grps import gmap, metadata
+from gateway.protocols.grps.errors import backend_error, is_failure
+from gateway.protocols.grps.payload import (
+    Data,
+    backend_message,
+    check_payload,
+    client_payload,
+    fit,
+    gmap_keys,
+    is_one_element,
+    one_element,
+    str_data,
+    with_distinct_names,
+)
+from gateway.protocols.grps.schema import HEALTH, INFERENCES, GrpsMessage, Payload
+from gateway.protocols.grps.strings import as_string, as_strings
 
 
-def _asked_model(grps: GrpsMessage) -> str:
-    """ "`str_data`: model_name"; also `model`, as everywhere else."""
-    if grps.kind is not Kind.STR_DATA:
-        return grps.model
-    [name] = bytes_elements.unpack(grps.tensors[0].data)
-    return name.decode() or grps.model
-
-
-def check_data(grps: GrpsMessage, role: str) -> None:
-    """Raises DecodeError for a message whose data no model can have: none, or several tensors of one name."""
-    if grps.kind is None:
-        raise DecodeError("the message holds no data, expected str_data, bin_data, gtensors, gmap or ndarray")
-    if grps.kind is Kind.NDARRAY and not grps.tensors:
-        raise DecodeError("ndarray holds its numbers in JSON only, expected gtensors")
-    if grps.kind is not Kind.GMAP and len(grps.tensors) > 1:
-        _check_names(grps.tensors, role)
-
-
-def named_apart(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Keys]:
-    """The message's tensors, each with a name of its own, and the keys of gmap that are not these names."""
-    return gmap.named_apart(grps.tensors) if grps.kind is Kind.GMAP else (grps.tensors, gmap.NO_KEYS)
-
-
-def _check_names(tensors: tuple[Tensor, ...], role: str) -> None:
-    names = [tensor.name for tensor in tensors if tensor.name]
-    if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise DecodeError(f"{role} {repeated!r} is given twice")
-
-
-# --- Towards backends ---
-
-
-def encode(request: Request) -> GrpsMessage:
+def encode_request(request: Request) -> GrpsMessage:
     """The message that asks a backend.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a parameter, which grps has no place for, or a tensor that does not fit into
-            the form that the route wants (`translate.payload`).
+        GatewayError: INVALID_ARGUMENT, a parameter, which grps does not have, or a tensor that does not fit into the
+            payload that the route names (`translate.payload`).
     """
     if request.operation is Operation.METADATA:
-        # servers know their models by the bare name here, as in their inference.yml
-        return GrpsMessage(kind=Kind.STR_DATA, tensors=(text(request.model),))
-    if request.operation not in _INFERENCES:
+        # Without the version: real servers look the model up by its name in inference.yml.
+        return GrpsMessage(payload=Payload.STR_DATA, tensors=(str_data(request.model),))
+    if request.operation not in INFERENCES:
         return GrpsMessage()
     _refuse_parameters(request)
-    kind, tensors = _data(request)
-    return GrpsMessage(joined(request), kind=kind, tensors=tensors)
+    payload, tensors = _request_data(request)
+    return GrpsMessage(model_and_version(request), payload=payload, tensors=tensors)
 
 
-def _data(request: Request) -> forms.Data:
-    """In the form that the route wants; where it says nothing, in that of a client that speaks grps, too."""
-    if request.translate.payload:
-        kind = Kind(request.translate.payload)
-        return kind, _FORMS[kind](request)
-    keys = forms.keys_of(request.origin)
-    kept = forms.fit(forms.of_client(request.origin), request.inputs, keys, told_apart=True)
-    return kept or (Kind.GTENSORS, _tensors(request))
-
-
-def joined(request: Request) -> str:
-    """ "Select model(with `name-version` format)"; nothing where the server is to use its own dag."""
+def model_and_version(request: Request) -> str:
+    """ "Select model(with `name-version` format)"; empty where the server is to run its own dag."""
     return f"{request.model}-{request.version}" if request.model and request.version else request.model
 
 
-def text(content: str) -> Tensor:
-    """A message's `str_data`. Raises GatewayError, INVALID_ARGUMENT, for lone surrogates."""
-    try:
-        return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
-    except UnicodeEncodeError as error:
-        raise invalid_input(f"{content[:40]!r} is not UTF-8") from error
-
-
-def octets(element: bytes) -> Tensor:
-    """A message's `bin_data`."""
-    return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([element]))
+def _request_data(request: Request) -> Data:
+    """The inputs in the payload that the route names, else in the client's own, else in gtensors."""
+    if request.translate.payload:
+        payload = Payload(request.translate.payload)
+        return payload, _PAYLOAD_TENSORS[payload](request)
+    keys = gmap_keys(request.origin)
+    data = fit(client_payload(request.origin), request.inputs, keys, from_gmap=True)
+    return data or (Payload.GTENSORS, _gtensors(request))
 
 
 def _refuse_parameters(request: Request) -> None:
@@ -136,65 +69,105 @@ def _refuse_parameters(request: Request) -> None:
 def _refuse(parameters: Parameters, owner: str, *, allowed: str | None = None) -> None:
     for name in parameters:
         if name != allowed:
-            raise invalid_input(f"parameter {name!r}{owner} has no place in grps, which has no parameters")
+            raise invalid_input(f"parameter {name!r}{owner} is not supported: grps has no parameters")
 
 
-def _tensors(request: Request) -> tuple[Tensor, ...]:
-    return as_texts(request.inputs, request.translate.bytes, "input")
+# --- The payload that a route names ---
 
 
-def _string(request: Request) -> tuple[Tensor, ...]:
-    element = _one_element(request, Kind.STR_DATA)
-    return (as_text(element, request.translate.bytes, f"input {element.name!r}"),)
+def _gtensors(request: Request) -> tuple[Tensor, ...]:
+    return as_strings(request.inputs, request.translate.bytes, "input")
 
 
-def _binary(request: Request) -> tuple[Tensor, ...]:
-    return (_one_element(request, Kind.BIN_DATA),)
+def _str_data(request: Request) -> tuple[Tensor, ...]:
+    element = _one_element(request, Payload.STR_DATA)
+    return (as_string(element, request.translate.bytes, f"input {element.name!r}"),)
 
 
-def _one_element(request: Request, kind: Kind) -> Tensor:
-    one = _one(request, kind)
-    if not forms.is_one_element(one):
-        raise _does_not_fit(one[0], kind, "one element of BYTES")
-    return forms.element(one)[0]
+def _bin_data(request: Request) -> tuple[Tensor, ...]:
+    return (_one_element(request, Payload.BIN_DATA),)
 
 
-def _array(request: Request) -> tuple[Tensor, ...]:
-    [tensor] = _one(request, Kind.NDARRAY)
-    # servers make DT_FLOAT32 of it, whatever the numbers are
+def _one_element(request: Request, payload: Payload) -> Tensor:
+    inputs = _one_input(request, payload)
+    if not is_one_element(inputs):
+        raise _does_not_fit(inputs[0], payload, "one element of BYTES")
+    return one_element(inputs)[0]
+
+
+def _ndarray(request: Request) -> tuple[Tensor, ...]:
+    [tensor] = _one_input(request, Payload.NDARRAY)
+    # Servers convert the numbers to DT_FLOAT32, whatever they are.
     if tensor.datatype not in NUMBERS or Datatype.FP32 not in WIDENINGS[tensor.datatype]:
-        raise _does_not_fit(tensor, Kind.NDARRAY, "numbers that FP32 holds exactly")
+        raise _does_not_fit(tensor, Payload.NDARRAY, "numbers that FP32 holds exactly")
     return (tensor,)
 
 
-def _entries(request: Request) -> tuple[Tensor, ...]:
-    told_apart, keys = forms.of_client(request.origin) is Kind.GMAP, forms.keys_of(request.origin)
-    return tuple([_entry(each, keys, told_apart) for each in request.inputs])
+def _gmap(request: Request) -> tuple[Tensor, ...]:
+    from_gmap, keys = client_payload(request.origin) is Payload.GMAP, gmap_keys(request.origin)
+    return tuple([_entry(each, keys, from_gmap) for each in request.inputs])
 
 
-def _entry(tensor: Tensor, keys: gmap.Keys, told_apart: bool) -> Tensor:
-    entry = gmap.fit(tensor, keys, told_apart=told_apart)
+def _entry(tensor: Tensor, keys: gmap.Keys, from_gmap: bool) -> Tensor:
+    entry = gmap.fit(tensor, keys, from_gmap=from_gmap)
     if entry is None:
-        raise _does_not_fit(tensor, Kind.GMAP, "a name and one element")
+        raise _does_not_fit(tensor, Payload.GMAP, "a name and one element")
     return entry
 
 
-def _one(request: Request, kind: Kind) -> tuple[Tensor, ...]:
+def _one_input(request: Request, payload: Payload) -> tuple[Tensor, ...]:
     if len(request.inputs) != 1:
         names = ", ".join(repr(each.name) for each in request.inputs)
-        raise invalid_input(f"translate.payload: {kind.value} takes one input, got {len(request.inputs)}: {names}")
+        raise invalid_input(f"translate.payload: {payload.value} takes one input, got {len(request.inputs)}: {names}")
     return request.inputs
 
 
-def _does_not_fit(tensor: Tensor, kind: Kind, expected: str) -> GatewayError:
+def _does_not_fit(tensor: Tensor, payload: Payload, expected: str) -> GatewayError:
     found = f"{tensor.datatype} of shape {list(tensor.shape)}"
-    return invalid_input(f"input {tensor.name!r} is {found}; translate.payload: {kind.value} takes {expected}")
+    return invalid_input(f"input {tensor.name!r} is {found}; translate.payload: {payload.value} takes {expected}")
 
 
-_FORMS: dict[Kind, Callable[[Request], tuple[Tensor, ...]]] = {
-    Kind.GTENSORS: _tensors,
-    Kind.STR_DATA: _string,
-    Kind.BIN_DATA: _binary,
-    Kind.NDARRAY: _array,
-    Kind.GMAP: _entries,
+_PAYLOAD_TENSORS: dict[Payload, Callable[[Request], tuple[Tensor, ...]]] = {
+    Payload.GTENSORS: _gtensors,
+    Payload.STR_DATA: _str_data,
+    Payload.BIN_DATA: _bin_data,
+    Payload.NDARRAY: _ndarray,
+    Payload.GMAP: _gmap,
 }
+
+
+# --- Replies ---
+
+
+def decode_response(grps: GrpsMessage, headers: Headers, request: Request) -> Answer:
+    """A backend's answer to `request`. `headers` are those of its reply.
+
+    Raises:
+        DecodeError: the reply has neither a status nor data, or data that is not an answer to the request.
+        GatewayError: the error that the reply reports.
+    """
+    failed = is_failure(grps.status)
+    if request.operation in HEALTH:
+        # FAILURE means not ready. Its code is 503, but 403 from the Python server over gRPC.
+        return not failed
+    if grps.status is not None and failed:
+        raise backend_error(grps.status, headers)
+    if request.operation is Operation.METADATA:
+        return metadata.read_model(_metadata_text(grps))
+    if request.operation is Operation.MODELS:
+        return metadata.read_server(_metadata_text(grps))
+    return _decode_inference(grps)
+
+
+def _metadata_text(grps: GrpsMessage) -> str:
+    if grps.payload is not Payload.STR_DATA:
+        raise DecodeError("the reply holds no str_data, expected metadata as YAML text")
+    [content] = bytes_elements.unpack(grps.tensors[0].data)
+    return content.decode()
+
+
+def _decode_inference(grps: GrpsMessage) -> Response:
+    if grps.payload is not None or grps.status is None:
+        check_payload(grps, "output")
+    outputs, keys = with_distinct_names(grps)
+    return Response(outputs, grps.model, origin=backend_message(grps.payload, bool(grps.model), keys))

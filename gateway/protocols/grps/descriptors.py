@@ -1,4 +1,4 @@
-"""The services of grps, and their schema for those that ask gRPC's reflection."""
+"""`grps.proto` and brpc's `baidu_std.proto`, compiled into `descriptors.binpb` (see `protos/generate.py`)."""
 
 from pathlib import Path
 
@@ -7,16 +7,20 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from gateway.protobuf.schema import Schema
 
 _DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
+_SCHEMA = Schema(_DESCRIPTORS)
 
-SERVICE = "grps.protos.v1.GrpsService"
+GRPC_SERVICE = "grps.protos.v1.GrpsService"
+GRPC_METHODS = _SCHEMA.methods(GRPC_SERVICE)
+"""Each as the path of its calls: `/grps.protos.v1.GrpsService/Predict`."""
 
-METHODS = Schema(_DESCRIPTORS).methods(SERVICE)
+RpcMeta = _SCHEMA.message("brpc.policy.RpcMeta")
+"""The meta of baidu_std's frames."""
 
 
 def _of_grpc() -> bytes:
-    """The schema without what is Apache brpc's, which gRPC does not serve."""
+    """The FileDescriptorSet without what only Apache brpc serves."""
     [file] = [file for file in FileDescriptorSet.FromString(_DESCRIPTORS).file if file.name == "grps/grps.proto"]
-    services = [service for service in file.service if f"{file.package}.{service.name}" == SERVICE]
+    services = [service for service in file.service if f"{file.package}.{service.name}" == GRPC_SERVICE]
     messages = [message for message in file.message_type if message.name != "EmptyGrpsMessage"]
     del file.service[:], file.message_type[:]
     file.service.extend(services)
@@ -25,4 +29,5 @@ def _of_grpc() -> bytes:
     return written
 
 
-DESCRIPTORS = _of_grpc()
+GRPC_DESCRIPTORS = _of_grpc()
+"""What gRPC's reflection tells clients."""

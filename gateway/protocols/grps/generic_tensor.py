@@ -1,42 +1,50 @@
-"""What every wire form demands of a tensor's shape."""
+"""`GenericTensor`, the tensors of `gtensors`: what holds for them on every wire."""
 
 from collections.abc import Sequence
 from math import prod
 from reprlib import repr as shown
+from typing import NamedTuple
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.errors import DecodeError
 from gateway.core.types import MAX_RANK, Shape
+
+
+class DType(NamedTuple):
+    """A datatype in grps: its number and name in `dtype`, and the `member` that holds its elements."""
+
+    number: int
+    name: str
+    member: str
+
+
+DTYPES: dict[Datatype, DType] = {
+    Datatype.UINT8: DType(1, "DT_UINT8", "flat_uint8"),
+    Datatype.INT8: DType(2, "DT_INT8", "flat_int8"),
+    Datatype.INT16: DType(3, "DT_INT16", "flat_int16"),
+    Datatype.INT32: DType(4, "DT_INT32", "flat_int32"),
+    Datatype.INT64: DType(5, "DT_INT64", "flat_int64"),
+    Datatype.FP16: DType(6, "DT_FLOAT16", "flat_float16"),
+    Datatype.FP32: DType(7, "DT_FLOAT32", "flat_float32"),
+    Datatype.FP64: DType(8, "DT_FLOAT64", "flat_float64"),
+    Datatype.BYTES: DType(9, "DT_STRING", "flat_string"),
+}
 
 _UINT32_MAX = 2**32 - 1
 
 
-def read_shape(given: Sequence[object], what: str) -> Shape:
-    """The shape in `given`: at most 32 of uint32, zeros aside less than 2^63 bytes of the largest datatype.
+def read_shape(dimensions: Sequence[object], what: str) -> Shape:
+    """The shape of these dimensions: at most 32, each a uint32; without zeros their product is less than 2^60, so that
+    the tensor has less than 2^63 bytes whatever its datatype. `what` names the tensor in errors.
 
     Raises:
-        DecodeError: anything else.
+        DecodeError: any other dimensions.
     """
-    if len(given) > MAX_RANK:
-        raise DecodeError(f"{what}: shape has {len(given)} dimensions, expected at most {MAX_RANK}")
-    dimensions = tuple([each for each in given if type(each) is int and 0 <= each <= _UINT32_MAX])
-    if len(dimensions) < len(given):
-        raise DecodeError(f"{what}: shape {shown(list(given))}, expected integers from 0 to 2^32 - 1")
-    if prod([each or 1 for each in dimensions]) >= 2**60:
-        raise DecodeError(f"{what}: shape {shown(list(given))} spans more than 2^63 bytes")
-    return dimensions
-
-
-def check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    """Whether a list of `count` elements fills `shape`, within `limit` bytes of the tensor that it makes: the two bytes
-    of `0,` become eight of FP64.
-
-    Raises:
-        DecodeError: more or fewer elements.
-        GatewayError: RESOURCE_EXHAUSTED.
-    """
-    if count != prod(shape):
-        raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
-    size = count * (datatype.size or 4)
-    if size > limit:
-        raise refusal(Reason.TOO_LARGE, f"{what} takes {size} bytes, limits.message is {limit}")
+    if len(dimensions) > MAX_RANK:
+        raise DecodeError(f"{what}: shape has {len(dimensions)} dimensions, expected at most {MAX_RANK}")
+    shape = tuple([each for each in dimensions if type(each) is int and 0 <= each <= _UINT32_MAX])
+    if len(shape) < len(dimensions):
+        raise DecodeError(f"{what}: shape {shown(list(dimensions))}, expected integers from 0 to 2^32 - 1")
+    if prod([each or 1 for each in shape]) >= 2**60:
+        raise DecodeError(f"{what}: shape {shown(list(dimensions))} spans more than 2^63 bytes")
+    return shape

@@ -1,29 +1,15 @@
-"""The words of grps that its wire forms share."""
+"""The messages and methods of `grps.proto` as values of the gateway, the same on every wire."""
 
 from enum import Enum
 
-from gateway.core.datatypes import Datatype
-from gateway.core.protocol import Models, Traits, Wire
-
-REST, GRPC, BRPC = "grps-rest", "grps-grpc", "grps-brpc"
-
-DATATYPES: dict[Datatype, tuple[int, str, str]] = {
-    Datatype.UINT8: (1, "DT_UINT8", "flat_uint8"),
-    Datatype.INT8: (2, "DT_INT8", "flat_int8"),
-    Datatype.INT16: (3, "DT_INT16", "flat_int16"),
-    Datatype.INT32: (4, "DT_INT32", "flat_int32"),
-    Datatype.INT64: (5, "DT_INT64", "flat_int64"),
-    Datatype.FP16: (6, "DT_FLOAT16", "flat_float16"),
-    Datatype.FP32: (7, "DT_FLOAT32", "flat_float32"),
-    Datatype.FP64: (8, "DT_FLOAT64", "flat_float64"),
-    Datatype.BYTES: (9, "DT_STRING", "flat_string"),
-}
-"""Each datatype's number and name in `dtype`, and the member that holds its elements. The members' field numbers are
-the datatypes' plus 3."""
+from gateway.core.errors import unsupported
+from gateway.core.frozen import frozen
+from gateway.core.operations import Operation
+from gateway.core.types import Tensor
 
 
-class Kind(Enum):
-    """The form in which a message carries its data: one member of `data_oneof`."""
+class Payload(Enum):
+    """How a message carries its data: the members of `data_oneof`."""
 
     BIN_DATA = "bin_data"
     STR_DATA = "str_data"
@@ -31,46 +17,91 @@ class Kind(Enum):
     NDARRAY = "ndarray"
     GMAP = "gmap"
 
-    # Members are singletons: identity is equality.
+    # Each member exists once, so identity is equality; Enum's own hash runs in Python.
     __hash__ = object.__hash__
 
 
-BINARY_PAYLOADS = tuple(kind.value for kind in (Kind.GTENSORS, Kind.STR_DATA, Kind.BIN_DATA, Kind.GMAP))
-PAYLOADS = (*BINARY_PAYLOADS, Kind.NDARRAY.value)
-"""What tensors can travel as, the usual one first. "ndarray [..] only used when http json request": it has no elements
-in protobuf."""
+PROTOBUF_PAYLOADS = tuple(
+    payload.value for payload in (Payload.GTENSORS, Payload.STR_DATA, Payload.BIN_DATA, Payload.GMAP)
+)
+"""What `translate.payload` can be towards gRPC and brpc backends, the default first."""
 
-MAPS: dict[str, Datatype] = {
-    "s_s": Datatype.BYTES,
-    "s_b": Datatype.BYTES,
-    "s_i32": Datatype.INT32,
-    "s_i64": Datatype.INT64,
-    "s_f": Datatype.FP32,
-    "s_d": Datatype.FP64,
-}
-"""The maps of `gmap` and what their values are, in the order of their field numbers, from 1."""
+JSON_PAYLOADS = (*PROTOBUF_PAYLOADS, Payload.NDARRAY.value)
+"""The same towards REST backends. "ndarray [..] only used when http json request": protobuf has no elements for it."""
 
 UNKNOWN, SUCCESS, FAILURE = range(3)
 """`Status.StatusFlag`. The comment in the original file has other numbers; servers send these."""
 
-TRAITS = Traits(
-    wire=Wire(
-        datatypes=frozenset(DATATYPES),
-        unnamed=True,
-        selects=False,
-        parameters=False,
-        # "ndarray [..] to represent gtensors, only used when http json request and one DT_FLOAT32 tensor"
-        numbers=Datatype.FP32,
-        nan="string",
-    ),
-    models=Models(
-        named=False,
-        may_be_named=True,
-        versions=bool,
-        joined_versions=True,
-        ready_as_a_whole=True,
-        # Real servers tell a model's YAML, in which nothing says what it takes.
-        trusted_metadata=False,
-        platform="grps",
-    ),
-)
+
+@frozen
+class GrpsStatus:
+    """`Status`: an HTTP status code, a text (`msg`), and the flag (`status`) that tells success from failure."""
+
+    code: int = 0
+    text: str = ""
+    flag: int = UNKNOWN
+
+
+@frozen
+class GrpsMessage:
+    """`GrpsMessage`: every request and every reply. `payload` is None where no member of `data_oneof` is set.
+
+    `tensors` hold the data of the payload:
+
+    - gtensors: its tensors.
+    - str_data, bin_data: one unnamed BYTES `[1]`, for str_data with content type `text`.
+    - ndarray: one unnamed tensor of numbers, `untyped` if it was read; none in protobuf, which cannot carry it.
+    - gmap: for each entry a tensor `[1]` named by the key, with the datatype that `gmap.MAPS` has for its map; BYTES of
+      `s_s` have content type `text`.
+
+    In a message to be written all elements of BYTES are UTF-8, except in bin_data and `s_b`.
+    """
+
+    model: str = ""
+    status: GrpsStatus | None = None
+    payload: Payload | None = None
+    tensors: tuple[Tensor, ...] = ()
+
+
+# --- Methods ---
+
+METHODS: dict[str, Operation] = {
+    "Predict": Operation.INFER,
+    "PredictStreaming": Operation.STREAM,
+    "Online": Operation.ONLINE,
+    "Offline": Operation.OFFLINE,
+    "CheckLiveness": Operation.LIVE,
+    "CheckReadiness": Operation.READY,
+    "ServerMetadata": Operation.MODELS,
+    "ModelMetadata": Operation.METADATA,
+}
+"""The operation that a client asks for with each method. Server metadata is YAML that lists the server's models."""
+
+INFERENCES = (Operation.INFER, Operation.STREAM)
+
+HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY, Operation.ONLINE, Operation.OFFLINE})
+"""The operations that are answered with a bool."""
+
+_BACKEND_METHODS: dict[Operation, str] = {
+    Operation.INFER: "Predict",
+    Operation.STREAM: "PredictStreaming",
+    Operation.LIVE: "CheckLiveness",
+    Operation.READY: "CheckReadiness",
+    # A server is ready with all of its models or with none (`Models.ready_as_a_whole`).
+    Operation.MODEL_READY: "CheckReadiness",
+    Operation.MODELS: "ServerMetadata",
+    Operation.METADATA: "ModelMetadata",
+}
+"""Online and Offline are missing: they are never forwarded."""
+
+
+def backend_method(operation: Operation) -> str:
+    """The method that asks a backend for `operation`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, there is none.
+    """
+    method = _BACKEND_METHODS.get(operation)
+    if method is None:
+        raise unsupported(f"grps has no method for {operation.value!r}")
+    return method

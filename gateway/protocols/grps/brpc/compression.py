@@ -1,6 +1,7 @@
-"""What brpc may do to a payload: compress it, and add a checksum of what it then is. Attachments stay as they are.
+"""Compression and checksums of payloads (`compress_type`, `checksum_type`).
 
-snappy and CRC-32C come with the extra `brpc`; gzip and zlib are Python's own.
+The checksum is of the payload as it is sent, compressed or not. Attachments are never compressed. snappy and CRC-32C
+need libraries, which the extra `brpc` installs; gzip and zlib are Python's own.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.protobuf.wire import read_varint
-from gateway.protocols.grps.brpc.frames import HEADER, MAGIC, Frame, is_whole, meta_of, read
+from gateway.protocols.grps.brpc.frames import HEADER, MAGIC, Frame, is_whole, read_frame, read_meta
 
 
 def _optional(name: str) -> ModuleType | None:
@@ -26,49 +27,49 @@ def _optional(name: str) -> ModuleType | None:
 _CRAMJAM, _GOOGLE_CRC32C = _optional("cramjam"), _optional("google_crc32c")
 
 _CRC32C = 1
-_PIECE = 2**20
+_PIECE_SIZE = 2**20
 
 _PAYLOAD = "the payload"
 
-# Of snappy's elements a copy makes the most of its bytes: 64 of 3.
 _SNAPPY_RATIO = 22
+"""The most that snappy can compress: its densest element copies 64 bytes and takes 3."""
 
 
 def is_compressed(message: Message) -> bool:
-    """Whether the payload is in a coding that `inflate` undoes. Nobody reads the payload of an error."""
+    """Whether `inflate` can decompress the payload. False for a reply with an error, whose payload nobody reads."""
     if not is_whole(message):
         return False
     try:
-        meta = meta_of(message)
+        meta = read_meta(message)
     except DecodeError:
         return False
     return meta.compress_type in _INFLATERS and not meta.response.error_code
 
 
 def inflate(message: Message, limits: Limits) -> Message:
-    """A compressed frame as it would be if it were not, without its attachment; its checksum is verified.
+    """A compressed frame with its payload decompressed, its checksum verified and its attachment removed.
 
     Raises:
-        DecodeError: the payload is not what the meta says, or needs the extra, which is not there.
-        GatewayError: RESOURCE_EXHAUSTED, it inflates beyond the limits.
+        DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
+        GatewayError: RESOURCE_EXHAUSTED, the decompressed payload is beyond the limits.
     """
-    found = read(message)
-    verify(found)
-    inflated = _INFLATERS[found.meta.compress_type](found.payload, limits)
+    frame = read_frame(message)
+    verify_checksum(frame)
+    inflated = _INFLATERS[frame.meta.compress_type](frame.payload, limits)
     for field in ("compress_type", "attachment_size", "checksum_type", "checksum_value", "checksum_with_attachment"):
-        found.meta.ClearField(field)
-    meta = found.meta.SerializePartialToString()
-    inflated[:0] = meta  # in place: joined, there would be two of it
+        frame.meta.ClearField(field)
+    meta = frame.meta.SerializePartialToString()
+    inflated[:0] = meta  # in place: joining would need the memory twice
     header = HEADER.pack(MAGIC, len(inflated), len(meta))
     return Message(parts=(header, inflated), peer=message.peer, received=message.received)
 
 
-def verify(frame: Frame) -> None:
-    """Compare the payload, as it came, with its checksum.
+def verify_checksum(frame: Frame) -> None:
+    """Compare the payload, still compressed, with its checksum if it has one.
 
     Raises:
-        DecodeError: they differ, nobody knows such a checksum, or the extra is not there. Whoever makes a server add
-            checksums, which none does by itself, wants to have them looked at.
+        DecodeError: they differ, the type of checksum is unknown, or the library for it is not installed. Servers add
+            checksums only if somebody asked them to, so a checksum is never ignored.
     """
     meta = frame.meta
     if not meta.checksum_type:
@@ -76,15 +77,15 @@ def verify(frame: Frame) -> None:
     if meta.checksum_type != _CRC32C:
         raise DecodeError(f"checksum_type {meta.checksum_type} is unknown, expected 0 (none) or 1 (crc32c)")
     covered = [frame.payload, frame.attachment] if meta.checksum_with_attachment else [frame.payload]
-    found = _masked_crc32c(covered)
-    if meta.checksum_value != found:
-        told = f"checksum_value is {meta.checksum_value.hex() or 'empty'}, but the payload's is {found.hex()}"
-        raise DecodeError(f"{told} (crc32c)")
+    actual = _masked_crc32c(covered)
+    if meta.checksum_value != actual:
+        value = meta.checksum_value.hex() or "empty"
+        raise DecodeError(f"checksum_value is {value}, but the payload's is {actual.hex()} (crc32c)")
 
 
 def _masked_crc32c(buffers: list[memoryview]) -> bytes:
-    """The sum as it travels: big-endian, and masked as LevelDB does it with sums that are stored beside their data."""
-    library, crc = _needed(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
+    """The checksum as it is on the wire: big-endian, and masked as in LevelDB."""
+    library, crc = _required(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
     for piece in _pieces(buffers):
         crc = library.extend(crc, piece)
     rotated = (crc >> 15 | crc << 17) & 0xFFFFFFFF
@@ -92,14 +93,14 @@ def _masked_crc32c(buffers: list[memoryview]) -> bytes:
 
 
 def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
-    """The library takes nothing but `bytes`: the copies are small ones."""
+    """`buffers` as small `bytes` objects: the library takes no memoryview."""
     for buffer in buffers:
-        for at in range(0, len(buffer), _PIECE):
-            yield bytes(buffer[at : at + _PIECE])
+        for at in range(0, len(buffer), _PIECE_SIZE):
+            yield bytes(buffer[at : at + _PIECE_SIZE])
 
 
 def _zlib(coding: str, payload: memoryview, limits: Limits) -> bytearray:
-    # brpc's own server takes a payload that is no gzip data for an empty message
+    # Stricter than brpc's own server, to which a payload that is not gzip data is an empty message.
     whole = bytearray()
     for piece in inflation.inflated(payload, coding, limits, _PAYLOAD):
         whole += piece
@@ -107,7 +108,7 @@ def _zlib(coding: str, payload: memoryview, limits: Limits) -> bytearray:
 
 
 def _snappy(payload: memoryview, limits: Limits) -> bytearray:
-    library = _needed(_CRAMJAM, "compress_type 1 (snappy)")
+    library = _required(_CRAMJAM, "compress_type 1 (snappy)")
     size = _snappy_size(payload)
     if size > inflation.most_inflated(len(payload), limits):
         raise inflation.too_inflated(_PAYLOAD, len(payload), limits)
@@ -121,18 +122,18 @@ def _snappy(payload: memoryview, limits: Limits) -> bytearray:
 
 
 def _snappy_size(payload: memoryview) -> int:
-    """ "The stream starts with the uncompressed length"."""
+    """The decompressed size. "The stream starts with the uncompressed length", says snappy's format."""
     try:
         size, _ = read_varint(payload, 0)
     except DecodeError as error:
         raise DecodeError("the payload is not snappy data: it does not begin with a length") from error
     if size > _SNAPPY_RATIO * len(payload):
-        raise DecodeError(f"the payload is not snappy data: {len(payload)} bytes are never {size} inflated")
+        raise DecodeError(f"the payload is not snappy data: {len(payload)} bytes cannot become {size}")
     return size
 
 
-def _needed(library: ModuleType | None, what: str) -> ModuleType:
-    """Without its library a payload cannot be read: the peer sends what is not spoken here."""
+def _required(library: ModuleType | None, what: str) -> ModuleType:
+    """`library`. Raises DecodeError naming `what` needs it if it is not installed."""
     if library is None:
         raise DecodeError(f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"')
     return library

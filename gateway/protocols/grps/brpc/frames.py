@@ -1,121 +1,125 @@
-"""baidu_std's frames: `PRPC`, body_size u32, meta_size u32 (big-endian); then RpcMeta, the payload and an attachment,
-which together are body_size bytes."""
+"""baidu_std's frames: header, RpcMeta, payload and attachment, and the correlation id in the meta."""
 
-from pathlib import Path
 from struct import Struct
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.types import Buffer, Message
-from gateway.protobuf.schema import Protobuf, Schema, parse
+from gateway.protobuf.schema import Protobuf, parse
 from gateway.protobuf.wire import varint
+from gateway.protocols.grps.descriptors import RpcMeta
 
 HEADER = Struct("!4sII")
 MAGIC = b"PRPC"
-_MOST_BYTES = 0xFFFFFFFF
+_MAX_BODY_SIZE = 0xFFFFFFFF
 
-SERVICE = "grps.protos.v1.GrpsBrpcService"
-SERVICES = frozenset({SERVICE, "GrpsBrpcService"})
-"""A real server also knows its services by their bare names."""
-
-RpcMeta = Schema(Path(__file__).parent.with_name("descriptors.binpb").read_bytes()).message("brpc.policy.RpcMeta")
-
-_CORRELATION_ID = b"\x20"
-_REQUEST, _TIMEOUT_MS = b"\x0a", b"\x40"
-_MOST_MS = 2**31 - 1
+# Keys of fields that are written by hand.
+_CORRELATION_ID = b"\x20"  # of RpcMeta
+_REQUEST = b"\x0a"  # of RpcMeta
+_TIMEOUT_MS = b"\x40"  # of RpcRequestMeta
+_MAX_TIMEOUT_MS = 2**31 - 1
 
 
 @frozen
 class Frame:
-    """A frame's parts. The payload may be compressed, the attachment never is."""
+    """A frame without its header. The payload may be compressed, the attachment never is."""
 
     meta: Protobuf
     payload: memoryview
     attachment: memoryview
 
 
-def size(header: Buffer) -> int:
-    """body_size. Raises DecodeError for what is no header."""
+def body_size(header: Buffer) -> int:
+    """The body_size in `header`. Raises DecodeError where that is not a header of baidu_std."""
     magic, body, meta = HEADER.unpack(header)
     if magic != MAGIC:
         raise DecodeError(f"magic {magic!r}, expected {MAGIC!r}: this is Apache brpc's baidu_std")
-    # brpc's server never answers such a frame: it waits for another of its protocols to claim it
+    # brpc's server never answers such a frame: it waits for another of its protocols to recognise it.
     if meta > body:
-        raise DecodeError(f"meta_size {meta} is larger than body_size {body}, which counts it in")
+        raise DecodeError(f"meta_size {meta} is larger than body_size {body}, which includes the meta")
     assert isinstance(body, int)
     return body
 
 
-def head(header: Buffer) -> int:
-    """meta_size."""
+def meta_size(header: Buffer) -> int:
+    """The meta_size in `header`."""
     _, _, meta = HEADER.unpack(header)
     assert isinstance(meta, int)
     return meta
 
 
 def is_whole(message: Message) -> bool:
-    """Whether all of a frame is there. Of one beyond the limit header and meta are, and of what is none less."""
+    """Whether `message` is a complete frame. False for an oversized one, of which the transport keeps only header and
+    meta, and for bytes that are not a frame."""
     header, body = message.parts
     return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
 
 
-def meta_of(message: Message) -> Protobuf:
-    """The RpcMeta. Raises DecodeError where it is none."""
+def oversized(message: Message, limit: int) -> str:
+    """The error text for a frame larger than `limits.message`."""
+    return f"a message of {body_size(message.parts[0])} bytes is larger than limits.message, {limit} bytes"
+
+
+def read_meta(message: Message) -> Protobuf:
+    """The RpcMeta of a frame. Raises DecodeError where it is not one."""
     header, body = message.parts
-    return parse(RpcMeta, body[: head(header)])
+    return parse(RpcMeta, body[: meta_size(header)])
 
 
-def read(message: Message) -> Frame:
-    """The frame apart.
+def read_frame(message: Message) -> Frame:
+    """The parts of a frame.
 
     Raises:
-        DecodeError: its meta is no RpcMeta, or tells of an attachment that is not there.
+        DecodeError: the meta is not an RpcMeta, or its attachment_size is negative or more than there is.
     """
-    meta = meta_of(message)
+    meta = read_meta(message)
     header, body = message.parts
-    rest = memoryview(body)[head(header) :]
+    rest = memoryview(body)[meta_size(header) :]
     end = len(rest) - meta.attachment_size
     if not 0 <= end <= len(rest):
-        there = f"payload and attachment together have {len(rest)} bytes"
-        raise DecodeError(f"attachment_size is {meta.attachment_size}, but {there}")
+        available = f"payload and attachment together have {len(rest)} bytes"
+        raise DecodeError(f"attachment_size is {meta.attachment_size}, but {available}")
     return Frame(meta, rest[:end], rest[end:])
 
 
-def frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:
-    """The frame of a serialized RpcMeta and a payload.
+def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:
+    """The frame of a serialized RpcMeta and a payload, without an attachment.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED, they are 4 GiB or more.
     """
     body = len(meta) + sum(map(len, payload))
-    if body > _MOST_BYTES:
-        raise refusal(Reason.TOO_LARGE, f"{body} bytes are more than a baidu_std frame holds, {_MOST_BYTES}")
+    if body > _MAX_BODY_SIZE:
+        raise refusal(Reason.TOO_LARGE, f"{body} bytes are more than a baidu_std frame holds, {_MAX_BODY_SIZE}")
     return Message(parts=(HEADER.pack(MAGIC, body, len(meta)) + meta, *payload), deadline=deadline)
 
 
-def correlation_id(number: int) -> bytes:
-    """The field of RpcMeta: an int64, of which a negative one is written as the unsigned that has its bits."""
-    return _CORRELATION_ID + varint(number & 0xFFFFFFFFFFFFFFFF)
+# --- The correlation id: an int64 that a client chooses, and that its reply repeats ---
 
 
-def tag(message: Message) -> int:
-    """The correlation id, 0 where there is none. Raises DecodeError where the meta is no RpcMeta."""
-    number = meta_of(message).correlation_id
-    assert isinstance(number, int)
-    return number
+def correlation_field(correlation_id: int) -> bytes:
+    """The field of RpcMeta. Protobuf writes a negative int64 as the unsigned number of the same bits."""
+    return _CORRELATION_ID + varint(correlation_id & 0xFFFFFFFFFFFFFFFF)
 
 
-def retag(message: Message, number: int, seconds: float | None) -> Message:
-    """A request of ours with this correlation id, and with `timeout_ms` where there are seconds left."""
+def read_correlation_id(message: Message) -> int:
+    """A frame's correlation id, 0 where there is none. Raises DecodeError where the meta is not an RpcMeta."""
+    correlation_id = read_meta(message).correlation_id
+    assert isinstance(correlation_id, int)
+    return correlation_id
+
+
+def with_correlation_id(message: Message, correlation_id: int, seconds_left: float | None) -> Message:
+    """A request of `client.encode_request` with a correlation id, and with `timeout_ms` if it has a deadline."""
     prefix, *payload = message.parts
     meta = bytes(prefix[HEADER.size :])
-    if seconds is not None:
-        meta = _with_timeout(meta, min(max(1, int(seconds * 1000)), _MOST_MS))
-    return frame(meta + correlation_id(number), tuple(payload), message.deadline)
+    if seconds_left is not None:
+        meta = _with_timeout(meta, min(max(1, int(seconds_left * 1000)), _MAX_TIMEOUT_MS))
+    return write_frame(meta + correlation_field(correlation_id), tuple(payload), message.deadline)
 
 
 def _with_timeout(meta: bytes, milliseconds: int) -> bytes:
-    """`meta` begins with its request part, of less than 128 bytes; timeout_ms is that part's last field."""
+    """`meta` begins with its request part, of less than 128 bytes; timeout_ms becomes the last field of that part."""
     end = 2 + meta[1]
     request = meta[2:end] + _TIMEOUT_MS + varint(milliseconds)
     return _REQUEST + varint(len(request)) + request + meta[end:]

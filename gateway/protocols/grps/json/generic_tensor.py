@@ -1,5 +1,6 @@
-"""Tensors as JSON has them: those of `gtensors`, each with the list that its datatype names, and `ndarray`."""
+"""Tensors in JSON: those of `gtensors`, whose elements are in the list that belongs to their dtype, and `ndarray`."""
 
+from math import prod
 from reprlib import repr as shown
 from typing import Any, TypeAlias
 
@@ -9,33 +10,34 @@ from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer, Tensor, datatype_of
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.types import Buffer, Shape, Tensor, datatype_of
 from gateway.json import Array, Form
-from gateway.protocols.grps.generic_tensor import check_count, read_shape
-from gateway.protocols.grps.schema import DATATYPES
+from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
 
 Entry: TypeAlias = dict[str, Any]
 
 NDARRAY = "ndarray"
 _ALIASES = {"flat_double": "flat_float64"}
-"""The specification's example has it. Real servers ignore it, and call the tensor without data a success."""
+"""The specification's example has it. Real servers ignore it, and report success for the tensor without data."""
 
-_FLAT = {member: datatype for datatype, (_, _, member) in DATATYPES.items()}
-ARRAYS: dict[str, Form] = dict.fromkeys((*_FLAT, *_ALIASES, NDARRAY), Form.ARRAY)
+_MEMBERS = {dtype.member: datatype for datatype, dtype in DTYPES.items()}
+ARRAYS: dict[str, Form] = dict.fromkeys((*_MEMBERS, *_ALIASES, NDARRAY), Form.ARRAY)
 """The members that are read straight into arrays."""
 
-_BY_WORD: dict[object, Datatype] = {
-    word: datatype for datatype, (number, name, _) in DATATYPES.items() for word in (number, name)
+_DATATYPES: dict[object, Datatype] = {
+    word: datatype for datatype, dtype in DTYPES.items() for word in (dtype.number, dtype.name)
 }
+"""By what `dtype` can be: the number or the name."""
 
 
 def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    """The tensors of a message's `gtensors`. `role` (input, output) is for errors, `limit` in bytes of each.
+    """The tensors of a message's `gtensors`. `role` (input, output) is what errors call them; `limit` is the most bytes
+    that each may take.
 
     Raises:
-        DecodeError: something else; a list that fits neither `dtype` nor `shape`; a member that is none.
-        GatewayError: RESOURCE_EXHAUSTED.
+        DecodeError: not a list of tensors; elements that do not match `dtype` or `shape`; an unknown `flat...` member.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
     entries = gtensors.get("tensors", []) if isinstance(gtensors, dict) else None
     if not isinstance(entries, list):
@@ -50,47 +52,60 @@ def _read_tensor(entry: object, at: int, role: str, limit: int) -> Tensor:
     if not isinstance(name, str):
         raise DecodeError(f"{role} {at}: name must be a string, not {shown(name)}")
     what = f"{role} {name!r}" if name else f"{role} {at}"
-    datatype = _read_datatype(entry.get("dtype"), what)
-    given = entry.get("shape", [])
-    if not isinstance(given, list):
-        raise DecodeError(f"{what}: shape must be a list of integers, not {shown(given)}")
-    shape = read_shape(given, what)
+    datatype = _read_dtype(entry.get("dtype"), what)
+    dimensions = entry.get("shape", [])
+    if not isinstance(dimensions, list):
+        raise DecodeError(f"{what}: shape must be a list of integers, not {shown(dimensions)}")
+    shape = read_shape(dimensions, what)
     array = _elements(entry, datatype, what)
-    check_count(array.shape[0], shape, datatype, limit, what)
+    _check_count(array.shape[0], shape, datatype, limit, what)
     return Tensor(name, datatype, shape, _raw(array, datatype, what))
 
 
-def _read_datatype(given: object, what: str) -> Datatype:
-    datatype = _BY_WORD.get(given) if type(given) in (str, int) else None
+def _read_dtype(dtype: object, what: str) -> Datatype:
+    datatype = _DATATYPES.get(dtype) if type(dtype) in (str, int) else None
     if datatype is None:
-        words = ", ".join(f"{name} ({number})" for number, name, _ in DATATYPES.values())
-        raise DecodeError(f"{what}: dtype is {shown(given)}, expected one of {words}")
+        expected = ", ".join(f"{each.name} ({each.number})" for each in DTYPES.values())
+        raise DecodeError(f"{what}: dtype is {shown(dtype)}, expected one of {expected}")
     return datatype
 
 
-_NOTHING = Array(b"", (0,))
+_NO_ELEMENTS = Array(b"", (0,))
 
 
 def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
-    """The one list of `entry`, which must be the datatype's."""
-    own, found = DATATYPES[datatype][2], _NOTHING
+    """The only list of `entry` that is not empty. Raises DecodeError where that is not the list of `datatype`."""
+    expected, elements = DTYPES[datatype].member, _NO_ELEMENTS
     for key, array in entry.items():
         if not key.startswith("flat"):
             continue
         member = _ALIASES.get(key, key)
-        if member not in _FLAT:
-            raise DecodeError(f"{what}: there is no member {key!r}, expected {own}")
+        if member not in _MEMBERS:
+            raise DecodeError(f"{what}: there is no member {key!r}, expected {expected}")
         if len(array.shape) != 1:
             raise DecodeError(f"{what}: {key} must be a flat list, not of shape {list(array.shape)}")
         if not array.shape[0]:
             continue
-        if member != own or found is not _NOTHING:
-            raise DecodeError(f"{what} is {DATATYPES[datatype][1]}, but has elements in {key}; expected {own} alone")
-        found = array
-    return found
+        if member != expected or elements is not _NO_ELEMENTS:
+            raise DecodeError(
+                f"{what} is {DTYPES[datatype].name}, but has elements in {key}; expected {expected} alone"
+            )
+        elements = array
+    return elements
+
+
+def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
+    """Raises DecodeError where `count` elements do not fill `shape`, and GatewayError, RESOURCE_EXHAUSTED, where the
+    tensor takes more than `limit` bytes: the two bytes of `0,` become eight of FP64."""
+    if count != prod(shape):
+        raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
+    size = count * (datatype.size or 4)
+    if size > limit:
+        raise refusal(Reason.TOO_LARGE, f"{what} takes {size} bytes, limits.message is {limit}")
 
 
 def _raw(array: Array, datatype: Datatype, what: str) -> Buffer:
+    """The elements as a Tensor's `data`."""
     values = array.values
     if not len(values):
         return b""
@@ -104,7 +119,8 @@ def _raw(array: Array, datatype: Datatype, what: str) -> Buffer:
 
 
 def read_ndarray(array: Array) -> Tensor:
-    """The numbers of a message's `ndarray`, nested as their shape. Raises DecodeError for anything but numbers."""
+    """The tensor of a message's `ndarray`: lists of numbers, nested as its shape. Raises DecodeError where they hold
+    anything but numbers."""
     values = array.values
     if isinstance(values, bytes) or values.dtype.kind == "b":
         raise DecodeError("ndarray must hold numbers alone")
@@ -112,18 +128,18 @@ def read_ndarray(array: Array) -> Tensor:
 
 
 def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
-    """A tensor of `gtensors`, without the members that have their default.
+    """A tensor of `gtensors`, without members that have their default.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming it as `what`, a number that JSON lacks and `nan` does not write.
+        GatewayError: INVALID_ARGUMENT naming it as `what`: NaN or an infinity, and `nan` is `error`.
     """
-    number_and_names = DATATYPES[tensor.datatype]
+    dtype = DTYPES[tensor.datatype]
     entry: Entry = {"name": tensor.name} if tensor.name else {}
-    entry["dtype"] = number_and_names[1]
+    entry["dtype"] = dtype.name
     if tensor.shape:
         entry["shape"] = tensor.shape
     if len(tensor.data):
-        entry[number_and_names[2]] = _write_elements(tensor, nan, what)
+        entry[dtype.member] = _write_elements(tensor, nan, what)
     return entry
 
 

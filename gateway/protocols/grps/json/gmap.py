@@ -1,4 +1,4 @@
-"""`gmap` in JSON: bytes in base64, int64 as a string, NaN and infinities as words."""
+"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings."""
 
 import re
 from base64 import b64decode, b64encode
@@ -19,33 +19,33 @@ from gateway.core.errors import DecodeError
 from gateway.core.types import Tensor
 from gateway.json import INT64_MAX, INT64_MIN, Array
 from gateway.protocols.grps import gmap
-from gateway.protocols.grps.schema import MAPS
+from gateway.protocols.grps.gmap import MAPS
 
 _NUMBER = re.compile(r"-?[0-9]{1,400}(?P<fraction>(?:\.[0-9]{1,400})?(?:[eE][-+]?[0-9]{1,4})?)|NaN|-?Infinity")
 
 
-def read_entries(given: object) -> tuple[Tensor, ...]:
+def read_gmap(maps: object) -> tuple[Tensor, ...]:
     """The entries of a message's `gmap`.
 
     Raises:
-        DecodeError: naming its key, a value that its map cannot hold.
+        DecodeError: a value that its map cannot hold, named by map and key.
     """
-    if not isinstance(given, dict):
+    if not isinstance(maps, dict):
         raise DecodeError("gmap must be an object of maps")
-    return tuple([entry for name in MAPS for entry in _read_map(name, given.get(name))])
+    return tuple([entry for name in MAPS for entry in _read_map(name, maps.get(name))])
 
 
-def _read_map(name: str, given: object) -> Iterator[Tensor]:
-    if given is None:
+def _read_map(name: str, entries: object) -> Iterator[Tensor]:
+    if entries is None:
         return
-    if not isinstance(given, dict):
+    if not isinstance(entries, dict):
         raise DecodeError(f"gmap: {name} must be an object")
-    for key, value in given.items():
+    for key, value in entries.items():
         yield gmap.entry(name, key, _read_value(name, _plain(value), f"gmap: {name}[{key!r}]"))
 
 
 def _plain(value: object) -> object:
-    """The value of a key that is called like a list of numbers, which was read as one."""
+    """`value` as a Python value. Under a key such as `flat_int32` or `ndarray` the JSON reader made it an Array."""
     if not isinstance(value, Array) or value.shape:
         return value
     return bytes_elements.unpack(value.values)[0].decode() if isinstance(value.values, bytes) else value.values.item()
@@ -55,7 +55,7 @@ def _read_value(name: str, value: object, what: str) -> object:
     datatype = MAPS[name]
     if datatype is not Datatype.BYTES:
         return cast(_number(value, datatype, what), datatype, what)[0]
-    return _string(value, what) if name == "s_s" else of_base64(value, what)
+    return _string(value, what) if name == "s_s" else read_base64(value, what)
 
 
 def _string(value: object, what: str) -> str:
@@ -64,8 +64,8 @@ def _string(value: object, what: str) -> str:
     return value
 
 
-def of_base64(value: object, what: str) -> bytes:
-    """Bytes, as proto3 has them in JSON. Raises DecodeError naming `what` for anything else."""
+def read_base64(value: object, what: str) -> bytes:
+    """The bytes of a base64 string. Raises DecodeError naming `what` where it is anything else."""
     text = _string(value, what)
     try:
         return b64decode(text, validate=True)
@@ -85,19 +85,19 @@ def _number(value: object, datatype: Datatype, what: str) -> "np.ndarray[Any, An
     raise DecodeError(f"{what} is {shown(value)}, expected {datatype}")
 
 
-def write_entries(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, object]]:
-    """A message's `gmap`; a map without entries is left out.
+def write_gmap(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, object]]:
+    """A message's `gmap`, without empty maps.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key, a number that JSON lacks and `nan` does not write.
+        GatewayError: INVALID_ARGUMENT naming the key: NaN or an infinity, and `nan` is `error`.
     """
     maps: dict[str, dict[str, object]] = {}
     for name, key, value in gmap.entries(tensors):
-        maps.setdefault(name, {})[key] = _written(name, value, nan, f"gmap: {name}[{key!r}]")
+        maps.setdefault(name, {})[key] = _write_value(name, value, nan, f"gmap: {name}[{key!r}]")
     return maps
 
 
-def _written(name: str, value: Any, nan: str, what: str) -> object:
+def _write_value(name: str, value: Any, nan: str, what: str) -> object:
     if name == "s_b":
         return b64encode(value).decode()
     if name == "s_i64":

@@ -1,4 +1,4 @@
-"""GrpsMessage as JSON: "the members of the protobuf message under their own names", defaults left out."""
+"""GrpsMessage: "the members of the protobuf message under their own names", defaults left out."""
 
 from collections.abc import Callable
 from reprlib import repr as shown
@@ -9,7 +9,7 @@ from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
-from gateway.protocols.grps import client as requests
+from gateway.protocols.grps import payload
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.json.generic_tensor import (
     ARRAYS,
@@ -19,25 +19,23 @@ from gateway.protocols.grps.json.generic_tensor import (
     write_ndarray,
     write_tensor,
 )
-from gateway.protocols.grps.json.gmap import of_base64, read_entries, write_entries
-from gateway.protocols.grps.json.quoted_numbers import without_quotes
-from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
-from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, Kind
+from gateway.protocols.grps.json.gmap import read_base64, read_gmap, write_gmap
+from gateway.protocols.grps.json.quoted_numbers import unquote
+from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
 _FLAGS: dict[object, int] = {"UNKNOWN": UNKNOWN, "SUCCESS": SUCCESS, "FAILURE": FAILURE, 0: 0, 1: 1, 2: 2}
 _FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, str)}
 
 
-def read(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
-    """The message in `body`. `role` (input, output) is what its tensors are called in errors.
+def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
+    """The message in `body`. `role` (input, output) is what errors call its tensors.
 
     Raises:
-        DecodeError: not JSON, or not this message: two members with data, a member of a wrong type, a tensor that is
-            not what it says.
+        DecodeError: not JSON; not a GrpsMessage: data in two members, a member of a wrong type, a tensor whose elements
+            do not match its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
-    text = without_quotes(body if isinstance(body, bytes) else bytes(body))
-    document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
+    document = _parse(body, limits)
     members = [key for key in _READERS if document.get(key) is not None]
     if len(members) > 1:
         raise DecodeError(f"the message has data in {' and '.join(members)}, expected one of them")
@@ -48,71 +46,78 @@ def read(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
     if not members:
         return GrpsMessage(model, status)
     [member] = members
-    return GrpsMessage(model, status, _KINDS[member], _READERS[member](document[member], role, limits.message))
+    return GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))
 
 
-def check(body: Buffer, limits: Limits) -> None:
-    """Raises DecodeError where `body` is not JSON, whatever it says."""
-    json.read(without_quotes(bytes(body)), ARRAYS, values=limits.json_values, literals=True)
+def check_json(body: Buffer, limits: Limits) -> None:
+    """Raises DecodeError where `body` is not JSON; its members are not looked at."""
+    _parse(body, limits)
 
 
-def _read_status(given: object) -> GrpsStatus | None:
-    if given is None:
+def _parse(body: Buffer, limits: Limits) -> dict[str, Any]:
+    text = unquote(body if isinstance(body, bytes) else bytes(body))
+    return json.read(text, ARRAYS, values=limits.json_values, literals=True)
+
+
+def _read_status(status: object) -> GrpsStatus | None:
+    if status is None:
         return None
-    if not isinstance(given, dict):
-        raise DecodeError(f"status must be an object, not {shown(given)}")
-    code, text, flag = given.get("code", 0), given.get("msg", ""), given.get("status", UNKNOWN)
+    if not isinstance(status, dict):
+        raise DecodeError(f"status must be an object, not {shown(status)}")
+    code, text, flag = status.get("code", 0), status.get("msg", ""), status.get("status", UNKNOWN)
     if type(code) is not int or not isinstance(text, str) or type(flag) not in (int, str) or flag not in _FLAGS:
         raise DecodeError(
-            f"status is {shown(given)}, expected a code, a msg, and as status {', '.join(_FLAG_NAMES.values())}"
+            f"status is {shown(status)}, expected an integer as code, a string as msg and, as status, one of "
+            f"{', '.join(_FLAG_NAMES.values())}"
         )
     return GrpsStatus(code, text, _FLAGS[flag])
 
 
-def _read_string(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    if not isinstance(given, str):
-        raise DecodeError(f"str_data must be a string, not {shown(given)}")
-    return (requests.text(given),)
+def _read_str_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    if not isinstance(value, str):
+        raise DecodeError(f"str_data must be a string, not {shown(value)}")
+    return (payload.str_data(value),)
 
 
-def _read_bytes(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    """The Python server writes bin_data so where it is empty: the C++ one, and both otherwise, as the bytes alone."""
+def _read_bin_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    """Base64 in a reply: so the Python server writes empty bin_data. Otherwise servers send the bytes as the body."""
     if role == "input":
-        raise DecodeError("bin_data should use application/octet-stream format.")  # the words of both servers
-    return (requests.octets(of_base64(given, "bin_data")),)
+        raise DecodeError("bin_data should use application/octet-stream format.")  # both servers' text
+    return (payload.bin_data(read_base64(value, "bin_data")),)
 
 
-def _read_array(given: Any, role: str, limit: int) -> tuple[Tensor, ...]:
-    return (read_ndarray(given),)
+def _read_ndarray(value: Any, role: str, limit: int) -> tuple[Tensor, ...]:
+    return (read_ndarray(value),)
 
 
-def _read_entries(given: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    return read_entries(given)
+def _read_gmap(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    return read_gmap(value)
 
 
 _READERS: dict[str, Callable[[Any, str, int], tuple[Tensor, ...]]] = {
-    "str_data": _read_string,
-    "bin_data": _read_bytes,
+    "str_data": _read_str_data,
+    "bin_data": _read_bin_data,
     "gtensors": read_tensors,
-    "gmap": _read_entries,
-    "ndarray": _read_array,
+    "gmap": _read_gmap,
+    "ndarray": _read_ndarray,
 }
-_KINDS = {kind.value: kind for kind in Kind}
+_PAYLOADS = {each.value: each for each in Payload}
 
 
-def write(grps: GrpsMessage, role: str, nan: str) -> tuple[bytes, ...]:
-    """The text, in parts, of a message whose data is not bin_data. `nan` says how NaN and infinities are written.
+def write_message(grps: GrpsMessage, role: str, nan: str) -> tuple[bytes, ...]:
+    """The JSON text, in parts, of a message with any payload but bin_data. `nan` (`translate.nan`) says how NaN and
+    infinities are written, `role` (input, output) is what errors call the tensors.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming what has no form.
+        GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written.
     """
     document: Entry = {}
     if grps.status is not None:
         document["status"] = _OK if grps.status is OK else _write_status(grps.status)
     if grps.model:
         document["model"] = grps.model
-    if grps.kind is not None:
-        document[grps.kind.value] = _WRITERS[grps.kind](grps.tensors, role, nan)
+    if grps.payload is not None:
+        document[grps.payload.value] = _WRITERS[grps.payload](grps.tensors, role, nan)
     try:
         return json.write_parts(document)
     except (TypeError, UnicodeEncodeError) as error:
@@ -120,35 +125,35 @@ def write(grps: GrpsMessage, role: str, nan: str) -> tuple[bytes, ...]:
 
 
 def _write_status(status: GrpsStatus) -> Entry:
-    written: Entry = {"code": status.code, "msg": status.text, "status": _FLAG_NAMES[status.flag]}
-    return {key: each for key, each in written.items() if each not in (0, "", "UNKNOWN")}
+    members: Entry = {"code": status.code, "msg": status.text, "status": _FLAG_NAMES[status.flag]}
+    return {key: value for key, value in members.items() if value not in (0, "", "UNKNOWN")}
 
 
 _OK = _write_status(OK)
-"""Nearly every reply's."""
+"""The status of nearly every reply, written once."""
 
 
-def _string(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+def _write_str_data(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
     [element] = bytes_elements.unpack(tensors[0].data)
     return element.decode()
 
 
-def _gtensors(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
-    written = [write_tensor(each, nan, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)]
-    return {"tensors": written} if written else {}
+def _write_gtensors(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    entries = [write_tensor(each, nan, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)]
+    return {"tensors": entries} if entries else {}
 
 
-def _entries(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
-    return write_entries(tensors, nan)
+def _write_gmap(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    return write_gmap(tensors, nan)
 
 
-def _ndarray(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+def _write_ndarray(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
     return write_ndarray(tensors[0], nan)
 
 
-_WRITERS: dict[Kind, Callable[[tuple[Tensor, ...], str, str], object]] = {
-    Kind.STR_DATA: _string,
-    Kind.GTENSORS: _gtensors,
-    Kind.GMAP: _entries,
-    Kind.NDARRAY: _ndarray,
+_WRITERS: dict[Payload, Callable[[tuple[Tensor, ...], str, str], object]] = {
+    Payload.STR_DATA: _write_str_data,
+    Payload.GTENSORS: _write_gtensors,
+    Payload.GMAP: _write_gmap,
+    Payload.NDARRAY: _write_ndarray,
 }

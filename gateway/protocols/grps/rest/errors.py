@@ -1,16 +1,36 @@
-"""The reply of grps-rest that tells an error of the gateway, on grps' own paths and where messages pass through."""
+"""Errors of grps-rest: a JSON GrpsMessage towards clients, anything at all from backends."""
 
-from gateway.core.errors import GatewayError
+import re
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, reason_field, refusal
+from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
-from gateway.protocols.grps import errors
-from gateway.protocols.grps.json import message as json_message
+from gateway.protocols.grps.errors import failure
+from gateway.protocols.grps.json.message import write_message
 from gateway.protocols.grps.rest.bodies import JSON
+
+_TAGS = re.compile(r"<[^<>]{0,1000}>")
+_MAX_TEXT_SIZE = 8192
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that tells `error`, or a stream's last message. HTTP's status is the body's code, as the Python server
-    has it; clients of the C++ server, which has 200 for all, look at the body."""
-    grps = errors.failure(error)
+    """The reply that reports `error`, or the last message of a stream; also where messages pass through. The HTTP
+    status is the code in the body."""
+    grps = failure(error)
     assert grps.status is not None
-    headers = Headers((*JSON.raw, errors.reason_header(error)))
-    return Message(headers=headers, parts=json_message.write(grps, "output", ""), status=grps.status.code)
+    headers = Headers((*JSON.raw, reason_field(error)))
+    return Message(headers=headers, parts=write_message(grps, "output", ""), status=grps.status.code)
+
+
+def http_error(reply: Message) -> GatewayError:
+    """The error of a backend's reply that is not a GrpsMessage: HTML of werkzeug, text of brpc, the page of a proxy.
+
+    Raises:
+        DecodeError: its HTTP status is not an error.
+    """
+    if reply.status < 400:
+        raise DecodeError(f"HTTP status {reply.status}, expected 200")
+    html = bytes(memoryview(reply.body)[:_MAX_TEXT_SIZE]).decode("utf-8", "replace")
+    text = " ".join(_TAGS.sub(" ", html).split())
+    reason = REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
+    return refusal(reason, text or f"HTTP status {reply.status} without a text")

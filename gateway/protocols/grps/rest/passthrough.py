@@ -1,57 +1,64 @@
-"""Customized HTTP paths of grps models, passed through: requests and replies are whatever the model makes of them."""
+"""Routes with `passthrough: true`: "customized HTTP", requests and replies whose bodies only the model understands."""
 
 from gateway.core.operations import Operation
-from gateway.core.protocol import HttpForm, ListenerSettings, Protocol, Target
-from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
-from gateway.protocols.grps.rest import urls as queries
-from gateway.protocols.grps.rest.errors import encode_error
-from gateway.protocols.grps.rest.streams import PIECES
-from gateway.protocols.grps.schema import REST, TRAITS
+from gateway.core.protocol import ListenerSettings, Target
+from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response, Translate
+from gateway.protocols.grps.rest.urls import read_query
 
-_FORWARDED = frozenset((b"content-type", b"accept"))
-"""What a client says of its body. Everything else, its credentials above all, is the gateway's."""
+HTTP_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+""" "any" of the C++ server"""
+
+_FORWARDED_HEADERS = frozenset((b"content-type", b"accept"))
+"""What describes the body. A client's other headers, its credentials above all, are for the gateway only."""
 
 
-def _decode_request(message: Message, listener: ListenerSettings) -> Request:
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """The request of a client: always a stream. Raises DecodeError for an invalid query."""
     # "customized HTTP can only specify the model in the query"
-    return Request(Operation.STREAM, queries.read(message.query).model or listener.model, origin=message)
+    return Request(Operation.STREAM, read_query(message.query).model or listener.model, origin=message)
 
 
-def _encode_request(request: Request, target: Target) -> Message:
+def encode_request(request: Request, target: Target) -> Message:
+    """The client's message, without the headers that are not forwarded."""
     message = request.origin
     assert message is not None
-    headers = Headers([each for each in message.headers.raw if each[0] in _FORWARDED])
+    headers = Headers([each for each in message.headers.raw if each[0] in _FORWARDED_HEADERS])
     return Message(message.method, message.path, headers, message.parts, query=message.query, deadline=request.deadline)
 
 
-def _decode_response(reply: Message, request: Request, target: Target) -> Answer:
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's reply, or one piece of its body, unread."""
     return Response(origin=reply)
 
 
-def _encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The backend's reply. The transport removes headers of the connection; for that it needs the names in
+    `connection`, so this header stays."""
     assert isinstance(answer, Response)
     assert answer.origin is not None
-    # The transport leaves out what is of the connection alone; it needs `connection` for the names that stand in it.
     return answer.origin
 
 
-def _always(message: Message) -> bool:
+def wants_stream(message: Message) -> bool:
+    """Always, so that bodies are not collected."""
     return True
 
 
-PASSTHROUGH = Protocol(
-    name=REST,
-    carrier=HttpForm(
-        # "any" of the C++ server
-        any_path=("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
-        wants_stream=_always,
-        stream_framing=PIECES,
-    ),
-    patterns=(),
-    decode_request=_decode_request,
-    encode_response=_encode_response,
-    encode_error=encode_error,
-    encode_request=_encode_request,
-    decode_response=_decode_response,
-    traits=TRAITS,
-)
+class PieceCutter:
+    """Cuts a body into the pieces in which it arrives. A body without bytes is one empty piece: it tells that the reply
+    has come."""
+
+    _has_come = False
+
+    def feed(self, data: Buffer) -> list[Buffer]:
+        """The piece itself."""
+        self._has_come = self._has_come or len(data) > 0
+        return [data] if len(data) else []
+
+    def boundary(self) -> list[Buffer]:
+        """Nothing: pieces are never held back."""
+        return []
+
+    def end(self) -> list[Buffer]:
+        """The empty piece of a body without bytes."""
+        return [] if self._has_come else [b""]

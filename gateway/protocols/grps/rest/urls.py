@@ -1,17 +1,57 @@
-"""What stands in the query of a URL of grps."""
+"""URLs of grps-rest: which path asks for which operation, and the query."""
 
 from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode
 
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import frozen
+from gateway.core.types import Message
+from gateway.protocols.grps.schema import METHODS
 
-_MOST_PARAMETERS = 100
+_ROOT = "/grps/v1"
+_PREDICT = f"{_ROOT}/infer/predict"
+
+METHOD_PATHS = {
+    "Predict": ("POST", _PREDICT),
+    "PredictStreaming": ("POST", _PREDICT),
+    "Online": ("GET", f"{_ROOT}/health/online"),
+    "Offline": ("GET", f"{_ROOT}/health/offline"),
+    "CheckLiveness": ("GET", f"{_ROOT}/health/live"),
+    "CheckReadiness": ("GET", f"{_ROOT}/health/ready"),
+    "ServerMetadata": ("GET", f"{_ROOT}/metadata/server"),
+    "ModelMetadata": ("POST", f"{_ROOT}/metadata/model"),
+}
+"""The HTTP method and path with which a backend is asked for each method of grps."""
+
+OPERATIONS = {
+    f"{http_method} {path}": METHODS[name]
+    for name, (own_method, path) in METHOD_PATHS.items()
+    if path != _PREDICT
+    for http_method in dict.fromkeys((own_method, "GET", "POST"))
+}
+"""The operation of each pattern but inference. All are served under GET and POST: the Python server takes "GET, POST",
+the C++ server "any"."""
+
+METRICS_SERIES = f"GET {_ROOT}/monitor/series"
+METRICS_PATTERNS = ("GET /", f"GET {_ROOT}/monitor/metrics", METRICS_SERIES)
+"""The page of metrics, twice, and the series that it draws."""
+
+PATTERNS = (f"POST {_PREDICT}", *OPERATIONS)
+
+
+def is_inference(message: Message) -> bool:
+    """Whether a client's message is an inference: at grps' own path, or at any other that a route gives to grps."""
+    return message.pattern not in OPERATIONS and message.pattern not in METRICS_PATTERNS
+
+
+# --- Query ---
+
+_MAX_PARAMETERS = 100
 
 
 @frozen
 class Query:
-    """`model`, and the switches; their value is `true` in any case. `name` is that of a series."""
+    """What a client's query can say. `name` is that of a series of metrics."""
 
     model: str = ""
     streaming: bool = False
@@ -19,33 +59,40 @@ class Query:
     name: str = ""
 
 
-NOTHING = Query()
+_NO_QUERY = Query()
 
 
-def read(text: str) -> Query:
-    """The query of a request. Raises DecodeError for one that is not percent-encoded UTF-8, or endless."""
-    return _read(text) if text else NOTHING
+def read_query(query: str) -> Query:
+    """The query of a client's message. Raises DecodeError where it is not percent-encoded UTF-8 or has more than 100
+    parameters."""
+    return _read_query(query) if query else _NO_QUERY
 
 
 @lru_cache(256)
-def _read(text: str) -> Query:
+def _read_query(query: str) -> Query:
     try:
-        given = dict(parse_qsl(text, errors="strict", max_num_fields=_MOST_PARAMETERS))
+        parameters = dict(parse_qsl(query, errors="strict", max_num_fields=_MAX_PARAMETERS))
     except ValueError as error:
-        raise DecodeError(f"the query {text[:100]!r} is not percent-encoded UTF-8") from error
+        raise DecodeError(
+            f"the query {query[:100]!r} is not percent-encoded UTF-8 of at most {_MAX_PARAMETERS} parameters"
+        ) from error
     return Query(
-        given.get("model", ""), _is_true(given, "streaming"), _is_true(given, "return-ndarray"), given.get("name", "")
+        parameters.get("model", ""),
+        _is_true(parameters, "streaming"),
+        _is_true(parameters, "return-ndarray"),
+        parameters.get("name", ""),
     )
 
 
-def _is_true(given: dict[str, str], key: str) -> bool:
-    return given.get(key, "").lower() == "true"
+def _is_true(parameters: dict[str, str], key: str) -> bool:
+    return parameters.get(key, "").lower() == "true"
 
 
-def write(*, model: str = "", streaming: bool = False) -> str:
-    """The query that says so. Raises GatewayError, INVALID_ARGUMENT, for a model's name with lone surrogates."""
-    given = ({"model": model} if model else {}) | ({"streaming": "true"} if streaming else {})
+def write_query(*, model: str = "", streaming: bool = False) -> str:
+    """The query of a request to a backend. Raises GatewayError, INVALID_ARGUMENT, for a model's name with lone
+    surrogates."""
+    parameters = ({"model": model} if model else {}) | ({"streaming": "true"} if streaming else {})
     try:
-        return urlencode(given) if given else ""
+        return urlencode(parameters) if parameters else ""
     except UnicodeEncodeError as error:
         raise invalid_input(f"model {model[:40]!r} is not UTF-8") from error

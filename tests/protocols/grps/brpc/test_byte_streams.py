@@ -11,8 +11,9 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
 from gateway.core.protocol import Limits, ListenerSettings, StreamForm, Target
 from gateway.core.types import Message
-from gateway.protocols.grps.brpc.frames import RpcMeta, meta_of
-from gateway.protocols.grps.brpc.server import GRPS_BRPC
+from gateway.protocols.grps import GRPS_BRPC
+from gateway.protocols.grps.brpc.frames import read_meta
+from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.transports.tcp.reader import Packet, Reader
 from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY, REQUEST, arrived, joined, pieces, written
 from tests.protocols.grps.brpc.test_server import inference
@@ -77,7 +78,7 @@ def test_of_a_frame_beyond_the_limit_the_meta_is_read_and_no_more(piece: int) ->
     message = Message(parts=large)
     with pytest.raises(GatewayError, match=r"of 158 bytes is larger than limits\.message, 157 bytes") as failure:
         GRPS_BRPC.decode_request(message, ListenerSettings(limits=limits))
-    refusal = meta_of(arrived(written(GRPS_BRPC.encode_error(failure.value, None, message))))
+    refusal = read_meta(arrived(written(GRPS_BRPC.encode_error(failure.value, None, message))))
     assert (refusal.response.error_code, refusal.correlation_id) == (1003, NUMBER)
     with pytest.raises(DecodeError, match=r"of 158 bytes is larger than limits\.message, 157 bytes"):
         GRPS_BRPC.decode_response(message, inference(), Target("grps", "127.0.0.1:7081", limits=limits))
@@ -123,7 +124,7 @@ def test_any_frame_is_a_request_or_is_answered_with_its_id(meta: bytes, payload:
         GRPS_BRPC.decode_request(message, LISTENER)
     except (DecodeError, GatewayError) as error:
         reply = GRPS_BRPC.encode_error(as_gateway_error(error), None, message)
-        told = meta_of(arrived(written(reply)))
+        told = read_meta(arrived(written(reply)))
         assert told.correlation_id == number
         assert told.response.error_code in (0, 1001, 1002, 1003)
 

@@ -14,8 +14,7 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.protocols.grps.brpc import compression as brpc_compression
-from gateway.protocols.grps.brpc import frames as brpc_frames
+from gateway.protocols.grps.brpc import compression, frames
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, arrived, joined
 
 MIB = 2**20
@@ -38,8 +37,8 @@ def compressed(field: str, payload: bytes, more: str = "", attachment: bytes = b
 
 
 def inflated(message: Message, limit: int = MIB) -> bytes:
-    assert brpc_compression.is_compressed(message)
-    frame = brpc_frames.read(brpc_compression.inflate(message, Limits(message=limit)))
+    assert compression.is_compressed(message)
+    frame = frames.read_frame(compression.inflate(message, Limits(message=limit)))
     assert (frame.meta.compress_type, frame.meta.attachment_size, frame.meta.checksum_type) == (0, 0, 0)
     return bytes(frame.payload)
 
@@ -48,9 +47,9 @@ def inflated(message: Message, limit: int = MIB) -> bytes:
 def test_a_payload_is_inflated(field: str, compress: Callable[[bytes], bytes]) -> None:
     message = compressed(field, compress(PAYLOAD))
     assert inflated(message) == PAYLOAD
-    frame = brpc_frames.read(brpc_compression.inflate(message, Limits(message=MIB)))
+    frame = frames.read_frame(compression.inflate(message, Limits(message=MIB)))
     assert frame.meta.request.method_name == "Predict"
-    assert frame.meta.correlation_id == brpc_frames.tag(message)
+    assert frame.meta.correlation_id == frames.read_correlation_id(message)
 
 
 @each_coding
@@ -62,7 +61,7 @@ def test_payloads_of_any_sort(field: str, compress: Callable[[bytes], bytes], pa
 def test_what_is_not_all_there_is_not_inflated() -> None:
     """It is beyond the limit."""
     message = compressed("1802", gzip.compress(PAYLOAD))
-    assert not brpc_compression.is_compressed(Message(parts=(message.parts[0], message.parts[1][:-1])))
+    assert not compression.is_compressed(Message(parts=(message.parts[0], message.parts[1][:-1])))
 
 
 def test_recorded_beginnings() -> None:
@@ -101,7 +100,7 @@ def test_a_length_that_snappy_data_cannot_have_is_not_allocated() -> None:
     message = compressed("1801", bytes.fromhex("80808020") + bytes(100))  # 64 MiB
     tracemalloc.start()
     try:
-        with pytest.raises(DecodeError, match="104 bytes are never 67108864 inflated"):
+        with pytest.raises(DecodeError, match="104 bytes cannot become 67108864"):
             inflated(message, 64 * MIB)
         assert tracemalloc.get_traced_memory()[1] < MIB
     finally:
@@ -142,7 +141,7 @@ def test_what_is_not_in_its_coding(field: str, payload: bytes, why: str) -> None
     ],
 )
 def test_what_is_not_inflated(meta: bytes) -> None:
-    assert not brpc_compression.is_compressed(arrived(joined(meta, gzip.compress(PAYLOAD))))
+    assert not compression.is_compressed(arrived(joined(meta, gzip.compress(PAYLOAD))))
 
 
 WITHOUT_THE_EXTRA = """
@@ -153,8 +152,8 @@ from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.operations import Operation
 from gateway.core.transport import Destination
 from gateway.core.types import Message, Request
-from gateway.protocols.grps.brpc.server import GRPS_BRPC
-from gateway.protocols.grps.brpc.frames import meta_of
+from gateway.protocols.grps import GRPS_BRPC
+from gateway.protocols.grps.brpc.frames import read_meta
 
 class Server:
     def __init__(self, reply):
@@ -169,7 +168,7 @@ def arrived(data):
 for data in sys.argv[1:]:
     message = arrived(bytes.fromhex(data))
     reply = answer(message, GRPS_BRPC, ListenerSettings(), lambda request: Destination())
-    refused = meta_of(arrived(reply.body)).response
+    refused = read_meta(arrived(reply.body)).response
     print(refused.error_code, refused.error_text)
     try:
         asyncio.run(ask(Request(Operation.INFER), GRPS_BRPC, Server(message), Target("llm", "here:1")))
@@ -208,12 +207,12 @@ SUM = "6204 c78ab0e5"
 )
 def test_a_checksum_that_is_right(more: str, attachment: bytes) -> None:
     message = arrived(joined(META + bytes.fromhex(more), NINE + attachment))
-    brpc_compression.verify(brpc_frames.read(message))
+    compression.verify_checksum(frames.read_frame(message))
 
 
 def test_a_checksum_of_no_type_is_not_looked_at() -> None:
     """As a real server's reply has it: the request's, under type 0."""
-    brpc_compression.verify(brpc_frames.read(arrived(joined(META + bytes.fromhex("5800 6204 00000000"), NINE))))
+    compression.verify_checksum(frames.read_frame(arrived(joined(META + bytes.fromhex("5800 6204 00000000"), NINE))))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +230,7 @@ def test_a_checksum_of_no_type_is_not_looked_at() -> None:
 )
 def test_a_checksum_that_is_wrong(more: str, payload: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
-        brpc_compression.verify(brpc_frames.read(arrived(joined(META + bytes.fromhex(more), payload))))
+        compression.verify_checksum(frames.read_frame(arrived(joined(META + bytes.fromhex(more), payload))))
 
 
 def test_the_checksum_is_of_the_compressed_payload() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.types import Message
-from gateway.protocols.grps.brpc import frames as brpc_frames
+from gateway.protocols.grps.brpc import frames
 from tests.protocols.grps.brpc.recorded import (
     META,
     META_1_6,
@@ -22,12 +22,12 @@ from tests.protocols.grps.brpc.recorded import (
 
 @pytest.mark.parametrize(("data", "meta", "payload"), [(REQUEST, META, PAYLOAD), (REPLY, REPLY_META, REPLY_PAYLOAD)])
 def test_recorded_frames_come_apart_and_together(data: bytes, meta: bytes, payload: bytes) -> None:
-    assert brpc_frames.size(data[:12]) == len(data) - 12
-    assert brpc_frames.head(data[:12]) == len(meta)
-    frame = brpc_frames.read(arrived(data))
+    assert frames.body_size(data[:12]) == len(data) - 12
+    assert frames.meta_size(data[:12]) == len(meta)
+    frame = frames.read_frame(arrived(data))
     assert (frame.meta.SerializeToString(), bytes(frame.payload), bytes(frame.attachment)) == (meta, payload, b"")
-    assert written(brpc_frames.frame(meta, (payload,))) == data
-    assert brpc_frames.tag(arrived(data)) == NUMBER
+    assert written(frames.write_frame(meta, (payload,))) == data
+    assert frames.read_correlation_id(arrived(data)) == NUMBER
 
 
 @pytest.mark.parametrize(
@@ -44,21 +44,21 @@ def test_recorded_frames_come_apart_and_together(data: bytes, meta: bytes, paylo
     ],
 )
 def test_correlation_ids_are_exact_64_bits(number: int, field: str) -> None:
-    assert brpc_frames.correlation_id(number) == bytes.fromhex(field)
-    assert brpc_frames.tag(arrived(joined(bytes.fromhex(field)))) == number
+    assert frames.correlation_field(number) == bytes.fromhex(field)
+    assert frames.read_correlation_id(arrived(joined(bytes.fromhex(field)))) == number
 
 
 def test_a_frame_without_a_correlation_id_has_0() -> None:
-    assert brpc_frames.tag(arrived(joined(b""))) == 0
+    assert frames.read_correlation_id(arrived(joined(b""))) == 0
 
 
 def ours() -> Message:
     """A request as the codec writes it: everything but the correlation id."""
-    return brpc_frames.frame(META_1_6.removesuffix(bytes.fromhex("20 8280808060")), (PAYLOAD,))
+    return frames.write_frame(META_1_6.removesuffix(bytes.fromhex("20 8280808060")), (PAYLOAD,))
 
 
 def test_a_request_of_ours_is_what_brpc_1_6_writes() -> None:
-    assert written(brpc_frames.retag(ours(), NUMBER, None)) == joined(META_1_6, PAYLOAD)
+    assert written(frames.with_correlation_id(ours(), NUMBER, None)) == joined(META_1_6, PAYLOAD)
 
 
 @pytest.mark.parametrize(
@@ -67,16 +67,16 @@ def test_a_request_of_ours_is_what_brpc_1_6_writes() -> None:
     ids=["half a second", "two seconds", "less than a millisecond", "more than an int32"],
 )
 def test_the_time_left_is_in_the_request_part(seconds: float, field: str) -> None:
-    retagged = brpc_frames.retag(ours(), 7, seconds)
+    retagged = frames.with_correlation_id(ours(), 7, seconds)
     timeout = bytes.fromhex(field)
     request = META[2 : 2 + 0x29] + timeout
     assert written(retagged) == joined(b"\x0a" + bytes([len(request)]) + request + b"\x18\x00\x20\x07", PAYLOAD)
-    meta = brpc_frames.meta_of(arrived(written(retagged)))
+    meta = frames.read_meta(arrived(written(retagged)))
     assert (meta.request.method_name, meta.request.timeout_ms) == ("Predict", min(max(1, seconds * 1000), 2**31 - 1))
 
 
 def test_the_attachment_comes_last() -> None:
-    frame = brpc_frames.read(arrived(joined(META + bytes.fromhex("2808"), PAYLOAD + b"attached")))
+    frame = frames.read_frame(arrived(joined(META + bytes.fromhex("2808"), PAYLOAD + b"attached")))
     assert (bytes(frame.payload), bytes(frame.attachment)) == (PAYLOAD, b"attached")
 
 
@@ -87,7 +87,7 @@ def test_an_attachment_that_is_not_there_is_refused(field: str) -> None:
     with pytest.raises(
         DecodeError, match=r"attachment_size is -?\d+, but payload and attachment together have 8 bytes"
     ):
-        brpc_frames.read(arrived(joined(META + bytes.fromhex(field), b"attached")))
+        frames.read_frame(arrived(joined(META + bytes.fromhex(field), b"attached")))
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,17 @@ def test_an_attachment_that_is_not_there_is_refused(field: str) -> None:
 )
 def test_what_is_no_header(header: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
-        brpc_frames.size(header)
+        frames.body_size(header)
 
 
 @pytest.mark.parametrize("meta", [b"\xff", b"\x0a\x05\x0a", b"\x0a\x02\x0a\x7f", b"\x0c"])
 def test_what_is_no_meta(meta: bytes) -> None:
     with pytest.raises(DecodeError, match=r"no brpc\.policy\.RpcMeta message"):
-        brpc_frames.tag(arrived(joined(meta)))
+        frames.read_correlation_id(arrived(joined(meta)))
 
 
 def test_a_frame_holds_4_gib() -> None:
     large = memoryview(bytes(2**20)).cast("B")
     with pytest.raises(GatewayError, match=r"more than a baidu_std frame holds") as error:
-        brpc_frames.frame(b"", (large,) * 4096)
+        frames.write_frame(b"", (large,) * 4096)
     assert error.value.reason is Reason.TOO_LARGE

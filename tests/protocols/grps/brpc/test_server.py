@@ -28,8 +28,10 @@ from gateway.core.types import (
     Translate,
     tensor,
 )
-from gateway.protocols.grps.brpc.frames import SERVICE, RpcMeta, correlation_id, meta_of, read, retag
-from gateway.protocols.grps.brpc.server import GRPS_BRPC
+from gateway.protocols.grps import GRPS_BRPC
+from gateway.protocols.grps.brpc.frames import correlation_field, read_frame, read_meta, with_correlation_id
+from gateway.protocols.grps.brpc.service import SERVICE
+from gateway.protocols.grps.descriptors import RpcMeta
 from tests.protocols.grps.brpc.recorded import (
     META,
     META_1_6,
@@ -47,7 +49,7 @@ from tests.protocols.grps.brpc.recorded import (
 
 LISTENER = ListenerSettings("brpc")
 TARGET = Target("grps", "127.0.0.1:7081")
-ID = correlation_id(NUMBER)
+ID = correlation_field(NUMBER)
 OK = bytes.fromhex("0a09 08c801 1202 4f4b 1801")
 FP32 = np.float32
 
@@ -106,7 +108,7 @@ def test_a_reply_has_the_exact_correlation_id(number: int) -> None:
         refused(joined(ask(correlation_id=number, request={}))),
         refused(joined(ask(correlation_id=number))),
     ):
-        assert meta_of(arrived(written(reply))).correlation_id == number
+        assert read_meta(arrived(written(reply))).correlation_id == number
 
 
 def test_a_request_without_a_correlation_id_is_answered_with_0() -> None:
@@ -233,31 +235,31 @@ REFUSED: list[tuple[str, bytes, int, str]] = [
     ("wrong sum", joined(ask(checksum_type=1), PAYLOAD), 1003, "[E1003]checksum_value is empty"),
     ("unknown checksum", joined(ask(checksum_type=2), PAYLOAD), 1003, "[E1003]checksum_type 2 is unknown"),
     ("no JSON", joined(ask(content_type=1), b"{"), 1003, "[E1003]"),
-    ("proto-text", joined(ask(content_type=3), PAYLOAD), 1003, "[E1003]content_type 3 is not spoken here"),
+    ("proto-text", joined(ask(content_type=3), PAYLOAD), 1003, "[E1003]content_type 3 is not supported"),
 ]
 
 
 @pytest.mark.parametrize(("data", "code", "text"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED])
 def test_what_frames_tell(data: bytes, code: int, text: str) -> None:
-    reply = read(arrived(written(refused(data))))
+    reply = read_frame(arrived(written(refused(data))))
     assert (reply.meta.response.error_code, reply.meta.correlation_id) == (code, NUMBER)
     assert reply.meta.response.error_text.startswith(text)
     assert bytes(reply.payload) == b""
 
 
 def test_an_empty_meta_is_1001() -> None:
-    assert meta_of(arrived(written(refused(joined(b""))))).response.error_code == 1001
+    assert read_meta(arrived(written(refused(joined(b""))))).response.error_code == 1001
 
 
 def test_a_bomb_is_1003() -> None:
     small = ListenerSettings(limits=Limits(message=1000))
-    reply = meta_of(arrived(written(refused(joined(ask(compress_type=2), gzip.compress(bytes(2000))), small))))
+    reply = read_meta(arrived(written(refused(joined(ask(compress_type=2), gzip.compress(bytes(2000))), small))))
     assert (reply.response.error_code, reply.correlation_id) == (1003, NUMBER)
     assert "inflates to more than 1000 bytes" in reply.response.error_text
 
 
 def test_what_is_wrong_in_a_message_that_was_read_is_told_in_one() -> None:
-    reply = read(arrived(written(refused(joined(ask())))))
+    reply = read_frame(arrived(written(refused(joined(ask())))))
     assert reply.meta.response.error_code == 0
     assert bytes(reply.payload).startswith(bytes.fromhex("0a"))
     assert b"the message holds no data" in bytes(reply.payload)
@@ -280,7 +282,7 @@ def test_what_is_wrong_in_a_message_that_was_read_is_told_in_one() -> None:
 )
 def test_the_error_of_a_request_is_in_the_body_and_finds_its_way_back(reason: Reason, code: int) -> None:
     reply = GRPS_BRPC.encode_error(refusal(reason, "why"), decoded(REQUEST), arrived(REQUEST))
-    frame = read(arrived(written(reply)))
+    frame = read_frame(arrived(written(reply)))
     assert (frame.meta.response.error_code, frame.meta.correlation_id) == (0, NUMBER)
     body = b"\x08" + pack("B", code & 0x7F | 0x80) + pack("B", code >> 7) + b"\x12\x03why\x18\x02"
     assert bytes(frame.payload) == b"\x0a" + bytes([len(body)]) + body
@@ -313,7 +315,7 @@ def test_refusals_have_brpcs_numbers(reason: Reason, code: int) -> None:
     """Of a message of which only header and meta have come."""
     header, meta = REQUEST[:12], META
     reply = GRPS_BRPC.encode_error(refusal(reason, "why"), None, Message(parts=(header, meta)))
-    found = meta_of(arrived(written(reply)))
+    found = read_meta(arrived(written(reply)))
     assert (found.response.error_code, found.response.error_text) == (code, f"[E{code}]why")
     assert found.correlation_id == NUMBER
     assert told(written(reply)) == (reason, "why")
@@ -322,7 +324,7 @@ def test_refusals_have_brpcs_numbers(reason: Reason, code: int) -> None:
 def test_a_listener_that_stops_says_so_in_the_frame() -> None:
     """ELOGOFF in the body of a successful reply would keep brpc's clients from trying another server."""
     reply = GRPS_BRPC.encode_error(refusal(Reason.NOT_READY, "why"), None, arrived(REQUEST))
-    found = meta_of(arrived(written(reply)))
+    found = read_meta(arrived(written(reply)))
     assert (found.response.error_code, found.response.error_text) == (2003, "[E2003]why")
     assert found.correlation_id == NUMBER
 
@@ -330,13 +332,13 @@ def test_a_listener_that_stops_says_so_in_the_frame() -> None:
 @pytest.mark.parametrize("header", [b"", b"PRPC", b"GET / HTTP/1", b"PRPC" + b"\xff" * 8])
 def test_refusals_of_what_is_no_frame(header: bytes) -> None:
     reply = GRPS_BRPC.encode_error(refusal(Reason.INVALID_INPUT, "why"), None, Message(parts=(header, b"")))
-    found = meta_of(arrived(written(reply)))
+    found = read_meta(arrived(written(reply)))
     assert (found.response.error_code, found.correlation_id) == (1003, 0)
 
 
 def test_texts_that_are_no_utf8() -> None:
     reply = GRPS_BRPC.encode_error(refusal(Reason.INVALID_INPUT, "\udc80"), None, arrived(joined(b"")))
-    assert meta_of(arrived(written(reply))).response.error_text == "[E1003]?"
+    assert read_meta(arrived(written(reply))).response.error_text == "[E1003]?"
 
 
 # --- Facing servers ---
@@ -367,7 +369,7 @@ def told(reply: bytes) -> tuple[Reason, str]:
 
 
 def test_a_request_is_what_brpc_1_6_writes() -> None:
-    message = retag(GRPS_BRPC.encode_request(inference(), TARGET), NUMBER, None)
+    message = with_correlation_id(GRPS_BRPC.encode_request(inference(), TARGET), NUMBER, None)
     assert written(message) == joined(META_1_6, PAYLOAD)
 
 
@@ -378,21 +380,21 @@ def test_a_route_can_choose_the_form_of_the_data() -> None:
     text = Tensor("k", Datatype.BYTES, (1,), b"\1\0\0\0a")
     for payload, beginning in beginnings.items():
         request = replace(inference(text), model="", version="", translate=Translate(payload=payload))
-        message = retag(GRPS_BRPC.encode_request(request, TARGET), NUMBER, None)
-        assert bytes(read(arrived(written(message))).payload).hex().startswith(beginning)
+        message = with_correlation_id(GRPS_BRPC.encode_request(request, TARGET), NUMBER, None)
+        assert bytes(read_frame(arrived(written(message))).payload).hex().startswith(beginning)
 
 
 def test_large_data_are_not_copied() -> None:
     data = memoryview(bytes(400_000))
     message = GRPS_BRPC.encode_request(inference(Tensor("x", Datatype.FP32, (100_000,), data)), TARGET)
-    assert any(part is data for part in retag(message, 1, None).parts)
+    assert any(part is data for part in with_correlation_id(message, 1, None).parts)
 
 
 def test_the_deadline_is_for_the_connector() -> None:
     request = Request(Operation.LIVE, deadline=5.0)
     message = GRPS_BRPC.encode_request(request, TARGET)
     assert message.deadline == 5.0
-    assert retag(message, 1, 1.0).deadline == 5.0
+    assert with_correlation_id(message, 1, 1.0).deadline == 5.0
 
 
 @pytest.mark.parametrize(
@@ -451,7 +453,7 @@ def test_an_error_text_that_is_no_utf8() -> None:
         (joined(ID + b"\x18\x02", REPLY_PAYLOAD), "not gzip data"),
         (joined(ID + b"\x50\x01", b"{}"), "neither a status nor data|holds no data"),
         (joined(ID + b"\x50\x01", b"{"), "JSON"),
-        (joined(ID + b"\x50\x03", b"{}"), "content_type 3 is not spoken here"),
+        (joined(ID + b"\x50\x03", b"{}"), "content_type 3 is not supported"),
         (joined(b"\xff"), "RpcMeta"),
     ],
 )

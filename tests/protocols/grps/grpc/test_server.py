@@ -21,7 +21,7 @@ from gateway.core.types import (
 )
 from gateway.protocols.grps import PROTOCOLS
 from gateway.protocols.grps.protobuf.message import read_message
-from gateway.protocols.grps.schema import Kind
+from gateway.protocols.grps.schema import Payload
 
 [GRPS_GRPC] = [protocol for protocol in PROTOCOLS if protocol.name == "grps-grpc"]
 
@@ -168,7 +168,7 @@ def test_metadata_of_a_model() -> None:
     assert (request.operation, request.model) == (Operation.METADATA, "abc")
     signature = Signature((TensorSpec("x", Datatype.FP32, (-1, 2)),), name="abc")
     told = GRPS_GRPC.encode_response(signature, request, Translate())
-    assert read_message(body(told), 2**20).kind is Kind.STR_DATA
+    assert read_message(body(told), 2**20).payload is Payload.STR_DATA
     assert GRPS_GRPC.decode_response(told, request, TARGET) == signature
     assert body(GRPS_GRPC.encode_request(request, TARGET)).hex() == "2203616263"
 

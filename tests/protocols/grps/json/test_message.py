@@ -10,11 +10,10 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Tensor, tensor
-from gateway.protocols.grps import client as requests
 from gateway.protocols.grps import gmap
-from gateway.protocols.grps.json.message import read, write
-from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
-from gateway.protocols.grps.schema import FAILURE, SUCCESS, Kind
+from gateway.protocols.grps.json.message import read_message, write_message
+from gateway.protocols.grps.payload import str_data
+from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus, Payload
 from tests.protocols.grps.values import numbers, texts
 
 LIMITS = Limits()
@@ -23,7 +22,7 @@ OK = GrpsStatus(200, "OK", SUCCESS)
 
 def one(text: str) -> Tensor:
     """The one tensor of gtensors with the members `text`."""
-    [found] = read(b'{"gtensors":{"tensors":[{%b}]}}' % text.encode(), "input", LIMITS).tensors
+    [found] = read_message(b'{"gtensors":{"tensors":[{%b}]}}' % text.encode(), "input", LIMITS).tensors
     return found
 
 
@@ -37,17 +36,17 @@ def same(found: GrpsMessage, expected: GrpsMessage) -> bool:
 
 TABLE = {
     '{"model":"your_model-1.0.0","str_data":"hello grps"}': GrpsMessage(
-        "your_model-1.0.0", kind=Kind.STR_DATA, tensors=(requests.text("hello grps"),)
+        "your_model-1.0.0", payload=Payload.STR_DATA, tensors=(str_data("hello grps"),)
     ),
     '{"status":{"code":200,"msg":"OK","status":"SUCCESS"}}': GrpsMessage(status=OK),
     '{"status":{"code":503,"msg":"Service Unavailable","status":"FAILURE"}}': GrpsMessage(
         status=GrpsStatus(503, "Service Unavailable", FAILURE)
     ),
-    '{"status":{},"str_data":""}': GrpsMessage(status=GrpsStatus(), kind=Kind.STR_DATA, tensors=(requests.text(""),)),
-    '{"gtensors":{}}': GrpsMessage(kind=Kind.GTENSORS),
+    '{"status":{},"str_data":""}': GrpsMessage(status=GrpsStatus(), payload=Payload.STR_DATA, tensors=(str_data(""),)),
+    '{"gtensors":{}}': GrpsMessage(payload=Payload.GTENSORS),
     '{"gtensors":{"tensors":[{"name":"in1","dtype":"DT_INT32","shape":[3,2],"flat_int32":[1,2,3,4,5,-6]},'
     '{"dtype":"DT_FLOAT64","shape":[2],"flat_float64":[0.1,1e+300]}]}}': GrpsMessage(
-        kind=Kind.GTENSORS,
+        payload=Payload.GTENSORS,
         tensors=(
             tensor("in1", np.array([[1, 2], [3, 4], [5, -6]], np.int32)),
             numbers("", Datatype.FP64, 0.1, 1e300),
@@ -56,15 +55,15 @@ TABLE = {
     # every reader gets the number that the float is: 6.2 in 32 bits, 0.1 in 16
     '{"gtensors":{"tensors":[{"name":"a","dtype":"DT_FLOAT32","shape":[1],"flat_float32":[6.199999809265137]},'
     '{"name":"b","dtype":"DT_FLOAT16","shape":[1],"flat_float16":[0.0999755859375]}]}}': GrpsMessage(
-        kind=Kind.GTENSORS, tensors=(numbers("a", Datatype.FP32, 6.2), numbers("b", Datatype.FP16, 0.1))
+        payload=Payload.GTENSORS, tensors=(numbers("a", Datatype.FP32, 6.2), numbers("b", Datatype.FP16, 0.1))
     ),
     '{"gtensors":{"tensors":[{"dtype":"DT_INT64","shape":[2],'
     '"flat_int64":["9223372036854775807","-9223372036854775808"]}]}}': GrpsMessage(
-        kind=Kind.GTENSORS, tensors=(numbers("", Datatype.INT64, 2**63 - 1, -(2**63)),)
+        payload=Payload.GTENSORS, tensors=(numbers("", Datatype.INT64, 2**63 - 1, -(2**63)),)
     ),
     '{"gtensors":{"tensors":[{"dtype":"DT_FLOAT32","shape":[4],'
     '"flat_float32":["NaN",1.0,"Infinity","-Infinity"]}]}}': GrpsMessage(
-        kind=Kind.GTENSORS, tensors=(numbers("", Datatype.FP32, np.nan, 1, np.inf, -np.inf),)
+        payload=Payload.GTENSORS, tensors=(numbers("", Datatype.FP32, np.nan, 1, np.inf, -np.inf),)
     ),
     '{"gtensors":{"tensors":[{"dtype":"DT_UINT8","shape":[3],"flat_uint8":[0,7,255]},'
     '{"dtype":"DT_INT8","shape":[2],"flat_int8":[-128,127]},'
@@ -72,7 +71,7 @@ TABLE = {
     '{"dtype":"DT_STRING","shape":[2,1],"flat_string":["é\\"]",""]},'
     '{"dtype":"DT_INT32","flat_int32":[5]},'
     '{"dtype":"DT_INT32","shape":[2,0]}]}}': GrpsMessage(
-        kind=Kind.GTENSORS,
+        payload=Payload.GTENSORS,
         tensors=(
             numbers("", Datatype.UINT8, 0, 7, 255),
             numbers("", Datatype.INT8, -128, 127),
@@ -84,7 +83,7 @@ TABLE = {
     ),
     '{"gmap":{"s_s":{"a":"é"},"s_b":{"b":"AP8="},"s_i32":{"c":-1},"s_i64":{"d":"9007199254740993"},'
     '"s_f":{"e":0.10000000149011612,"n":"NaN"},"s_d":{"f":0.1,"i":"-Infinity"}}}': GrpsMessage(
-        kind=Kind.GMAP,
+        payload=Payload.GMAP,
         tensors=(
             gmap.entry("s_s", "a", "é"),
             gmap.entry("s_b", "b", b"\0\xff"),
@@ -96,7 +95,7 @@ TABLE = {
             gmap.entry("s_d", "i", -np.inf),
         ),
     ),
-    '{"gmap":{}}': GrpsMessage(kind=Kind.GMAP),
+    '{"gmap":{}}': GrpsMessage(payload=Payload.GMAP),
 }
 
 EACH = pytest.mark.parametrize(("text", "grps"), TABLE.items(), ids=[text[:60] for text in TABLE])
@@ -104,21 +103,21 @@ EACH = pytest.mark.parametrize(("text", "grps"), TABLE.items(), ids=[text[:60] f
 
 @EACH
 def test_what_is_written(text: str, grps: GrpsMessage) -> None:
-    assert b"".join(write(grps, "output", "string")).decode() == text
+    assert b"".join(write_message(grps, "output", "string")).decode() == text
 
 
 @EACH
 def test_what_is_read(text: str, grps: GrpsMessage) -> None:
-    assert same(read(text.encode(), "input", LIMITS), grps)
+    assert same(read_message(text.encode(), "input", LIMITS), grps)
 
 
 @EACH
 def test_what_is_read_of_servers_that_print_it_prettily(text: str, grps: GrpsMessage) -> None:
     document = json.loads(text)
-    assert same(read(json.dumps(document, indent=1, ensure_ascii=False).encode(), "output", LIMITS), grps)
+    assert same(read_message(json.dumps(document, indent=1, ensure_ascii=False).encode(), "output", LIMITS), grps)
     # long enough to be read the other way
     padded = json.dumps({"unknown": "x" * 10_000, **document}, indent=2).encode()
-    assert same(read(padded, "output", LIMITS), grps)
+    assert same(read_message(padded, "output", LIMITS), grps)
 
 
 # --- What else is read ---
@@ -129,7 +128,7 @@ def test_the_example_of_the_specification() -> None:
         {"name": "in1", "dtype": "DT_INT32", "shape": [3, 2], "flat_int32": [1, 2, 3, 4, 5, 6]},
         {"name": "in2", "dtype": "DT_FLOAT64", "shape": [3, 3],
          "flat_double": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]}]}}"""
-    [_, second] = read(text, "input", LIMITS).tensors
+    [_, second] = read_message(text, "input", LIMITS).tensors
     assert second.array.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
 
 
@@ -164,9 +163,9 @@ def test_other_ways_to_say_it(members: str, datatype: Datatype, expected: list[o
     ],
 )
 def test_an_ndarray_has_no_datatype(text: str, datatype: Datatype, expected: object) -> None:
-    grps = read(b'{"ndarray": %b}' % text.encode(), "input", LIMITS)
+    grps = read_message(b'{"ndarray": %b}' % text.encode(), "input", LIMITS)
     [found] = grps.tensors
-    assert (grps.kind, found.name, found.untyped, found.datatype) == (Kind.NDARRAY, "", True, datatype)
+    assert (grps.payload, found.name, found.untyped, found.datatype) == (Payload.NDARRAY, "", True, datatype)
     assert found.array.tolist() == expected
 
 
@@ -179,19 +178,19 @@ def test_an_ndarray_has_no_datatype(text: str, datatype: Datatype, expected: obj
     ],
 )
 def test_an_ndarray_may_have_words_beside_a_list_that_nobody_reads(text: str) -> None:
-    [tensor] = read(text.encode(), "input", LIMITS).tensors
+    [tensor] = read_message(text.encode(), "input", LIMITS).tensors
     assert str(tensor.array.tolist()) == "[1.0, nan]"
 
 
 def test_an_ndarray_is_written_nested() -> None:
     nested = tensor("y", np.array([[1, 6.1], [np.nan, 4]], np.float32))
-    grps = GrpsMessage(kind=Kind.NDARRAY, tensors=(nested,))
-    assert b"".join(write(grps, "output", "string")) == b'{"ndarray":[[1.0,6.099999904632568],["NaN",4.0]]}'
+    grps = GrpsMessage(payload=Payload.NDARRAY, tensors=(nested,))
+    assert b"".join(write_message(grps, "output", "string")) == b'{"ndarray":[[1.0,6.099999904632568],["NaN",4.0]]}'
 
 
 def test_keys_of_maps_may_be_any_text() -> None:
     text = b'{"gmap":{"s_s":{"flat_int64":"1","ndarray":"\\"NaN\\"","":"e"},"s_i32":{"flat_int8":3}}}'
-    assert list(gmap.entries(read(text, "input", LIMITS).tensors)) == [
+    assert list(gmap.entries(read_message(text, "input", LIMITS).tensors)) == [
         ("s_s", "flat_int64", "1"),
         ("s_s", "ndarray", '"NaN"'),
         ("s_s", "", "e"),
@@ -201,7 +200,7 @@ def test_keys_of_maps_may_be_any_text() -> None:
 
 def test_doubles_of_maps_may_be_integers_of_any_size() -> None:
     text = b'{"gmap":{"s_d":{"a":18446744073709551616,"b":"-7","c":"1.5e3"},"s_i64":{"d":2.0}}}'
-    assert list(gmap.entries(read(text, "input", LIMITS).tensors)) == [
+    assert list(gmap.entries(read_message(text, "input", LIMITS).tensors)) == [
         ("s_i64", "d", 2),
         ("s_d", "a", 2.0**64),
         ("s_d", "b", -7.0),
@@ -211,12 +210,13 @@ def test_doubles_of_maps_may_be_integers_of_any_size() -> None:
 
 def test_quotes_within_strings_stay() -> None:
     text = json.dumps({"str_data": '"flat_int64": ["1"], "ndarray": ["NaN"]'})
-    assert bytes(read(text.encode(), "input", LIMITS).tensors[0].data)[4:] == b'"flat_int64": ["1"], "ndarray": ["NaN"]'
+    [found] = read_message(text.encode(), "input", LIMITS).tensors
+    assert bytes(found.data)[4:] == b'"flat_int64": ["1"], "ndarray": ["NaN"]'
 
 
 def test_null_is_absent() -> None:
-    grps = read(b'{"status":null,"str_data":"a","gmap":null,"gtensors":null,"bin_data":null}', "input", LIMITS)
-    assert (grps.kind, grps.status) == (Kind.STR_DATA, None)
+    grps = read_message(b'{"status":null,"str_data":"a","gmap":null,"gtensors":null,"bin_data":null}', "input", LIMITS)
+    assert (grps.payload, grps.status) == (Payload.STR_DATA, None)
 
 
 # --- What is refused ---
@@ -283,7 +283,7 @@ def test_tensors_that_are_none(members: str, expected: str) -> None:
         ('{"model": 1, "str_data": ""}', "model must be a string"),
         ('{"status": 1}', "status must be an object"),
         ('{"status": {"status": "FAILED"}}', "UNKNOWN, SUCCESS, FAILURE"),
-        ('{"status": {"code": "1"}}', "expected a code"),
+        ('{"status": {"code": "1"}}', "expected an integer as code"),
         ('{"gtensors": []}', "gtensors must be an object"),
         ('{"gtensors": {"tensors": {}}}', "gtensors must be an object with a list"),
         ('{"gtensors": {"tensors": [1]}}', "input 0 must be an object"),
@@ -308,7 +308,7 @@ def test_tensors_that_are_none(members: str, expected: str) -> None:
 )
 def test_messages_that_are_none(text: str, expected: str) -> None:
     with pytest.raises(DecodeError, match=expected):
-        read(text.encode(), "input", LIMITS)
+        read_message(text.encode(), "input", LIMITS)
 
 
 def test_tensors_stay_within_the_limit() -> None:
@@ -316,7 +316,7 @@ def test_tensors_stay_within_the_limit() -> None:
         [b"0"] * 100
     )
     with pytest.raises(GatewayError, match=r"takes 800 bytes, limits\.message is 799") as refused:
-        read(text, "input", Limits(message=799))
+        read_message(text, "input", Limits(message=799))
     assert refused.value.reason is Reason.TOO_LARGE
 
 
@@ -325,18 +325,18 @@ def test_tensors_stay_within_the_limit() -> None:
     [("literal", b"NaN"), ("null", b"null"), ("string", b'"NaN"')],
 )
 def test_what_is_not_finite_is_written_as_the_route_says(nan: str, written: bytes) -> None:
-    vector = GrpsMessage(kind=Kind.GTENSORS, tensors=(numbers("y", Datatype.FP64, np.nan),))
-    assert b'"flat_float64":[%b]' % written in b"".join(write(vector, "output", nan))
-    entry = GrpsMessage(kind=Kind.GMAP, tensors=(gmap.entry("s_d", "y", np.nan),))
-    assert b"".join(write(entry, "output", nan)) == b'{"gmap":{"s_d":{"y":%b}}}' % written
+    vector = GrpsMessage(payload=Payload.GTENSORS, tensors=(numbers("y", Datatype.FP64, np.nan),))
+    assert b'"flat_float64":[%b]' % written in b"".join(write_message(vector, "output", nan))
+    entry = GrpsMessage(payload=Payload.GMAP, tensors=(gmap.entry("s_d", "y", np.nan),))
+    assert b"".join(write_message(entry, "output", nan)) == b'{"gmap":{"s_d":{"y":%b}}}' % written
     for grps, name in ((vector, "output 'y'"), (entry, r"s_d\['y'\]")):
         with pytest.raises(GatewayError, match=name):
-            write(grps, "output", "error")
+            write_message(grps, "output", "error")
 
 
 @pytest.mark.parametrize(
-    "grps", [GrpsMessage("\ud800"), GrpsMessage(kind=Kind.GTENSORS, tensors=(texts("\ud800", "a"),))]
+    "grps", [GrpsMessage("\ud800"), GrpsMessage(payload=Payload.GTENSORS, tensors=(texts("\ud800", "a"),))]
 )
 def test_names_are_utf8(grps: GrpsMessage) -> None:
     with pytest.raises(GatewayError, match="not UTF-8"):
-        write(grps, "input", "string")
+        write_message(grps, "input", "string")

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.types import Buffer
-from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.protobuf import message as proto_message
+from gateway.protocols.grps.schema import GrpsMessage
 
 
 def read_message(body: Buffer, limit: int) -> GrpsMessage:
@@ -24,4 +24,4 @@ def _outcome(read: Callable[[Buffer, int], GrpsMessage], body: Buffer, limit: in
 def comparable(message: GrpsMessage) -> tuple[object, ...]:
     """All of `message` as values that compare."""
     tensors = [(each.name, each.datatype, each.shape, bytes(each.data), each.content_type) for each in message.tensors]
-    return message.model, message.status, message.kind, tensors
+    return message.model, message.status, message.payload, tensors

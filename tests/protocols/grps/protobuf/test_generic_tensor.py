@@ -9,9 +9,9 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.types import Tensor, tensor
 from gateway.protobuf.wire import varint
-from gateway.protocols.grps.message import GrpsMessage
+from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.protobuf.message import write_message
-from gateway.protocols.grps.schema import DATATYPES, Kind
+from gateway.protocols.grps.schema import GrpsMessage, Payload
 from tests.protocols.grps.protobuf.both_readers import read_message
 
 LIMIT = 2**20
@@ -50,20 +50,20 @@ LISTS = [
 
 @pytest.mark.parametrize(("datatype", "numbers", "octets"), LISTS)
 def test_each_list(datatype: Datatype, numbers: list[object], octets: str) -> None:
-    number, shape = DATATYPES[datatype][0], [len(numbers)]
+    number, shape = DTYPES[datatype][0], [len(numbers)]
     wire = message(entry(number, shape, bytes.fromhex(octets)))
     sent = tensor("x", np.array(numbers, datatype.dtype), datatype)
     [found] = read_message(wire, LIMIT).tensors
     assert (found.name, found.datatype, found.shape, bytes(found.data)) == ("x", datatype, sent.shape, bytes(sent.data))
-    assert b"".join(write_message(GrpsMessage(kind=Kind.GTENSORS, tensors=(sent,)))) == wire
+    assert b"".join(write_message(GrpsMessage(payload=Payload.GTENSORS, tensors=(sent,)))) == wire
 
 
 @pytest.mark.parametrize(("datatype", "numbers", "octets"), LISTS)
 def test_empty_lists(datatype: Datatype, numbers: list[object], octets: str) -> None:
-    wire = message(entry(DATATYPES[datatype][0], [0, 3], b""))
+    wire = message(entry(DTYPES[datatype][0], [0, 3], b""))
     [found] = read_message(wire, LIMIT).tensors
     assert (found.shape, bytes(found.data)) == ((0, 3), b"")
-    assert b"".join(write_message(GrpsMessage(kind=Kind.GTENSORS, tensors=(found,)))) == wire
+    assert b"".join(write_message(GrpsMessage(payload=Payload.GTENSORS, tensors=(found,)))) == wire
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,9 @@ def test_the_floats_of_a_large_message_stay_where_they_are_both_ways() -> None:
     assert isinstance(found.data, memoryview)
     assert found.data.obj is wire
     assert bytes(found.data) == SIGNALLING * 2**15
-    assert any(part is found.data for part in write_message(GrpsMessage(kind=Kind.GTENSORS, tensors=(found, found))))
+    assert any(
+        part is found.data for part in write_message(GrpsMessage(payload=Payload.GTENSORS, tensors=(found, found)))
+    )
 
 
 def test_several_tensors_without_names() -> None:
@@ -118,10 +120,10 @@ def test_several_tensors_without_names() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (entry(0, [1], b""), r"tensor 'x': dtype 0 is none of 1 DT_UINT8, .* 9 DT_STRING"),
-        (entry(10, [1], b"", ""), "tensor 0: dtype 10"),
-        (b"\x10" + varint(2**32 + 7), "dtype 4294967303 is none of"),
-        (b"\x10" + varint(2**64 - 1), "dtype 18446744073709551615 is none of"),
+        (entry(0, [1], b""), r"tensor 'x': dtype is 0, expected one of 1 DT_UINT8, .* 9 DT_STRING"),
+        (entry(10, [1], b"", ""), "tensor 0: dtype is 10"),
+        (b"\x10" + varint(2**32 + 7), "dtype is 4294967303, expected one of"),
+        (b"\x10" + varint(2**64 - 1), "dtype is 18446744073709551615, expected one of"),
         (entry(7, [1], field(7, b"\x01")), "flat_int32 is filled, but DT_FLOAT32 takes flat_float32"),
         (entry(7, [1], field(12, b"a")), "flat_string is filled, but DT_FLOAT32 takes flat_float32"),
         (entry(9, [1], field(10, bytes(4))), "flat_float32 is filled, but DT_STRING takes flat_string"),
@@ -137,8 +139,8 @@ def test_several_tensors_without_names() -> None:
         (entry(1, [1], field(4, varint(2**32))), "4294967296, is out of the range of UINT8"),
         (entry(4, [1], field(7, varint(2**31))), "out of the range of INT32"),
         (entry(5, [1], field(8, b"\x80" * 11 + b"\x01")), "cut short|10"),
-        (entry(6, [2], field(9, struct.pack("<2f", 1, 0.1))), "element 1, 0.1, is no value of DT_FLOAT16"),
-        (entry(6, [1], field(9, struct.pack("<f", 1e6))), r"element 0, 1e\+06, is no value"),
+        (entry(6, [2], field(9, struct.pack("<2f", 1, 0.1))), "element 1, 0.1, is not a value of DT_FLOAT16"),
+        (entry(6, [1], field(9, struct.pack("<f", 1e6))), r"element 0, 1e\+06, is not a value"),
         (entry(9, [2], field(12, b"a") + field(12, b"\xff")), "element 1 of flat_string is not UTF-8"),
         (entry(9, [1], b"\x62\x05a"), "element 0 of flat_string reaches past the end"),
         (entry(9, [1], b"\x62"), "element 0 of flat_string reaches past the end"),
@@ -196,5 +198,5 @@ def test_many_small_fields_are_refused_before_they_cost(entries: list[bytes]) ->
 )
 def test_what_has_no_form(wrong: Tensor, told: str) -> None:
     with pytest.raises(GatewayError, match=told) as raised:
-        write_message(GrpsMessage(kind=Kind.GTENSORS, tensors=(wrong,)))
+        write_message(GrpsMessage(payload=Payload.GTENSORS, tensors=(wrong,)))
     assert raised.value.reason is Reason.INVALID_INPUT

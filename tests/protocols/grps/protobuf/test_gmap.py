@@ -4,9 +4,8 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.types import Tensor, tensor
 from gateway.protocols.grps import gmap
-from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.protobuf.message import write_message
-from gateway.protocols.grps.schema import Kind
+from gateway.protocols.grps.schema import GrpsMessage, Payload
 from tests.protocols.grps.protobuf.both_readers import read_message
 
 LIMIT = 2**20
@@ -14,7 +13,7 @@ LIMIT = 2**20
 
 def entries(octets: str, limit: int = LIMIT) -> list[tuple[str, str, object]]:
     message = read_message(bytes.fromhex(octets), limit)
-    assert message.kind is Kind.GMAP
+    assert message.payload is Payload.GMAP
     return list(gmap.entries(message.tensors))
 
 
@@ -30,7 +29,7 @@ WORDS = [
 
 @pytest.mark.parametrize(("octets", "entry"), WORDS)
 def test_each_map(octets: str, entry: Tensor) -> None:
-    message = GrpsMessage(kind=Kind.GMAP, tensors=(entry,))
+    message = GrpsMessage(payload=Payload.GMAP, tensors=(entry,))
     assert b"".join(write_message(message)) == bytes.fromhex(octets)
     assert entries(octets) == list(gmap.entries([entry]))
 
@@ -78,7 +77,7 @@ def test_refuses(octets: str, told: str) -> None:
 
 def test_a_key_in_two_maps_is_two_tensors_with_the_names_of_the_maps() -> None:
     message = read_message(bytes.fromhex("3a15 1a05 0a016b1001 2205 0a016b1002 1a05 0a01611003"), LIMIT)
-    tensors, keys = gmap.named_apart(message.tensors)
+    tensors, keys = gmap.with_distinct_names(message.tensors)
     assert [each.name for each in tensors] == ["s_i32.k", "s_i64.k", "a"]
     assert keys == {"s_i32.k": "k", "s_i64.k": "k"}
     assert [gmap.fit(each, keys) for each in tensors] == list(message.tensors)
@@ -93,7 +92,7 @@ def test_many_entries_are_refused_before_they_cost() -> None:
 
 def test_a_large_value_is_data_with_the_limit_of_data() -> None:
     value = gmap.entry("s_b", "k", bytes(2**22))
-    wire = b"".join(write_message(GrpsMessage(kind=Kind.GMAP, tensors=(value,))))
+    wire = b"".join(write_message(GrpsMessage(payload=Payload.GMAP, tensors=(value,))))
     assert bytes(read_message(wire, 2**23).tensors[0].data) == bytes(value.data)
     with pytest.raises(GatewayError, match="'k' of s_b takes") as raised:
         read_message(wire, 2**21)
@@ -102,4 +101,4 @@ def test_a_large_value_is_data_with_the_limit_of_data() -> None:
 
 def test_a_name_that_is_not_utf8() -> None:
     with pytest.raises(GatewayError, match="UTF-8"):
-        write_message(GrpsMessage(kind=Kind.GMAP, tensors=(tensor("\ud800", np.array([1], np.int32)),)))
+        write_message(GrpsMessage(payload=Payload.GMAP, tensors=(tensor("\ud800", np.array([1], np.int32)),)))

@@ -4,9 +4,8 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.types import Tensor, tensor
-from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
 from gateway.protocols.grps.protobuf.message import write_message
-from gateway.protocols.grps.schema import FAILURE, SUCCESS, Kind
+from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus, Payload
 from tests.protocols.grps.protobuf.both_readers import comparable, read_message
 
 LIMIT = 2**20
@@ -26,15 +25,15 @@ WORDS = [
     ("0a09 08c801 12024f4b 1801", GrpsMessage(status=OK)),
     (
         "120b74776963652d312e302e30 2a18 0a16 0a0178 1007 1a0103 520c 0000803f0000004000004040",
-        GrpsMessage("twice-1.0.0", None, Kind.GTENSORS, (floats(1, 2, 3),)),
+        GrpsMessage("twice-1.0.0", None, Payload.GTENSORS, (floats(1, 2, 3),)),
     ),
     (
         "0a09 08c801 12024f4b 1801 2a18 0a16 0a0178 1007 1a0103 520c 00000040000080400000c040",
-        GrpsMessage("", OK, Kind.GTENSORS, (floats(2, 4, 6),)),
+        GrpsMessage("", OK, Payload.GTENSORS, (floats(2, 4, 6),)),
     ),
     (
         "0a09 08c801 12024f4b 1801 2a19 0a17 0a0178 1007 1a020103 520c 00000040 00008040 0000c040",
-        GrpsMessage("", OK, Kind.GTENSORS, (tensor("x", np.array([[2, 4, 6]], np.float32)),)),
+        GrpsMessage("", OK, Payload.GTENSORS, (tensor("x", np.array([[2, 4, 6]], np.float32)),)),
     ),
     # and every other member
     ("", GrpsMessage()),
@@ -44,15 +43,15 @@ WORDS = [
         GrpsMessage(status=GrpsStatus(503, "Not found.!!", FAILURE)),
     ),
     ("0a0b 08ffffffffffffffffff01", GrpsMessage(status=GrpsStatus(-1))),
-    ("1a00", GrpsMessage(kind=Kind.BIN_DATA, tensors=(bytes_tensor(b""),))),
-    ("1a02 ff00", GrpsMessage(kind=Kind.BIN_DATA, tensors=(bytes_tensor(b"\xff\x00"),))),
-    ("2200", GrpsMessage(kind=Kind.STR_DATA, tensors=(bytes_tensor(b"", content_type="text"),))),
+    ("1a00", GrpsMessage(payload=Payload.BIN_DATA, tensors=(bytes_tensor(b""),))),
+    ("1a02 ff00", GrpsMessage(payload=Payload.BIN_DATA, tensors=(bytes_tensor(b"\xff\x00"),))),
+    ("2200", GrpsMessage(payload=Payload.STR_DATA, tensors=(bytes_tensor(b"", content_type="text"),))),
     (
         "12016d 2205 68c3a96c6c",
-        GrpsMessage("m", None, Kind.STR_DATA, (bytes_tensor("héll".encode(), content_type="text"),)),
+        GrpsMessage("m", None, Payload.STR_DATA, (bytes_tensor("héll".encode(), content_type="text"),)),
     ),
-    ("2a00", GrpsMessage(kind=Kind.GTENSORS)),
-    ("3a00", GrpsMessage(kind=Kind.GMAP)),
+    ("2a00", GrpsMessage(payload=Payload.GTENSORS)),
+    ("3a00", GrpsMessage(payload=Payload.GMAP)),
 ]
 
 

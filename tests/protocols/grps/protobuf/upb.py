@@ -8,11 +8,12 @@ from hypothesis.extra import numpy as arrays
 from gateway.core.datatypes import Datatype
 from gateway.core.types import Tensor, tensor
 from gateway.protobuf.schema import Schema
-from gateway.protocols.grps.descriptors import DESCRIPTORS
-from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.schema import DATATYPES, MAPS, Kind
+from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS
+from gateway.protocols.grps.generic_tensor import DTYPES
+from gateway.protocols.grps.gmap import MAPS
+from gateway.protocols.grps.schema import GrpsMessage, Payload
 
-GRPS = Schema(DESCRIPTORS).message("grps.protos.v1.GrpsMessage")
+GRPS = Schema(GRPC_DESCRIPTORS).message("grps.protos.v1.GrpsMessage")
 
 
 def written(message: GrpsMessage) -> Any:
@@ -25,15 +26,15 @@ def written(message: GrpsMessage) -> Any:
             message.status.text,
             message.status.flag,
         )
-    if message.kind is not None:
-        _WRITERS[message.kind](made, message.tensors)
+    if message.payload is not None:
+        _WRITERS[message.payload](made, message.tensors)
     return made
 
 
 def _write_tensors(made: Any, tensors: tuple[Tensor, ...]) -> None:
     made.gtensors.SetInParent()
     for each in tensors:
-        number, _, member = DATATYPES[each.datatype]
+        number, _, member = DTYPES[each.datatype]
         entry = made.gtensors.tensors.add(name=each.name, dtype=number, shape=each.shape)
         getattr(entry, member).extend(elements(each))
 
@@ -65,10 +66,10 @@ def _set(member: str) -> Any:
 
 
 _WRITERS = {
-    Kind.GTENSORS: _write_tensors,
-    Kind.GMAP: _write_maps,
-    Kind.STR_DATA: _set("str_data"),
-    Kind.BIN_DATA: _set("bin_data"),
+    Payload.GTENSORS: _write_tensors,
+    Payload.GMAP: _write_maps,
+    Payload.STR_DATA: _set("str_data"),
+    Payload.BIN_DATA: _set("bin_data"),
 }
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=200)
@@ -96,16 +97,16 @@ def made_of_floats(datatype: Datatype) -> bool:
 
 
 _SHAPES = arrays.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=6)
-_TENSORS = _arrays(_SHAPES, list(DATATYPES))
+_TENSORS = _arrays(_SHAPES, list(DTYPES))
 _SCALARS = _arrays(st.just((1,)), [each for each in MAPS.values() if each is not Datatype.BYTES])
 
 DATA = st.one_of(
     st.tuples(st.none(), st.just(())),
-    st.tuples(st.just(Kind.GTENSORS), st.lists(_TENSORS, max_size=4).map(tuple)),
-    st.tuples(st.just(Kind.STR_DATA), TEXTS.map(lambda text: (_single("", text.encode(), "text"),))),
-    st.tuples(st.just(Kind.BIN_DATA), st.binary(max_size=300).map(lambda octets: (_single("", octets),))),
+    st.tuples(st.just(Payload.GTENSORS), st.lists(_TENSORS, max_size=4).map(tuple)),
+    st.tuples(st.just(Payload.STR_DATA), TEXTS.map(lambda text: (_single("", text.encode(), "text"),))),
+    st.tuples(st.just(Payload.BIN_DATA), st.binary(max_size=300).map(lambda octets: (_single("", octets),))),
     st.tuples(
-        st.just(Kind.GMAP),
+        st.just(Payload.GMAP),
         st.lists(
             st.one_of(
                 _SCALARS,

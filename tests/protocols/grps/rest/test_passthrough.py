@@ -5,8 +5,7 @@ from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import DEFAULT_TRANSLATE, Headers, Message, Response
-from gateway.protocols.grps.rest.passthrough import PASSTHROUGH
-from gateway.protocols.grps.rest.server import GRPS_REST
+from gateway.protocols.grps import GRPS_REST, PASSTHROUGH
 from tests.protocols.grps.rest.wire import LISTENER, TARGET
 
 CALL = Message(

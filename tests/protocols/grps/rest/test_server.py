@@ -19,7 +19,7 @@ from gateway.core.types import (
     Translate,
     tensor,
 )
-from gateway.protocols.grps.rest.server import GRPS_REST
+from gateway.protocols.grps import GRPS_REST
 from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, OK_STATUS, PREDICT, TABLE, TARGET, call, reply
 from tests.protocols.grps.values import inference, numbers, texts
 

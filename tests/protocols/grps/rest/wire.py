@@ -3,7 +3,7 @@
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Headers, Message
-from gateway.protocols.grps.rest.server import GRPS_REST
+from gateway.protocols.grps import GRPS_REST
 
 LISTENER = ListenerSettings("http")
 TARGET = Target("grps", "127.0.0.1:1")

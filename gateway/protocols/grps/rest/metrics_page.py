@@ -6,14 +6,11 @@ from importlib.resources import files
 from gateway import json
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Answer, Headers, Measurements, Message, Metric, Request
-from gateway.protocols.grps.rest import urls as queries
 from gateway.protocols.grps.rest.bodies import JSON
-
-_SERIES = "GET /grps/v1/monitor/series"
-PATTERNS = ("GET /", "GET /grps/v1/monitor/metrics", _SERIES)
+from gateway.protocols.grps.rest.urls import METRICS_SERIES, read_query
 
 _HTML = Headers(((b"content-type", b"text/html; charset=utf-8"),))
-_PAGE = files(__package__).joinpath("metrics.html").read_text("utf-8")
+_PAGE = files(__package__).joinpath("metrics_page.html").read_text("utf-8")
 
 _NAMES = {
     Metric.REQUESTS: "*qps",
@@ -24,26 +21,26 @@ _NAMES = {
     Metric.CPU_USAGE: "*cpu_usage(%)",
     Metric.MEMORY_USAGE: "*mem_usage(%)",
 }
-"""What grps calls them."""
+"""The names of the series in grps."""
 
 
-def encode(answer: Answer, request: Request) -> Message:
-    """The page, or the one series that its `name` asks for.
+def encode_response(answer: Answer, request: Request) -> Message:
+    """The page, or the series that the query names.
 
     Raises:
         GatewayError: NOT_FOUND, no such series.
     """
     assert isinstance(answer, Measurements)
-    known = {_NAMES[each.metric]: each for each in answer.series}
+    series_by_name = {_NAMES[each.metric]: each for each in answer.series}
     message = request.origin
     assert message is not None
-    if message.pattern != _SERIES:
-        names = "".join(f"<section data-name='{escape(name)}'></section>" for name in known)
+    if message.pattern != METRICS_SERIES:
+        names = "".join(f"<section data-name='{escape(name)}'></section>" for name in series_by_name)
         return Message(headers=_HTML, parts=(_PAGE.replace("<!-- series -->", names).encode(),), status=200)
-    name = queries.read(message.query).name
-    series = known.get(name)
+    name = read_query(message.query).name
+    series = series_by_name.get(name)
     if series is None:
-        raise refusal(Reason.PATH_NOT_FOUND, f"no series {name[:100]!r}, expected one of {', '.join(known)}")
+        raise refusal(Reason.PATH_NOT_FOUND, f"no series {name[:100]!r}, expected one of {', '.join(series_by_name)}")
     label = "cdf" if series.metric is Metric.LATENCY_PERCENTILES else "trend"
     document = {"label": label, "data": list(enumerate(series.values))}
     return Message(headers=JSON, parts=(json.write(document),), status=200)

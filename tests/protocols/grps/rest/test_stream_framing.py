@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.protocol import Cutter
-from gateway.protocols.grps.rest.streams import CONCATENATED, PIECES
+from gateway.core.protocol import Cutter, Protocol, StreamFraming
+from gateway.protocols.grps import GRPS_REST, PASSTHROUGH
+
+
+def framing(protocol: Protocol) -> StreamFraming:
+    assert protocol.http.stream_framing is not None
+    return protocol.http.stream_framing
+
+
+STREAM, PIECES = framing(GRPS_REST), framing(PASSTHROUGH)
 
 PRETTY_PYTHON = b'{\n  "status": {\n    "code": 200,\n    "msg": "OK"\n  },\n  "str_data": "a } \\" \\\\"\n}'
 PRETTY_CPP = b'{\n "status": {\n  "code": 200\n },\n "str_data": "{\\u007d"\n}\n'
@@ -23,7 +31,7 @@ OBJECTS = [
 
 
 def cutter(limit: int = 2**20) -> Cutter:
-    return CONCATENATED.cutter(limit)
+    return STREAM.cutter(limit)
 
 
 def without_newlines(objects: list[bytes]) -> list[bytes]:
@@ -90,7 +98,7 @@ def test_a_message_stays_within_the_limit(beginning: bytes) -> None:
 
 
 def test_nothing_is_put_between_messages() -> None:
-    assert CONCATENATED.wrap((b"a", b"b")) == (b"a", b"b")
+    assert STREAM.wrap((b"a", b"b")) == (b"a", b"b")
 
 
 def test_what_passes_through_is_not_cut() -> None:

@@ -8,7 +8,7 @@ import pytest
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.types import DEFAULT_TRANSLATE, Measurements, Message, Metric, Series
-from gateway.protocols.grps.rest.server import GRPS_REST
+from gateway.protocols.grps import GRPS_REST
 from tests.protocols.grps.rest.wire import LISTENER
 
 STATISTICS = Measurements(
