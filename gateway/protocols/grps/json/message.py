@@ -35,7 +35,8 @@ def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
             do not match its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
-    document = _parse(body, limits)
+    text = unquote(body if isinstance(body, bytes) else bytes(body))
+    document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
     members = [key for key in _READERS if document.get(key) is not None]
     if len(members) > 1:
         raise DecodeError(f"the message has data in {' and '.join(members)}, expected one of them")
@@ -51,12 +52,7 @@ def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
 
 def check_json(body: Buffer, limits: Limits) -> None:
     """Raises DecodeError where `body` is not JSON; its members are not looked at."""
-    _parse(body, limits)
-
-
-def _parse(body: Buffer, limits: Limits) -> dict[str, Any]:
-    text = unquote(body if isinstance(body, bytes) else bytes(body))
-    return json.read(text, ARRAYS, values=limits.json_values, literals=True)
+    json.read(unquote(bytes(body)), ARRAYS, values=limits.json_values, literals=True)
 
 
 def _read_status(status: object) -> GrpsStatus | None:
