@@ -16,7 +16,7 @@ from gateway.protocols.grps.brpc.frames import read_meta
 from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.transports.tcp.reader import Packet, Reader
 from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY, REQUEST, arrived, joined, pieces, written
-from tests.protocols.grps.brpc.test_server import inference
+from tests.protocols.grps.brpc.test_client import inference
 
 STREAM = REQUEST + REPLY + joined(b"") + REQUEST
 FRAMES = [REQUEST, REPLY, joined(b""), REQUEST]

@@ -1,3 +1,5 @@
+"""GrpsService, facing clients and backends."""
+
 import numpy as np
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
