@@ -38,7 +38,7 @@ def write_model(signature: Signature, name: str) -> str:
     if signature.platform:
         document["platform"] = signature.platform
     if Operation.INFER not in signature.operations:
-        # A model that can only stream, or of which only companions such as `M.gradient` can be called.
+        # A model that can only stream, or whose companions alone (such as `M.gradient`) can be called.
         document["infer"] = False
     if Operation.STREAM in signature.operations:
         document["stream"] = True

@@ -43,9 +43,7 @@ def read(grps: GrpsMessage, operation: Operation = Operation.INFER, headers: Hea
         ("ndarray", (FP32,), Payload.NDARRAY),
     ],
 )
-def test_tensors_go_out_in_the_form_that_the_route_wants(
-    payload: str, inputs: tuple[Tensor, ...], kind: Payload
-) -> None:
+def test_tensors_have_the_payload_that_the_route_names(payload: str, inputs: tuple[Tensor, ...], kind: Payload) -> None:
     assert client.encode_request(inference(*inputs, payload=payload)) == GrpsMessage("m", payload=kind, tensors=inputs)
 
 
@@ -126,11 +124,11 @@ def test_base64_is_of_every_element() -> None:
     ("kind", "inputs"),
     [(Payload.STR_DATA, (HELLO,)), (Payload.BIN_DATA, (HELLO,)), (Payload.GMAP, (gmap.entry("s_d", "a", 0.5),))],
 )
-def test_between_grps_and_grps_the_form_is_kept(kind: Payload, inputs: tuple[Tensor, ...]) -> None:
+def test_the_payload_of_a_grps_client_is_kept(kind: Payload, inputs: tuple[Tensor, ...]) -> None:
     assert client.encode_request(asked(kind, *inputs)).payload is kind
 
 
-def test_what_the_route_says_goes_before_what_the_client_sent() -> None:
+def test_the_payload_of_the_route_goes_before_the_clients() -> None:
     request = asked(Payload.STR_DATA, HELLO)
     wanted = replace(request, translate=replace(request.translate, payload="gtensors"))
     assert client.encode_request(wanted).payload is Payload.GTENSORS
@@ -146,7 +144,7 @@ def test_a_model_and_its_version_are_one_name(model: str, version: str, expected
     assert client.encode_request(replace(inference(FP32, model=model), version=version)).model == expected
 
 
-def test_other_questions() -> None:
+def test_other_operations() -> None:
     assert client.encode_request(Request(Operation.METADATA, "m", "1")) == GrpsMessage(
         payload=Payload.STR_DATA, tensors=(str_data("m"),)
     )
@@ -191,6 +189,6 @@ def test_a_reply_without_data_has_no_outputs() -> None:
         (Operation.MODELS, GrpsMessage(status=errors.OK, payload=Payload.GTENSORS), "no str_data"),
     ],
 )
-def test_replies_that_are_none(operation: Operation, grps: GrpsMessage, expected: str) -> None:
+def test_invalid_replies(operation: Operation, grps: GrpsMessage, expected: str) -> None:
     with pytest.raises(DecodeError, match=expected):
         read(grps, operation)

@@ -28,13 +28,14 @@ FP32 = numbers("y", Datatype.FP32, 1, 2)
 HELLO = texts("upper", "HELLO")
 BINARY = texts("image", b"\xff\xd8")
 SCALAR = numbers("n", Datatype.INT64, 7)
-QUESTION = asked(Payload.GTENSORS, numbers("x", Datatype.FP32, 1))
-OF = {
-    kind: asked(kind, texts("x", "a")) for kind in (Payload.GTENSORS, Payload.STR_DATA, Payload.BIN_DATA, Payload.GMAP)
+REQUEST = asked(Payload.GTENSORS, numbers("x", Datatype.FP32, 1))
+REQUESTS = {
+    payload: asked(payload, texts("x", "a"))
+    for payload in (Payload.GTENSORS, Payload.STR_DATA, Payload.BIN_DATA, Payload.GMAP)
 }
 
 
-def answered(*outputs: Tensor, request: Request = QUESTION, form: BytesForm = "text", model: str = "") -> GrpsMessage:
+def answered(*outputs: Tensor, request: Request = REQUEST, form: BytesForm = "text", model: str = "") -> GrpsMessage:
     return server.encode_response(Response(outputs, model), request, Translate(bytes=form))
 
 
@@ -78,7 +79,7 @@ def test_metadata_are_asked_for_by_name_in_str_data() -> None:
         ),
     ],
 )
-def test_data_that_no_model_can_have_is_refused(grps: GrpsMessage, expected: str) -> None:
+def test_requests_without_valid_data_are_refused(grps: GrpsMessage, expected: str) -> None:
     with pytest.raises(DecodeError, match=expected):
         decoded(grps)
 
@@ -98,7 +99,7 @@ def test_the_message_is_kept_for_the_reply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "outputs", "kind"),
+    ("sent", "outputs", "payload"),
     [
         (Payload.GTENSORS, (FP32, HELLO), Payload.GTENSORS),
         (Payload.GTENSORS, (HELLO,), Payload.GTENSORS),
@@ -117,18 +118,18 @@ def test_the_message_is_kept_for_the_reply() -> None:
         (Payload.GMAP, (replace(SCALAR, name=""),), Payload.GTENSORS),
     ],
 )
-def test_the_reply_has_the_form_of_the_request_if_it_fits(
-    sent: Payload, outputs: tuple[Tensor, ...], kind: Payload
+def test_the_reply_has_the_payload_of_the_request_if_it_fits(
+    sent: Payload, outputs: tuple[Tensor, ...], payload: Payload
 ) -> None:
-    grps = answered(*outputs, request=OF[sent])
-    assert (grps.payload, grps.status) == (kind, GrpsStatus(200, "OK", SUCCESS))
+    grps = answered(*outputs, request=REQUESTS[sent])
+    assert (grps.payload, grps.status) == (payload, GrpsStatus(200, "OK", SUCCESS))
     assert [bytes(each.data) for each in grps.tensors] == [bytes(each.data) for each in outputs]
 
 
 OCTETS, TEXT = gmap.entry("s_b", "b", b"abc"), gmap.entry("s_s", "s", "abc")
 
 
-@pytest.mark.parametrize("sent", list(OF))
+@pytest.mark.parametrize("sent", list(REQUESTS))
 @pytest.mark.parametrize(
     "told",
     [
@@ -144,14 +145,14 @@ OCTETS, TEXT = gmap.entry("s_b", "b", b"abc"), gmap.entry("s_s", "s", "abc")
     ],
     ids=["text", "text as bytes", "bytes", "gmap", "empty gmap", "named", "unnamed", "no tensors", "no data"],
 )
-def test_a_model_behind_grps_has_the_word_over_the_form(sent: Payload, told: GrpsMessage) -> None:
+def test_a_reply_keeps_the_payload_of_a_grps_backend(sent: Payload, told: GrpsMessage) -> None:
     answer = from_backend(told)
     assert isinstance(answer, Response)
-    assert server.encode_response(answer, OF[sent], DEFAULT_TRANSLATE) == told
+    assert server.encode_response(answer, REQUESTS[sent], DEFAULT_TRANSLATE) == told
 
 
 @pytest.mark.parametrize(
-    ("told", "sent", "left", "kind"),
+    ("told", "sent", "left", "payload"),
     [
         (Payload.STR_DATA, Payload.BIN_DATA, (FP32,), Payload.GTENSORS),
         (Payload.GMAP, Payload.STR_DATA, (HELLO,), Payload.GMAP),
@@ -163,23 +164,23 @@ def test_a_model_behind_grps_has_the_word_over_the_form(sent: Payload, told: Grp
         (Payload.NDARRAY, Payload.NDARRAY, (FP32,), Payload.GTENSORS),
     ],
 )
-def test_what_the_route_made_of_it_may_fit_another_form(
-    told: Payload | None, sent: Payload, left: tuple[Tensor, ...], kind: Payload
+def test_outputs_that_the_route_changed_may_fit_another_payload(
+    told: Payload | None, sent: Payload, left: tuple[Tensor, ...], payload: Payload
 ) -> None:
     request = asked(sent, FP32 if sent is Payload.NDARRAY else texts("x", "a"))
     response = Response(left, origin=backend_message(told, names_model=False, keys={}))
-    assert server.encode_response(response, request, DEFAULT_TRANSLATE).payload is kind
+    assert server.encode_response(response, request, DEFAULT_TRANSLATE).payload is payload
 
 
-@pytest.mark.parametrize("sent", [kind for kind in OF if kind is not Payload.NDARRAY])
-def test_where_the_route_chose_the_payload_the_form_is_the_clients(sent: Payload) -> None:
+@pytest.mark.parametrize("sent", [payload for payload in REQUESTS if payload is not Payload.NDARRAY])
+def test_a_reply_has_the_clients_payload_where_the_route_chose_the_requests(sent: Payload) -> None:
     response = Response(
         (replace(HELLO, shape=(1,)),), origin=backend_message(Payload.BIN_DATA, names_model=False, keys={})
     )
-    assert server.encode_response(response, OF[sent], Translate(payload="bin_data")).payload is sent
+    assert server.encode_response(response, REQUESTS[sent], Translate(payload="bin_data")).payload is sent
 
 
-def test_an_array_that_is_asked_for_goes_before_the_form_of_the_model() -> None:
+def test_an_ndarray_that_is_asked_for_goes_before_the_payload_of_the_backend() -> None:
     answer = from_backend(GrpsMessage(status=errors.OK, payload=Payload.GTENSORS, tensors=(FP32,)))
     request = asked(Payload.GTENSORS, FP32, returns_ndarray=True)
     assert server.encode_response(answer, request, DEFAULT_TRANSLATE).payload is Payload.NDARRAY
@@ -187,7 +188,7 @@ def test_an_array_that_is_asked_for_goes_before_the_form_of_the_model() -> None:
 
 def test_a_gmap_is_widened_exactly() -> None:
     outputs = (numbers("a", Datatype.INT8, -1), numbers("b", Datatype.FP16, 0.1), BINARY)
-    grps = answered(*outputs, request=OF[Payload.GMAP])
+    grps = answered(*outputs, request=REQUESTS[Payload.GMAP])
     assert list(gmap.entries(grps.tensors)) == [
         ("s_i32", "a", -1),
         ("s_f", "b", 0.0999755859375),
@@ -209,7 +210,9 @@ def test_ndarray_only_if_asked() -> None:
         ((HELLO,), "NDArray only support numbers, output 'upper' is BYTES"),
     ],
 )
-def test_what_is_no_ndarray_is_told_in_the_words_of_the_servers(outputs: tuple[Tensor, ...], expected: str) -> None:
+def test_outputs_that_are_no_ndarray_are_refused_with_the_servers_text(
+    outputs: tuple[Tensor, ...], expected: str
+) -> None:
     with pytest.raises(GatewayError, match=expected):
         answered(*outputs, request=asked(Payload.GTENSORS, FP32, returns_ndarray=True))
 
@@ -223,14 +226,14 @@ def test_bytes_in_strings_are_refused_by_name_or_base64() -> None:
     assert answered(BINARY, form="base64").payload is Payload.GTENSORS
 
 
-def test_the_model_is_named_as_the_client_did_where_the_model_names_itself() -> None:
+def test_a_reply_names_the_model_as_the_client_did_if_the_model_names_itself() -> None:
     assert answered(FP32, model="identity").model == "m"
     assert answered(FP32).model == ""
     for told, named in (("", ""), ("own-1.0.0", "m")):
         answer = from_backend(GrpsMessage(told, errors.OK, Payload.GTENSORS, (FP32,)))
         assert isinstance(answer, Response)
         # as it comes from the bridge, under the client's name
-        assert server.encode_response(replace(answer, model="m"), QUESTION, DEFAULT_TRANSLATE).model == named
+        assert server.encode_response(replace(answer, model="m"), REQUEST, DEFAULT_TRANSLATE).model == named
 
 
 @pytest.mark.parametrize("operation", [Operation.LIVE, Operation.READY, Operation.ONLINE, Operation.OFFLINE])

@@ -49,8 +49,8 @@ def meta_size(header: Buffer) -> int:
 
 
 def is_whole(message: Message) -> bool:
-    """Whether `message` is a complete frame. False for an oversized one, of which the transport keeps only header and
-    meta, and for bytes that are not a frame."""
+    """Whether `message` is a complete frame. False for an oversized one (the transport keeps only header and meta) and
+    for bytes that are not a frame."""
     header, body = message.parts
     return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
 

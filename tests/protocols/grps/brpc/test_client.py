@@ -161,7 +161,7 @@ def test_an_error_text_that_is_no_utf8() -> None:
         (joined(b"\xff"), "RpcMeta"),
     ],
 )
-def test_what_is_no_reply(reply: bytes, why: str) -> None:
+def test_invalid_replies(reply: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
         answer_to(inference(), reply)
 
@@ -182,7 +182,7 @@ def test_health_and_metadata_of_a_server() -> None:
 
 
 @pytest.mark.parametrize("operation", [Operation.STREAM, Operation.CONFIG, Operation.ONLINE, Operation.GRADIENT])
-def test_what_brpc_has_no_method_for(operation: Operation) -> None:
+def test_operations_without_a_method(operation: Operation) -> None:
     with pytest.raises(GatewayError, match=operation.value) as failure:
         GRPS_BRPC.encode_request(Request(operation), TARGET)
     assert failure.value.reason is Reason.UNSUPPORTED

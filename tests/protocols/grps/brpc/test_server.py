@@ -234,7 +234,7 @@ REFUSED: list[tuple[str, bytes, int, str]] = [
 
 
 @pytest.mark.parametrize(("data", "code", "text"), [each[1:] for each in REFUSED], ids=[each[0] for each in REFUSED])
-def test_what_frames_tell(data: bytes, code: int, text: str) -> None:
+def test_errors_in_the_meta(data: bytes, code: int, text: str) -> None:
     reply = read_frame(arrived(written(refused(data))))
     assert (reply.meta.response.error_code, reply.meta.correlation_id) == (code, NUMBER)
     assert reply.meta.response.error_text.startswith(text)
@@ -252,7 +252,7 @@ def test_a_bomb_is_1003() -> None:
     assert "inflates to more than 1000 bytes" in reply.response.error_text
 
 
-def test_what_is_wrong_in_a_message_that_was_read_is_told_in_one() -> None:
+def test_errors_of_a_message_that_could_be_read_are_in_a_message() -> None:
     reply = read_frame(arrived(written(refused(joined(ask())))))
     assert reply.meta.response.error_code == 0
     assert bytes(reply.payload).startswith(bytes.fromhex("0a"))
@@ -324,7 +324,7 @@ def test_a_listener_that_stops_says_so_in_the_frame() -> None:
 
 
 @pytest.mark.parametrize("header", [b"", b"PRPC", b"GET / HTTP/1", b"PRPC" + b"\xff" * 8])
-def test_refusals_of_what_is_no_frame(header: bytes) -> None:
+def test_errors_for_bytes_that_are_not_a_frame(header: bytes) -> None:
     reply = GRPS_BRPC.encode_error(refusal(Reason.INVALID_INPUT, "why"), None, Message(parts=(header, b"")))
     found = read_meta(arrived(written(reply)))
     assert (found.response.error_code, found.correlation_id) == (1003, 0)

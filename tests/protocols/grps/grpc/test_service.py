@@ -236,7 +236,7 @@ def test_calls_that_failed(status: int, text: str, told: str, reason: Reason) ->
         ("ff", "no whole number"),
     ],
 )
-def test_requests_that_no_model_can_have(octets: str, told: str) -> None:
+def test_invalid_requests(octets: str, told: str) -> None:
     with pytest.raises(DecodeError, match=told):
         asked("Predict", octets)
 
@@ -254,7 +254,7 @@ def zeros(elements: int) -> Tensor:
     return tensor("x", np.zeros(elements, np.float32))
 
 
-def test_what_grps_has_no_method_for() -> None:
+def test_operations_without_a_method() -> None:
     for operation in (Operation.CONFIG, Operation.ONLINE, Operation.OFFLINE):
         with pytest.raises(GatewayError) as raised:
             GRPS_GRPC.encode_request(Request(operation), TARGET)

@@ -262,7 +262,7 @@ def test_null_is_absent() -> None:
         (f'"dtype": 4, "shape": {[1] * 33}', "33 dimensions, expected at most 32"),
     ],
 )
-def test_tensors_that_are_none(members: str, expected: str) -> None:
+def test_invalid_tensors(members: str, expected: str) -> None:
     with pytest.raises(DecodeError, match=expected):
         one(members)
 
@@ -306,7 +306,7 @@ def test_tensors_that_are_none(members: str, expected: str) -> None:
         ('{"gmap": {"s_i32": {"a": 1.5}}}', "is not integral"),
     ],
 )
-def test_messages_that_are_none(text: str, expected: str) -> None:
+def test_invalid_messages(text: str, expected: str) -> None:
     with pytest.raises(DecodeError, match=expected):
         read_message(text.encode(), "input", LIMITS)
 

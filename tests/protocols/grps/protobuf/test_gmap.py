@@ -1,3 +1,5 @@
+"""gmap in literal bytes, read and written."""
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,7 @@ def entries(octets: str, limit: int = LIMIT) -> list[tuple[str, str, object]]:
     return list(gmap.entries(message.tensors))
 
 
-WORDS = [
+EXAMPLES = [
     ("3a08 0a06 0a016b 120176", gmap.entry("s_s", "k", "v")),
     ("3a09 1207 0a016b 1202ff00", gmap.entry("s_b", "k", b"\xff\x00")),
     ("3a10 1a0e 0a016b 10ffffffffffffffffff01", gmap.entry("s_i32", "k", -1)),
@@ -27,7 +29,7 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("octets", "entry"), WORDS)
+@pytest.mark.parametrize(("octets", "entry"), EXAMPLES)
 def test_each_map(octets: str, entry: Tensor) -> None:
     message = GrpsMessage(payload=Payload.GMAP, tensors=(entry,))
     assert b"".join(write_message(message)) == bytes.fromhex(octets)

@@ -1,3 +1,5 @@
+"""GrpsMessage in literal bytes, read and written."""
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ def floats(*numbers: float) -> Tensor:
     return tensor("x", np.array(numbers, np.float32))
 
 
-WORDS = [
+EXAMPLES = [
     # what real servers and clients sent
     ("0a09 08c801 12024f4b 1801", GrpsMessage(status=OK)),
     (
@@ -59,7 +61,7 @@ def same(left: GrpsMessage, right: GrpsMessage) -> bool:
     return comparable(left) == comparable(right)
 
 
-@pytest.mark.parametrize(("octets", "message"), WORDS)
+@pytest.mark.parametrize(("octets", "message"), EXAMPLES)
 def test_bytes_and_messages(octets: str, message: GrpsMessage) -> None:
     wire = bytes.fromhex(octets)
     assert b"".join(write_message(message)) == wire
@@ -67,7 +69,7 @@ def test_bytes_and_messages(octets: str, message: GrpsMessage) -> None:
     assert same(read_message(memoryview(bytearray(wire)), LIMIT), message)
 
 
-@pytest.mark.parametrize("octets", [octets for octets, _ in WORDS])
+@pytest.mark.parametrize("octets", [octets for octets, _ in EXAMPLES])
 def test_cut_anywhere_it_is_another_message_or_none(octets: str) -> None:
     wire = bytes.fromhex(octets)
     for end in range(1, len(wire)):
@@ -82,12 +84,12 @@ def test_cut_anywhere_it_is_another_message_or_none(octets: str) -> None:
 @pytest.mark.parametrize("tail", ["07", "0a", "0a05", "2a01", "1a0a00", "15", "80" * 11])
 def test_a_tail_that_is_no_field(tail: str) -> None:
     with pytest.raises(DecodeError):
-        read_message(bytes.fromhex(WORDS[1][0] + tail), LIMIT)
+        read_message(bytes.fromhex(EXAMPLES[1][0] + tail), LIMIT)
 
 
 @pytest.mark.parametrize("unknown", ["4005", "420178", "4d00000000", "410000000000000000", "f87f01"])
 def test_unknown_fields_are_ignored(unknown: str) -> None:
-    octets, message = WORDS[1]
+    octets, message = EXAMPLES[1]
     assert same(read_message(bytes.fromhex(unknown + octets + unknown), LIMIT), message)
 
 

@@ -75,7 +75,7 @@ def test_a_model_in_the_query_is_utf8() -> None:
 
 
 @pytest.mark.parametrize("operation", [Operation.ONLINE, Operation.OFFLINE, Operation.CONFIG, Operation.GRADIENT])
-def test_questions_that_are_not_forwarded(operation: Operation) -> None:
+def test_operations_that_are_not_forwarded(operation: Operation) -> None:
     with pytest.raises(GatewayError, match=f"grps has no method for '{operation.value}'") as refused:
         GRPS_REST.encode_request(Request(operation, "m"), TARGET)
     assert refused.value.reason is Reason.UNSUPPORTED
@@ -177,7 +177,7 @@ def test_the_status_decides_and_not_the_code_of_http() -> None:
         (reply(b"hello", "text/plain"), "not JSON"),
     ],
 )
-def test_replies_that_are_none(message: Message, expected: str) -> None:
+def test_invalid_replies(message: Message, expected: str) -> None:
     with pytest.raises(DecodeError, match=expected):
         answer(message)
 
@@ -205,7 +205,7 @@ def streamed(body: bytes) -> Answer:
     return answer(reply(body, OCTETS), Operation.STREAM)
 
 
-def test_messages_of_streams_are_known_by_what_they_hold() -> None:
+def test_json_and_bytes_in_streams_are_told_apart_by_content() -> None:
     found = streamed(b'{\n  "status": {\n    "code": 200\n  },\n  "str_data": "a"\n}')
     assert isinstance(found, Response)
     assert bytes(found.outputs[0].data)[4:] == b"a"

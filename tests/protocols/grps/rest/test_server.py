@@ -33,7 +33,7 @@ def respond(request: Request, *outputs: object, translate: Translate = DEFAULT_T
     return GRPS_REST.encode_response(Response(outputs), request, translate)  # type: ignore[arg-type]
 
 
-# --- What clients ask ---
+# --- Requests ---
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_octets_are_bytes_whatever_they_look_like(content_type: str, body: bytes
         (b'{"strData": "a"}', JSON, "holds no data, expected str_data"),
     ],
 )
-def test_bodies_that_are_none(body: bytes, content_type: str, expected: str) -> None:
+def test_invalid_bodies(body: bytes, content_type: str, expected: str) -> None:
     with pytest.raises(DecodeError, match=expected):
         decode(call(body, content_type))
 
@@ -85,7 +85,7 @@ def test_the_payload_names_the_model_before_the_query(query: str, body: bytes, m
 
 
 @pytest.mark.parametrize("query", ["model=%ff", "&".join(["a=b"] * 200)])
-def test_queries_that_are_none(query: str) -> None:
+def test_invalid_queries(query: str) -> None:
     message = call(STR, query=query + "&streaming=true")
     assert GRPS_REST.http.wants_stream is not None
     assert not GRPS_REST.http.wants_stream(message)
@@ -134,7 +134,7 @@ def test_a_stream_of_ndarrays_is_refused_in_the_words_of_the_servers() -> None:
         ("/metadata/model", ("GET", "POST"), Operation.METADATA),
     ],
 )
-def test_other_questions(path: str, methods: tuple[str, ...], operation: Operation) -> None:
+def test_other_operations(path: str, methods: tuple[str, ...], operation: Operation) -> None:
     for method in methods:
         match = TABLE.match(method, f"/grps/v1{path}")
         assert not isinstance(match, tuple)
@@ -155,7 +155,7 @@ def test_a_customized_path_has_the_same_body() -> None:
     assert (request.operation, request.model) == (Operation.INFER, "m")
 
 
-# --- What clients are answered ---
+# --- Replies ---
 
 
 def test_a_tensor() -> None:
