@@ -1,10 +1,10 @@
 """grps, the protocol of NetEase's model servers: one message, GrpsMessage, on three wires.
 
-| wire     | folder  | the message is                       | carried by                    |
-|----------|---------|--------------------------------------|-------------------------------|
-| REST     | `rest/` | JSON (`json/`), or bytes of bin_data | HTTP                          |
-| gRPC     | `grpc/` | protobuf (`protobuf/`)               | gRPC                          |
-| brpc     | `brpc/` | protobuf, in requests also JSON      | Apache brpc's baidu_std frames |
+| wire | folder  | the message is                       | carried by                     |
+|------|---------|--------------------------------------|--------------------------------|
+| REST | `rest/` | JSON (`json/`), or bytes of bin_data | HTTP                           |
+| gRPC | `grpc/` | protobuf (`protobuf/`)               | gRPC                           |
+| brpc | `brpc/` | protobuf, in requests also JSON      | Apache brpc's baidu_std frames |
 
 In each wire's folder `server.py` faces clients and `client.py` faces backends. They turn bytes into a GrpsMessage
 (`schema.py`) and back; `server.py` and `client.py` of this folder turn that into a Request or an answer and back.

@@ -1,7 +1,9 @@
 """grps over Apache brpc's baidu_std: GrpsMessage in frames on a TCP connection that many calls share.
 
-    "PRPC" | body_size u32 | meta_size u32 | RpcMeta | payload | attachment      integers are big-endian
-    '------- header, 12 bytes -------------' '------ body_size bytes -----'      body_size includes meta and attachment
+    "PRPC" | body_size u32 | meta_size u32 | RpcMeta | payload | attachment
+    '---------- header, 12 bytes ---------' '------- body_size bytes -------'
+
+The sizes are big-endian; RpcMeta has meta_size bytes, the attachment as many as RpcMeta says.
 
 The protocol is described in `docs/en/baidu_std.md` of https://github.com/apache/brpc; RpcMeta is in
 `protos/grps/baidu_std.proto`.

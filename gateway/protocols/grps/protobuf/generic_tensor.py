@@ -1,13 +1,13 @@
 """GenericTensor: reads one where it is in the buffer, and writes one around the tensor's own data.
 
-The elements are in the field that belongs to the dtype. On the wire that field is
+The elements are in the field that belongs to the dtype:
 
-| datatypes      | field                                                                               |
-|----------------|-------------------------------------------------------------------------------------|
-| FP32, FP64     | packed, little-endian: the raw form of a Tensor, so neither copied nor looked at     |
-| FP16           | packed float32; a number that FP16 does not hold exactly is refused, never rounded   |
-| integers       | packed varints                                                                      |
-| BYTES          | one field for each element                                                          |
+| datatypes  | field                                                                              |
+|------------|------------------------------------------------------------------------------------|
+| FP32, FP64 | packed, little-endian: the raw form of a Tensor, so neither copied nor looked at   |
+| FP16       | packed float32; a number that FP16 does not hold exactly is refused, never rounded |
+| integers   | packed varints                                                                     |
+| BYTES      | one field for each element                                                         |
 
 Packed and single elements are both accepted, and packed lists in several pieces, as protobuf's encoding demands. What
 is written is packed and in one piece.
