@@ -21,7 +21,8 @@ from gateway.core.errors import DecodeError
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Response, Translate
 from gateway.protobuf.schema import parse
-from gateway.protocols.grps.brpc_frames import HEADER, RpcMeta
+from gateway.protocols.grps.brpc.frames import HEADER
+from gateway.protocols.grps.descriptors import RpcMeta
 from tests.attacks import hostile
 from tests.attacks.attacked import BACKEND, TO_HOSTILE, attacked
 from tests.attacks.clients import Http, infer

@@ -36,9 +36,8 @@ from gateway.http2.connection import DataReceived
 from gateway.http2.server import RequestStarted, ServerConnection
 from gateway.json import ArrayForm, read, write_numbers
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.proto_message import read_large, read_message, write_message
-from gateway.protocols.grps.words import Kind
+from gateway.protocols.grps.protobuf.message import read_large, read_message, write_message
+from gateway.protocols.grps.schema import GrpsMessage, Payload
 from gateway.protocols.mip import npy
 from gateway.routing.queue import FairQueue
 from gateway.transports.grpc.server import replies
@@ -47,7 +46,7 @@ from tests.http2 import by_hand as http2
 from tests.http2.conversation import OPENING, fields
 from tests.protocols.graphpipe.test_flatbuffers import Writer, root
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
-from tests.protocols.grps.upb import GRPS
+from tests.protocols.grps.protobuf.upb import GRPS
 from tests.transports.grpc import toy as grpc_toy
 from tests.transports.http.client import endpoint
 from tests.transports.http.server import toy_listener as http_toy
@@ -115,7 +114,7 @@ def protobuf() -> Iterator[Row]:
             ("doubles", numbers.normal(size=size)),
             ("int32", numbers.integers(-(2**31), 2**31, size, np.int32)),
         ):
-            body = b"".join(write_message(GrpsMessage("m", None, Kind.GTENSORS, (tensor("x", array),))))
+            body = b"".join(write_message(GrpsMessage("m", None, Payload.GTENSORS, (tensor("x", array),))))
             member = "flat_float64" if name == "doubles" else "flat_int32"
             yield Row(f"grps: read {size:,} {name}", reader(read_message, body), "upb alone", upb(body, member))
             yield Row(

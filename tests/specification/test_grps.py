@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gateway.core.types import Message
-from gateway.protocols.grps.brpc_frames import read
-from gateway.protocols.grps.proto_message import read_message
+from gateway.protocols.grps.brpc.frames import read_frame
+from gateway.protocols.grps.protobuf.message import read_message
 from gateway.reference import signature
 from gateway.reference.callables import from_callable
 from gateway.registry import protocols
-from tests.protocols.grps.brpc_wire import META, joined
+from tests.protocols.grps.brpc.recorded import META, joined
 from tests.wires import Wires, cut, reference, replying
 
 CONFIG = """
@@ -101,7 +101,7 @@ async def brpc(payload: bytes, meta: bytes = META) -> tuple[int, bytes]:
     frame = joined(meta, payload)
     reply = await wires.send("grps-brpc", Message(parts=(frame,)))
     header, rest = cut(protocols()["grps-brpc"], b"".join(map(bytes, reply.parts)))
-    found = read(Message(parts=(header, rest)))
+    found = read_frame(Message(parts=(header, rest)))
     return found.meta.response.error_code, bytes(found.payload)
 
 

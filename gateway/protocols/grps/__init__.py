@@ -1,7 +1,153 @@
-"""grps, of NetEase: JSON over HTTP, and protobuf over gRPC and Apache brpc's baidu_std."""
+"""grps, the protocol of NetEase's model servers: one message, GrpsMessage, on three wires.
 
-from gateway.protocols.grps.brpc import GRPS_BRPC
-from gateway.protocols.grps.grpc import GRPS_GRPC
-from gateway.protocols.grps.rest import GRPS_REST
+| wire | folder  | the message is                       | carried by                     |
+|------|---------|--------------------------------------|--------------------------------|
+| REST | `rest/` | JSON (`json/`), or bytes of bin_data | HTTP                           |
+| gRPC | `grpc/` | protobuf (`protobuf/`)               | gRPC                           |
+| brpc | `brpc/` | protobuf, in requests also JSON      | Apache brpc's baidu_std frames |
+
+In each wire's folder `server.py` faces clients and `client.py` faces backends. They turn bytes into a GrpsMessage
+(`schema.py`) and back; `server.py` and `client.py` of this folder turn that into a Request or an answer and back.
+
+The specification is `docs/2_Interface.md` of https://github.com/NetEase-Media/grps, with `11_CustomizedHttp.md` and
+`12_Streaming.md` beside it. Quotations are from there unless a comment names another source; "the Python server" and
+"the C++ server" are those in `server/` of the same repository. The schema is `protos/grps/grps.proto`.
+"""
+
+from gateway.core.datatypes import Datatype
+from gateway.core.examples import curl, grpcurl
+from gateway.core.frozen import replace
+from gateway.core.protocol import (
+    Framing,
+    GrpcForm,
+    HttpForm,
+    Models,
+    Protocol,
+    StreamForm,
+    StreamFraming,
+    Traits,
+    Wire,
+)
+from gateway.core.types import Buffer
+from gateway.protocols.grps.brpc import client as brpc_client
+from gateway.protocols.grps.brpc import compression, frames
+from gateway.protocols.grps.brpc import errors as brpc_errors
+from gateway.protocols.grps.brpc import server as brpc_server
+from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS, GRPC_METHODS, GRPC_SERVICE
+from gateway.protocols.grps.generic_tensor import DTYPES
+from gateway.protocols.grps.grpc import client as grpc_client
+from gateway.protocols.grps.grpc import errors as grpc_errors
+from gateway.protocols.grps.grpc import server as grpc_server
+from gateway.protocols.grps.rest import client as rest_client
+from gateway.protocols.grps.rest import errors as rest_errors
+from gateway.protocols.grps.rest import passthrough, urls
+from gateway.protocols.grps.rest import server as rest_server
+from gateway.protocols.grps.rest.stream_framing import JsonCutter
+from gateway.protocols.grps.schema import JSON_PAYLOADS, PROTOBUF_PAYLOADS
+
+_TRAITS = Traits(
+    wire=Wire(
+        datatypes=frozenset(DTYPES),
+        unnamed=True,
+        selects=False,
+        parameters=False,
+        # "ndarray [..] to represent gtensors, only used when http json request and one DT_FLOAT32 tensor"
+        numbers=Datatype.FP32,
+        nan="string",
+    ),
+    models=Models(
+        named=False,
+        may_be_named=True,
+        versions=bool,
+        joined_versions=True,
+        ready_as_a_whole=True,
+        # Real servers return a model's configuration, which does not list its inputs and outputs.
+        trusted_metadata=False,
+        platform="grps",
+    ),
+)
+_STREAMING_TRAITS = replace(_TRAITS, wire=replace(_TRAITS.wire, streams=True))
+
+
+def _unframed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """A message of a stream as it is: nothing is put between messages."""
+    return parts
+
+
+PASSTHROUGH = Protocol(
+    name="grps-rest",
+    carrier=HttpForm(
+        any_path=passthrough.HTTP_METHODS,
+        wants_stream=passthrough.wants_stream,
+        stream_framing=StreamFraming(_unframed, lambda limit: passthrough.PieceCutter(), keeps_coding=True),
+    ),
+    patterns=(),
+    decode_request=passthrough.decode_request,
+    encode_response=passthrough.encode_response,
+    encode_error=rest_errors.encode_error,
+    encode_request=passthrough.encode_request,
+    decode_response=passthrough.decode_response,
+    traits=_TRAITS,
+)
+
+GRPS_REST = Protocol(
+    name="grps-rest",
+    carrier=HttpForm(
+        # "customized_predict_http": the same body at another path
+        any_path=("POST",),
+        wants_stream=rest_server.wants_stream,
+        stream_framing=StreamFraming(_unframed, JsonCutter),
+        passthrough=PASSTHROUGH,
+        pages=urls.METRICS_PATTERNS,
+    ),
+    patterns=urls.PATTERNS,
+    decode_request=rest_server.decode_request,
+    encode_response=rest_server.encode_response,
+    encode_error=rest_errors.encode_error,
+    encode_request=rest_client.encode_request,
+    decode_response=rest_client.decode_response,
+    traits=_STREAMING_TRAITS,
+    payloads=JSON_PAYLOADS,
+    example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
+    encode_end=rest_server.encode_end,
+)
+
+GRPS_GRPC = Protocol(
+    name="grps-grpc",
+    carrier=GrpcForm(frozenset({f"/{GRPC_SERVICE}/PredictStreaming"}), GRPC_DESCRIPTORS),
+    patterns=GRPC_METHODS,
+    decode_request=grpc_server.decode_request,
+    encode_response=grpc_server.encode_response,
+    encode_error=grpc_errors.encode_error,
+    encode_request=grpc_client.encode_request,
+    decode_response=grpc_client.decode_response,
+    traits=_STREAMING_TRAITS,
+    payloads=PROTOBUF_PAYLOADS,
+    example=lambda address, model, version: grpcurl(address, f"{GRPC_SERVICE}/ModelMetadata", {"str_data": model}),
+)
+
+GRPS_BRPC = Protocol(
+    name="grps-brpc",
+    carrier=StreamForm(
+        Framing(
+            frames.HEADER.size,
+            frames.body_size,
+            tag=frames.read_correlation_id,
+            retag=frames.with_correlation_id,
+            head=frames.meta_size,
+            stopping=brpc_errors.stopping_error,
+            is_compressed=compression.is_compressed,
+            inflate=compression.inflate,
+        )
+    ),
+    patterns=(),
+    decode_request=brpc_server.decode_request,
+    encode_response=brpc_server.encode_response,
+    encode_error=brpc_errors.encode_error,
+    encode_request=brpc_client.encode_request,
+    decode_response=brpc_client.decode_response,
+    traits=_TRAITS,
+    payloads=PROTOBUF_PAYLOADS,
+)
 
 PROTOCOLS = (GRPS_REST, GRPS_GRPC, GRPS_BRPC)

@@ -1,37 +1,36 @@
-"""grps' errors: a Status whose flag is FAILURE, to and from a Reason.
+"""Errors of grps: a message whose Status has the flag FAILURE, to and from a Reason.
 
-They are messages like any other: over RPC the call itself succeeds, and the C++ server answers them with HTTP's 200.
+Such a message is a reply like any other: over gRPC and brpc the call itself succeeds, and over HTTP the C++ server
+answers it with 200. The codes are HTTP's on every wire: grps has none of its own.
 """
 
 import re
 
 from gateway.core import http_status
-from gateway.core.errors import REASON_HEADER, REASONS, GatewayError, Reason, reason_field, refusal
+from gateway.core.errors import REASON_HEADER, REASONS, GatewayError, Reason, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers
-from gateway.protocols.grps.message import GrpsMessage, GrpsStatus
-from gateway.protocols.grps.words import FAILURE, SUCCESS
-
-"""The header, or trailer, in which the Reason goes to another gateway."""
+from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus
 
 OK = GrpsStatus(200, "OK", SUCCESS)
 NOT_READY = GrpsStatus(503, "Service Unavailable", FAILURE)
 
+_NO_SUCH_MODEL = re.compile(
+    r"\[ExecutorException\] Not found model: .*|"  # the C++ server
+    r"Traceback \(most recent call last\):\n.*\nRuntimeError: Model [^\n]* not found\.\n?",  # the Python server
+    re.DOTALL,
+)
+"""What real servers say, with code 500, about a model that they do not have."""
+
 
 def failure(error: GatewayError) -> GrpsMessage:
-    """The message that tells `error`; its text holds no lone surrogates."""
-    # RPC has no codes of its own for grps' errors: all have those of HTTP
-    text = error.message.encode("utf-8", "replace").decode()
+    """The message that reports `error` to a client."""
+    text = error.message.encode("utf-8", "replace").decode()  # without lone surrogates
     return GrpsMessage(status=GrpsStatus(http_status.number(error), text, FAILURE))
 
 
-def reason_header(error: GatewayError) -> tuple[bytes, bytes]:
-    """The header beside it."""
-    return reason_field(error)
-
-
 def is_failure(status: GrpsStatus | None) -> bool:
-    """Whether a reply of this status tells an error. Metadata comes without one from the C++ server, over RPC."""
+    """Whether a reply with this status is an error. The C++ server sends metadata over RPC without one."""
     if status is None:
         return False
     if status.flag in (SUCCESS, FAILURE):
@@ -39,16 +38,8 @@ def is_failure(status: GrpsStatus | None) -> bool:
     return status.code != 0 and not 200 <= status.code < 300
 
 
-_NO_SUCH_MODEL = re.compile(
-    r"\[ExecutorException\] Not found model: .*|"  # the C++ server
-    r"Traceback \(most recent call last\):\n.*\nRuntimeError: Model [^\n]* not found\.\n?",  # the Python server
-    re.DOTALL,
-)
-"""What real servers tell of a model that they have not, as an error of their own: 500."""
-
-
-def told(status: GrpsStatus, headers: Headers) -> GatewayError:
-    """The error that a backend tells by `status`; the Python server's text may be a whole traceback."""
+def backend_error(status: GrpsStatus, headers: Headers) -> GatewayError:
+    """The error that a backend reports by `status`. From the Python server its text may be a whole traceback."""
     reason = REASONS.get(headers.get(REASON_HEADER)) or _reason(status)
     return refusal(reason, status.text or f"status {status.code} without a message")
 

@@ -1,4 +1,4 @@
-"""`gmap`: maps from string to values, each entry a named tensor of one element."""
+"""`gmap`: six maps from a string key to a value. Each entry is a tensor `[1]` whose name is the key."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,26 +11,38 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.types import Tensor
-from gateway.protocols.grps.texts import is_text
-from gateway.protocols.grps.words import MAPS
+from gateway.protocols.grps.strings import is_utf8
+
+MAPS: dict[str, Datatype] = {
+    "s_s": Datatype.BYTES,
+    "s_b": Datatype.BYTES,
+    "s_i32": Datatype.INT32,
+    "s_i64": Datatype.INT64,
+    "s_f": Datatype.FP32,
+    "s_d": Datatype.FP64,
+}
+"""The maps and the datatype of their values, in the order of their field numbers, from 1."""
 
 TEXT = "text"
+"""The content type of strings: it tells the BYTES of `s_s` from those of `s_b`."""
 
 Keys: TypeAlias = Mapping[str, str]
-"""The key of each tensor whose name is not its key, since that stands in several maps."""
+"""Tensor name to key, for the tensors whose name is not their key (see `with_distinct_names`)."""
 NO_KEYS: Keys = {}
 
-_NARROWER = {
+_WIDER = {
     Datatype.UINT8: Datatype.INT32,
     Datatype.INT8: Datatype.INT32,
     Datatype.INT16: Datatype.INT32,
     Datatype.FP16: Datatype.FP32,
 }
-"""Datatypes without a map of their own, and the one that holds all their values."""
+"""Datatypes that have no map, and the one with a map that holds all their values."""
+
+_NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
 
 
 def entry(map_name: str, key: str, value: object) -> Tensor:
-    """The entry of one map. `value` is of the map's type, in its range: a codec has checked it."""
+    """The entry of a map as a tensor. `value` has the map's type and is in its range: the codec has checked it."""
     datatype = MAPS[map_name]
     if datatype is not Datatype.BYTES:
         return Tensor(key, datatype, (1,), np.array([value], datatype.dtype).tobytes())
@@ -39,62 +51,62 @@ def entry(map_name: str, key: str, value: object) -> Tensor:
     return Tensor(key, datatype, (1,), bytes_elements.pack([raw]), TEXT if map_name == "s_s" else "")
 
 
-def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, told_apart: bool = False) -> Tensor | None:
-    """`tensor` as an entry, of the datatype that a map has; None for one that is none. BYTES are one of `s_s` if they
-    are text; where they come from a gmap they are `told_apart`, and without a content type of `s_b` whatever they hold.
-    Its name is its key, unless `keys` has another.
-    """
-    if tensor.elements != 1 or not tensor.name:
-        return None
-    if tensor.name in keys:
-        tensor = replace(tensor, name=keys[tensor.name])
+def map_of(tensor: Tensor) -> str:
+    """The map that an entry belongs to."""
     if tensor.datatype is Datatype.BYTES:
-        is_string = (bool(tensor.content_type) or not told_apart) and is_text(tensor)
-        return replace(tensor, shape=(1,), content_type=TEXT if is_string else "")
-    wide = _NARROWER.get(tensor.datatype, tensor.datatype)
-    if wide is tensor.datatype:
-        return replace(tensor, shape=(1,))
-    return Tensor(tensor.name, wide, (1,), tensor.array.astype(wide.dtype).tobytes())
+        return "s_s" if tensor.content_type == TEXT else "s_b"
+    return _NUMBER_MAPS[tensor.datatype]
 
 
 def entries(tensors: Iterable[Tensor]) -> Iterator[tuple[str, str, Any]]:
-    """Map, key and value (int, float, str, bytes) of each of a message's tensors, as `fit` makes them."""
+    """Map, key and value (int, float, str, bytes) of each of a message's tensors, which `fit` made."""
     for tensor in tensors:
         [value] = tensor.array.reshape(-1).tolist()
         name = map_of(tensor)
         yield name, tensor.name, value.decode() if name == "s_s" else value
 
 
-_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
+def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Tensor | None:
+    """`tensor` as an entry, widened to a datatype that has a map; None if it has no name or not exactly one element.
+
+    The key is the tensor's name, unless `keys` has another. BYTES go to `s_s` if they are UTF-8, else to `s_b`. BYTES
+    that came `from_gmap` without a content type were in `s_b`, and go there again even if they are UTF-8.
+    """
+    if tensor.elements != 1 or not tensor.name:
+        return None
+    if tensor.name in keys:
+        tensor = replace(tensor, name=keys[tensor.name])
+    if tensor.datatype is Datatype.BYTES:
+        is_string = (bool(tensor.content_type) or not from_gmap) and is_utf8(tensor)
+        return replace(tensor, shape=(1,), content_type=TEXT if is_string else "")
+    wide = _WIDER.get(tensor.datatype, tensor.datatype)
+    if wide is tensor.datatype:
+        return replace(tensor, shape=(1,))
+    return Tensor(tensor.name, wide, (1,), tensor.array.astype(wide.dtype).tobytes())
 
 
-def named_apart(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Keys]:
-    """The entries of a message under names of their own. Keys are per map: one that stands in several (grps' own
-    samples use `key` in all six) becomes `MAP.KEY` in each. With these names goes the key of each.
+def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Keys]:
+    """A message's entries, each with a name of its own, and the keys of those that were renamed.
+
+    A key is unique only within its map: one that is in several (grps' own samples use `key` in all six) is renamed to
+    `MAP.KEY` in each.
 
     Raises:
-        DecodeError: another entry has the key that such a name would be.
+        DecodeError: another entry has such a name as its key.
     """
-    found = Counter(tensor.name for tensor in tensors)
-    if len(found) == len(tensors):
+    uses = Counter(tensor.name for tensor in tensors)
+    if len(uses) == len(tensors):
         return tensors, NO_KEYS
-    named: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     keys: dict[str, str] = {}
     for tensor in tensors:
         key = tensor.name
-        name = f"{map_of(tensor)}.{key}" if found[key] > 1 else key
-        if name in named:
+        name = f"{map_of(tensor)}.{key}" if uses[key] > 1 else key
+        if name in renamed:
             raise DecodeError(
-                f"gmap: {name!r} is a key, and what a key that stands in two maps is called in {map_of(tensor)}"
+                f"gmap: two tensors would be called {name!r}: a key, and a key of several maps with its map"
             )
-        named[name] = tensor if name == key else replace(tensor, name=name)
+        renamed[name] = tensor if name == key else replace(tensor, name=name)
         if name != key:
             keys[name] = key
-    return tuple(named.values()), keys
-
-
-def map_of(tensor: Tensor) -> str:
-    """The map in which an entry stands."""
-    if tensor.datatype is Datatype.BYTES:
-        return "s_s" if tensor.content_type == TEXT else "s_b"
-    return _MAPS[tensor.datatype]
+    return tuple(renamed.values()), keys

@@ -1,7 +1,7 @@
-"""Metadata as YAML text: a model's Signature, and the list of a server's models.
+"""Metadata as YAML text in `str_data`: a model's Signature, and the list of a server's models.
 
-Real servers answer with their own configuration: a model's entry in inference.yml, which tells no inputs and outputs;
-for the server inference.yml and server.yml in one mapping.
+Real servers answer with their own configuration: for a model its entry in inference.yml, which does not list inputs and
+outputs; for the server inference.yml and server.yml in one mapping.
 """
 
 from collections.abc import Iterator
@@ -13,20 +13,32 @@ from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Shape, Signature, TensorSpec
-from gateway.protocols.grps.yaml_text import read_mapping
 
 Entry: TypeAlias = dict[str, Any]
 
 _FREE = -1
+"""A dimension of any size."""
+_MAX_DIMENSIONS = 32
+_MAX_DIGITS = 19
+"""Of a dimension."""
+
+MAX_SIZE = 64 * 1024
+"""Characters of a backend's metadata. Configurations of real servers have a few thousand; PyYAML reads 100 per
+millisecond."""
+MAX_DEPTH = 16
+"""Of nesting in a backend's metadata."""
+
+
+# --- To clients ---
 
 
 def write_model(signature: Signature, name: str) -> str:
-    """A model's metadata, under the `name` that the client used."""
+    """A model's metadata under the `name` that the client used."""
     document: Entry = {"name": name or signature.name, **_versions(signature.versions)}
     if signature.platform:
         document["platform"] = signature.platform
     if Operation.INFER not in signature.operations:
-        # one that only streams, or whose companions alone can be inferred, such as `M.gradient`
+        # A model that can only stream, or whose companions alone (such as `M.gradient`) can be called.
         document["infer"] = False
     if Operation.STREAM in signature.operations:
         document["stream"] = True
@@ -36,7 +48,7 @@ def write_model(signature: Signature, name: str) -> str:
 
 
 def _versions(versions: tuple[str, ...]) -> Entry:
-    """inference.yml has one."""
+    """A single one as `version`, as in inference.yml."""
     if len(versions) == 1:
         return {"version": versions[0]}
     return {"versions": list(versions)} if versions else {}
@@ -47,7 +59,7 @@ def _spec(spec: TensorSpec) -> Entry:
 
 
 def write_server(entries: tuple[ModelEntry, ...]) -> str:
-    """A server's metadata: its models, as inference.yml has them."""
+    """A server's metadata: its models, as in inference.yml."""
     return _write(
         {"models": [{"name": each.name, **_versions((each.version,) if each.version else ())} for each in entries]}
     )
@@ -58,11 +70,14 @@ def _write(document: Entry) -> str:
     return text
 
 
+# --- From backends ---
+
+
 def read_model(text: str) -> Signature:
-    """The Signature that a model's metadata tells; without inputs and outputs where it tells none.
+    """The Signature in a model's metadata; without inputs and outputs where it lists none.
 
     Raises:
-        DecodeError: not a mapping in YAML; an unknown datatype, a dimension below -1.
+        DecodeError: not a YAML mapping, an unknown datatype, a dimension below -1.
     """
     document = read_mapping(text)
     operations = frozenset({Operation.INFER}) if document.get("infer") != "false" else frozenset[Operation]()
@@ -79,7 +94,7 @@ def read_model(text: str) -> Signature:
 
 
 def read_server(text: str) -> tuple[ModelEntry, ...]:
-    """The models of a server's metadata. Raises DecodeError for anything but a mapping in YAML with a list of them."""
+    """The models in a server's metadata. Raises DecodeError where it is not a YAML mapping with a list of them."""
     document = read_mapping(text)
     return tuple(
         ModelEntry(_text(each.get("name"), "a model's name"), _text(each.get("version"), "a model's version"))
@@ -97,47 +112,80 @@ def _read_spec(entry: Entry, role: str) -> TensorSpec:
     return TensorSpec(name, _datatype(entry.get("datatype"), what), _shape(entry.get("shape"), what))
 
 
-def _datatype(given: object, what: str) -> Datatype:
-    datatype = DATATYPES.get(given) if isinstance(given, str) else None
+def _datatype(value: object, what: str) -> Datatype:
+    datatype = DATATYPES.get(value) if isinstance(value, str) else None
     if datatype is None:
-        raise DecodeError(f"{what}: datatype {given!r}, expected one of {', '.join(DATATYPES)}")
+        raise DecodeError(f"{what}: datatype {value!r}, expected one of {', '.join(DATATYPES)}")
     return datatype
 
 
-def _shape(given: object, what: str) -> Shape:
+def _shape(value: object, what: str) -> Shape:
     try:
-        if isinstance(given, list) and len(given) <= _MOST_DIMENSIONS:
-            shape = tuple(int(each) for each in given if len(each) < _LONGEST_DIMENSION)
-            if len(shape) == len(given) and min(shape, default=0) >= _FREE:
+        if isinstance(value, list) and len(value) <= _MAX_DIMENSIONS:
+            shape = tuple(int(each) for each in value if len(each) <= _MAX_DIGITS)
+            if len(shape) == len(value) and min(shape, default=0) >= _FREE:
                 return shape
     except (TypeError, ValueError) as error:
-        raise _not_a_shape(given, what) from error
-    raise _not_a_shape(given, what)
+        raise _not_a_shape(value, what) from error
+    raise _not_a_shape(value, what)
 
 
-_MOST_DIMENSIONS = 32
-_LONGEST_DIMENSION = 20  # digits
-
-
-def _not_a_shape(given: object, what: str) -> DecodeError:
-    return DecodeError(f"{what}: shape {str(given)[:80]}, expected a list of sizes, -1 for a free one")
+def _not_a_shape(value: object, what: str) -> DecodeError:
+    return DecodeError(f"{what}: shape {str(value)[:80]}, expected a list of sizes, -1 for a free one")
 
 
 def _read_versions(document: Entry) -> tuple[str, ...]:
-    given = document.get("versions", [document["version"]] if document.get("version") else [])
-    if not isinstance(given, list):
+    versions = document.get("versions", [document["version"]] if document.get("version") else [])
+    if not isinstance(versions, list):
         raise DecodeError("versions must be a list")
-    return tuple(_text(each, "a version") for each in given)
+    return tuple(_text(each, "a version") for each in versions)
 
 
-def _text(given: object, what: str) -> str:
-    if given is not None and not isinstance(given, str):
+def _text(value: object, what: str) -> str:
+    if value is not None and not isinstance(value, str):
         raise DecodeError(f"{what} must be a text")
-    return given or ""
+    return value or ""
 
 
 def _mappings(document: Entry, key: str) -> Iterator[Entry]:
-    given = document.get(key) or []
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+    values = document.get(key) or []
+    if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):
         raise DecodeError(f"{key} must be a list of mappings")
-    yield from given
+    yield from values
+
+
+# --- YAML of a server that may be hostile ---
+
+
+def read_mapping(text: str) -> dict[str, Any]:
+    """The YAML mapping in `text`. Every scalar is the text that it is (`1.0` is a version, not a number); the values
+    are texts, lists and mappings.
+
+    Raises:
+        DecodeError: longer than MAX_SIZE, not YAML, an alias in it, nested deeper than MAX_DEPTH, or not a mapping.
+    """
+    if len(text) > MAX_SIZE:
+        raise DecodeError(f"metadata of {len(text)} characters, expected at most {MAX_SIZE}")
+    try:
+        document = yaml.load(text, _Loader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise DecodeError(f"metadata is not YAML: {str(error)[:200]}") from error
+    if not isinstance(document, dict):
+        raise DecodeError("metadata is not a YAML mapping")
+    return document
+
+
+class _Loader(yaml.BaseLoader):
+    """Refuses aliases, with which a few lines become a tree of gigabytes, and nesting deeper than MAX_DEPTH."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise DecodeError("metadata holds a YAML alias")
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise DecodeError(f"metadata is nested deeper than {MAX_DEPTH}")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node

@@ -6,9 +6,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import BytesForm, Message, Request, Tensor, Translate, tensor
-from gateway.protocols.grps import requests
-from gateway.protocols.grps.message import GrpsMessage
-from gateway.protocols.grps.words import Kind
+from gateway.protocols.grps import server
+from gateway.protocols.grps.schema import GrpsMessage, Payload
 
 LISTENER = ListenerSettings("any")
 
@@ -29,7 +28,7 @@ def inference(*inputs: Tensor, model: str = "m", payload: str = "", form: BytesF
     return Request(Operation.INFER, model, inputs=inputs, translate=translate)
 
 
-def asked(kind: Kind, *inputs: Tensor, returns_ndarray: bool = False) -> Request:
+def asked(payload: Payload, *inputs: Tensor, returns_ndarray: bool = False) -> Request:
     """What a client of grps asks."""
-    grps = GrpsMessage("m", kind=kind, tensors=inputs)
-    return requests.decode(grps, Operation.INFER, Message(), LISTENER, returns_ndarray=returns_ndarray)
+    grps = GrpsMessage("m", payload=payload, tensors=inputs)
+    return server.decode_request(grps, Operation.INFER, Message(), LISTENER.model, returns_ndarray=returns_ndarray)

@@ -1,0 +1,49 @@
+"""grps over brpc, facing backends."""
+
+from gateway.core.errors import DecodeError, unsupported
+from gateway.core.protocol import Target
+from gateway.core.types import Answer, Message, Request
+from gateway.protocols.grps import client
+from gateway.protocols.grps.brpc import errors
+from gateway.protocols.grps.brpc.frames import is_whole, oversized, read_frame, write_frame
+from gateway.protocols.grps.brpc.payload import decompressed, read_payload
+from gateway.protocols.grps.brpc.service import METHODS, SERVICE
+from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.schema import backend_method
+
+_METAS = {
+    name: RpcMeta(request={"service_name": SERVICE, "method_name": name}, compress_type=0).SerializeToString()
+    for name in METHODS
+}
+"""The meta of a request for each method, without the correlation id."""
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The frame that asks `target`. The connector adds the correlation id.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, no such method; as `client.encode_request` of the folder above; RESOURCE_EXHAUSTED,
+            the request is larger than a frame can be.
+    """
+    name = backend_method(request.operation)
+    if name not in METHODS:
+        raise unsupported(f"grps over brpc has no method for {request.operation.value!r}")
+    return write_frame(_METAS[name], write_message(client.encode_request(request)), request.deadline)
+
+
+def decode_response(message: Message, request: Request, target: Target) -> Answer:
+    """The backend's answer to `request`. As for brpc's own client, a reply without a response part is a success.
+
+    Raises:
+        DecodeError: not a reply of grps, or not an answer to the request.
+        GatewayError: the error that the reply reports, in its meta or in its GrpsMessage.
+    """
+    if not is_whole(message):
+        raise DecodeError(oversized(message, target.limits.message))
+    frame = read_frame(message)
+    if frame.meta.response.error_code:
+        raise errors.backend_error(frame.meta)
+    headers = errors.reason_headers(frame.meta)
+    frame = decompressed(message, frame, target.limits)
+    return client.decode_response(read_payload(frame, "output", target.limits), headers, request)

@@ -1,0 +1,147 @@
+"""Compression and checksums of payloads (`compress_type`, `checksum_type`).
+
+The checksum is of the payload as it is sent, compressed or not. Attachments are never compressed. snappy and CRC-32C
+need libraries, which the extra `brpc` installs; gzip and zlib are Python's own.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+
+from gateway.core import inflation
+from gateway.core.errors import DecodeError
+from gateway.core.protocol import Limits
+from gateway.core.types import Message
+from gateway.protobuf.wire import read_varint
+from gateway.protocols.grps.brpc.frames import HEADER, MAGIC, Frame, is_whole, read_frame, read_meta
+
+
+def _optional(name: str) -> ModuleType | None:
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+_CRAMJAM, _GOOGLE_CRC32C = _optional("cramjam"), _optional("google_crc32c")
+
+_CRC32C = 1
+_PIECE_SIZE = 2**20
+
+_PAYLOAD = "the payload"
+
+_SNAPPY_RATIO = 22
+"""The most that snappy can compress: its densest element copies 64 bytes and takes 3."""
+
+
+def is_compressed(message: Message) -> bool:
+    """Whether `inflate` can decompress the payload. False for a reply with an error, whose payload nobody reads."""
+    if not is_whole(message):
+        return False
+    try:
+        meta = read_meta(message)
+    except DecodeError:
+        return False
+    return meta.compress_type in _INFLATERS and not meta.response.error_code
+
+
+def inflate(message: Message, limits: Limits) -> Message:
+    """A compressed frame with its payload decompressed, its checksum verified and its attachment removed.
+
+    Raises:
+        DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
+        GatewayError: RESOURCE_EXHAUSTED, the decompressed payload is beyond the limits.
+    """
+    frame = read_frame(message)
+    verify_checksum(frame)
+    inflated = _INFLATERS[frame.meta.compress_type](frame.payload, limits)
+    for field in ("compress_type", "attachment_size", "checksum_type", "checksum_value", "checksum_with_attachment"):
+        frame.meta.ClearField(field)
+    meta = frame.meta.SerializePartialToString()
+    inflated[:0] = meta  # in place: joining would need the memory twice
+    header = HEADER.pack(MAGIC, len(inflated), len(meta))
+    return Message(parts=(header, inflated), peer=message.peer, received=message.received)
+
+
+def verify_checksum(frame: Frame) -> None:
+    """Compare the payload, still compressed, with its checksum if it has one.
+
+    Raises:
+        DecodeError: they differ, the type of checksum is unknown, or the library for it is not installed. Servers add
+            checksums only if somebody asked them to, so a checksum is never ignored.
+    """
+    meta = frame.meta
+    if not meta.checksum_type:
+        return
+    if meta.checksum_type != _CRC32C:
+        raise DecodeError(f"checksum_type {meta.checksum_type} is unknown, expected 0 (none) or 1 (crc32c)")
+    covered = [frame.payload, frame.attachment] if meta.checksum_with_attachment else [frame.payload]
+    actual = _masked_crc32c(covered)
+    if meta.checksum_value != actual:
+        value = meta.checksum_value.hex() or "empty"
+        raise DecodeError(f"checksum_value is {value}, but the payload's is {actual.hex()} (crc32c)")
+
+
+def _masked_crc32c(buffers: list[memoryview]) -> bytes:
+    """The checksum as it is on the wire: big-endian, and masked as in LevelDB."""
+    library, crc = _required(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
+    for piece in _pieces(buffers):
+        crc = library.extend(crc, piece)
+    rotated = (crc >> 15 | crc << 17) & 0xFFFFFFFF
+    return (rotated + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "big")
+
+
+def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
+    """`buffers` as small `bytes` objects: the library takes no memoryview."""
+    for buffer in buffers:
+        for at in range(0, len(buffer), _PIECE_SIZE):
+            yield bytes(buffer[at : at + _PIECE_SIZE])
+
+
+def _zlib(coding: str, payload: memoryview, limits: Limits) -> bytearray:
+    # Stricter than brpc's own server, to which a payload that is not gzip data is an empty message.
+    whole = bytearray()
+    for piece in inflation.inflated(payload, coding, limits, _PAYLOAD):
+        whole += piece
+    return whole
+
+
+def _snappy(payload: memoryview, limits: Limits) -> bytearray:
+    library = _required(_CRAMJAM, "compress_type 1 (snappy)")
+    size = _snappy_size(payload)
+    if size > inflation.max_inflated_size(len(payload), limits):
+        raise inflation.limit_error(_PAYLOAD, len(payload), limits)
+    inflated = bytearray(size)
+    try:
+        written = library.snappy.decompress_raw_into(payload, inflated)
+    except library.DecompressionError as error:
+        raise DecodeError(f"the payload is not snappy data: {error}") from error
+    assert written == size
+    return inflated
+
+
+def _snappy_size(payload: memoryview) -> int:
+    """The decompressed size. "The stream starts with the uncompressed length", says snappy's format."""
+    try:
+        size, _ = read_varint(payload, 0)
+    except DecodeError as error:
+        raise DecodeError("the payload is not snappy data: it does not begin with a length") from error
+    if size > _SNAPPY_RATIO * len(payload):
+        raise DecodeError(f"the payload is not snappy data: {len(payload)} bytes cannot become {size}")
+    return size
+
+
+def _required(library: ModuleType | None, what: str) -> ModuleType:
+    """`library`. Raises DecodeError naming `what` needs it if it is not installed."""
+    if library is None:
+        raise DecodeError(f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"')
+    return library
+
+
+_INFLATERS: dict[int, Callable[[memoryview, Limits], bytearray]] = {
+    1: _snappy,
+    2: partial(_zlib, "gzip"),
+    3: partial(_zlib, "zlib"),
+}
+"""By compress_type. 4 is lz4, for which brpc itself has no handler."""

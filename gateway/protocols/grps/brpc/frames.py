@@ -1,0 +1,125 @@
+"""baidu_std's frames: header, RpcMeta, payload and attachment, and the correlation id in the meta."""
+
+from struct import Struct
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.frozen import frozen
+from gateway.core.types import Buffer, Message
+from gateway.protobuf.schema import Protobuf, parse
+from gateway.protobuf.wire import varint
+from gateway.protocols.grps.descriptors import RpcMeta
+
+HEADER = Struct("!4sII")
+MAGIC = b"PRPC"
+_MAX_BODY_SIZE = 0xFFFFFFFF
+
+# Keys of fields that are written by hand.
+_CORRELATION_ID = b"\x20"  # of RpcMeta
+_REQUEST = b"\x0a"  # of RpcMeta
+_TIMEOUT_MS = b"\x40"  # of RpcRequestMeta
+_MAX_TIMEOUT_MS = 2**31 - 1
+
+
+@frozen
+class Frame:
+    """A frame without its header. The payload may be compressed, the attachment never is."""
+
+    meta: Protobuf
+    payload: memoryview
+    attachment: memoryview
+
+
+def body_size(header: Buffer) -> int:
+    """The body_size in `header`. Raises DecodeError where that is not a header of baidu_std."""
+    magic, body, meta = HEADER.unpack(header)
+    if magic != MAGIC:
+        raise DecodeError(f"magic {magic!r}, expected {MAGIC!r}: this is Apache brpc's baidu_std")
+    # brpc's server never answers such a frame: it waits for another of its protocols to recognise it.
+    if meta > body:
+        raise DecodeError(f"meta_size {meta} is larger than body_size {body}, which includes the meta")
+    assert isinstance(body, int)
+    return body
+
+
+def meta_size(header: Buffer) -> int:
+    """The meta_size in `header`."""
+    _, _, meta = HEADER.unpack(header)
+    assert isinstance(meta, int)
+    return meta
+
+
+def is_whole(message: Message) -> bool:
+    """Whether `message` is a complete frame. False for an oversized one (the transport keeps only header and meta) and
+    for bytes that are not a frame."""
+    header, body = message.parts
+    return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
+
+
+def oversized(message: Message, limit: int) -> str:
+    """The error text for a frame larger than `limits.message`."""
+    return f"a message of {body_size(message.parts[0])} bytes is larger than limits.message, {limit} bytes"
+
+
+def read_meta(message: Message) -> Protobuf:
+    """The RpcMeta of a frame. Raises DecodeError where it is not one."""
+    header, body = message.parts
+    return parse(RpcMeta, body[: meta_size(header)])
+
+
+def read_frame(message: Message) -> Frame:
+    """The parts of a frame.
+
+    Raises:
+        DecodeError: the meta is not an RpcMeta, or its attachment_size is negative or more than there is.
+    """
+    meta = read_meta(message)
+    header, body = message.parts
+    rest = memoryview(body)[meta_size(header) :]
+    end = len(rest) - meta.attachment_size
+    if not 0 <= end <= len(rest):
+        available = f"payload and attachment together have {len(rest)} bytes"
+        raise DecodeError(f"attachment_size is {meta.attachment_size}, but {available}")
+    return Frame(meta, rest[:end], rest[end:])
+
+
+def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:
+    """The frame of a serialized RpcMeta and a payload, without an attachment.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED, they are 4 GiB or more.
+    """
+    body = len(meta) + sum(map(len, payload))
+    if body > _MAX_BODY_SIZE:
+        raise refusal(Reason.TOO_LARGE, f"{body} bytes are more than a baidu_std frame holds, {_MAX_BODY_SIZE}")
+    return Message(parts=(HEADER.pack(MAGIC, body, len(meta)) + meta, *payload), deadline=deadline)
+
+
+# --- The correlation id: an int64 that a client chooses, and that its reply repeats ---
+
+
+def correlation_field(correlation_id: int) -> bytes:
+    """The field of RpcMeta. Protobuf writes a negative int64 as the unsigned number of the same bits."""
+    return _CORRELATION_ID + varint(correlation_id & 0xFFFFFFFFFFFFFFFF)
+
+
+def read_correlation_id(message: Message) -> int:
+    """A frame's correlation id, 0 where there is none. Raises DecodeError where the meta is not an RpcMeta."""
+    correlation_id = read_meta(message).correlation_id
+    assert isinstance(correlation_id, int)
+    return correlation_id
+
+
+def with_correlation_id(message: Message, correlation_id: int, seconds_left: float | None) -> Message:
+    """A request of `client.encode_request` with a correlation id, and with `timeout_ms` if it has a deadline."""
+    prefix, *payload = message.parts
+    meta = bytes(prefix[HEADER.size :])
+    if seconds_left is not None:
+        meta = _with_timeout(meta, min(max(1, int(seconds_left * 1000)), _MAX_TIMEOUT_MS))
+    return write_frame(meta + correlation_field(correlation_id), tuple(payload), message.deadline)
+
+
+def _with_timeout(meta: bytes, milliseconds: int) -> bytes:
+    """`meta` begins with its request part, of less than 128 bytes; timeout_ms becomes the last field of that part."""
+    end = 2 + meta[1]
+    request = meta[2:end] + _TIMEOUT_MS + varint(milliseconds)
+    return _REQUEST + varint(len(request)) + request + meta[end:]

@@ -1,0 +1,61 @@
+"""The payload of a frame: a GrpsMessage in protobuf or JSON (`content_type`), perhaps compressed."""
+
+from gateway.core.errors import DecodeError
+from gateway.core.protocol import Limits
+from gateway.core.types import Message
+from gateway.protocols.grps.brpc import compression
+from gateway.protocols.grps.brpc.frames import Frame, read_frame
+from gateway.protocols.grps.json import message as json_message
+from gateway.protocols.grps.protobuf import message as protobuf_message
+from gateway.protocols.grps.schema import GrpsMessage
+
+_PROTOBUF = 0
+_JSON = (1, 2)
+"""brpc's own JSON of a message, and protobuf's. brpc 1.17 accepts both in requests; its replies are protobuf all the
+same."""
+
+
+def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
+    """`frame`, that of `message`, with its payload decompressed and its checksum verified. Transports have done that
+    already for frames where it takes long.
+
+    Raises:
+        DecodeError, GatewayError: as `compression.inflate`.
+    """
+    if not frame.meta.compress_type:
+        compression.verify_checksum(frame)
+        return frame
+    if not compression.is_compressed(message):
+        known = "0 (none), 1 (snappy), 2 (gzip) or 3 (zlib)"
+        raise DecodeError(f"compress_type {frame.meta.compress_type} is unknown, expected {known}")
+    return read_frame(compression.inflate(message, limits))
+
+
+def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
+    """The GrpsMessage in a frame that is not compressed. `role` (input, output) is what errors call its tensors.
+
+    Raises:
+        DecodeError: not a GrpsMessage, or an unknown content_type.
+        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+    """
+    content_type = frame.meta.content_type
+    if content_type == _PROTOBUF:
+        return protobuf_message.read_message(frame.payload, limits.message)
+    if content_type in _JSON:
+        return json_message.read_message(frame.payload, role, limits)
+    raise _unknown_content_type(content_type)
+
+
+def check_payload(frame: Frame, limits: Limits) -> None:
+    """Raises DecodeError where the payload cannot be parsed as its content_type says, whatever its tensors are."""
+    content_type = frame.meta.content_type
+    if content_type == _PROTOBUF:
+        protobuf_message.check_message(frame.payload)
+    elif content_type in _JSON:
+        json_message.check_json(frame.payload, limits)
+    else:
+        raise _unknown_content_type(content_type)
+
+
+def _unknown_content_type(content_type: int) -> DecodeError:
+    return DecodeError(f"content_type {content_type} is not supported, expected 0 (protobuf), 1 or 2 (JSON)")

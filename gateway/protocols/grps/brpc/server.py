@@ -1,0 +1,58 @@
+"""grps over brpc, facing clients."""
+
+from gateway.core.errors import Reason, refusal
+from gateway.core.frozen import set_field
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import Answer, Message, Request, Translate
+from gateway.protobuf.schema import Protobuf
+from gateway.protocols.grps import server
+from gateway.protocols.grps.brpc.frames import correlation_field, is_whole, oversized, read_frame, write_frame
+from gateway.protocols.grps.brpc.payload import decompressed, read_payload
+from gateway.protocols.grps.brpc.service import read_operation
+from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.grps.protobuf.message import write_message
+
+SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString()
+"""The meta of a successful reply, without the correlation id."""
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """The request of a client. As in the real server, its attachment is ignored.
+
+    Raises:
+        DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid.
+        GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the frame or its decompressed payload is beyond
+            the limit.
+    """
+    if not is_whole(message):
+        raise refusal(Reason.TOO_LARGE, oversized(message, listener.limits.message))
+    frame = decompressed(message, read_frame(message), listener.limits)
+    operation = read_operation(frame.meta)
+    origin = Message(parts=(correlation_field(frame.meta.correlation_id),))
+    grps = read_payload(frame, "input", listener.limits)
+    request = server.decode_request(grps, operation, origin, listener.model)
+    set_field(request, "deadline", _deadline(frame.meta, message))
+    return request
+
+
+def _deadline(meta: Protobuf, message: Message) -> float | None:
+    milliseconds = meta.request.timeout_ms
+    assert isinstance(milliseconds, int)
+    return message.received + milliseconds / 1000 if milliseconds > 0 else None
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The reply to a request that `decode_request` returned; never compressed.
+
+    Raises:
+        GatewayError: as `server.encode_response` of the folder above; RESOURCE_EXHAUSTED, the reply is larger than a
+            frame can be.
+    """
+    grps = server.encode_response(answer, request, translate)
+    return write_frame(SUCCESS + correlation_of(request), write_message(grps))
+
+
+def correlation_of(request: Request) -> bytes:
+    """The correlation id of a request, as the field of its reply's meta."""
+    assert request.origin is not None
+    return bytes(request.origin.parts[0])

@@ -1,0 +1,50 @@
+"""`GenericTensor`, the tensors of `gtensors`: what holds for them on every wire."""
+
+from collections.abc import Sequence
+from math import prod
+from reprlib import repr as shown
+from typing import NamedTuple
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.types import MAX_RANK, Shape
+
+
+class DType(NamedTuple):
+    """A datatype in grps: its number and name in `dtype`, and the `member` that holds its elements."""
+
+    number: int
+    name: str
+    member: str
+
+
+DTYPES: dict[Datatype, DType] = {
+    Datatype.UINT8: DType(1, "DT_UINT8", "flat_uint8"),
+    Datatype.INT8: DType(2, "DT_INT8", "flat_int8"),
+    Datatype.INT16: DType(3, "DT_INT16", "flat_int16"),
+    Datatype.INT32: DType(4, "DT_INT32", "flat_int32"),
+    Datatype.INT64: DType(5, "DT_INT64", "flat_int64"),
+    Datatype.FP16: DType(6, "DT_FLOAT16", "flat_float16"),
+    Datatype.FP32: DType(7, "DT_FLOAT32", "flat_float32"),
+    Datatype.FP64: DType(8, "DT_FLOAT64", "flat_float64"),
+    Datatype.BYTES: DType(9, "DT_STRING", "flat_string"),
+}
+
+_UINT32_MAX = 2**32 - 1
+
+
+def read_shape(dimensions: Sequence[object], what: str) -> Shape:
+    """The shape of these dimensions: at most 32, each a uint32; without zeros their product is less than 2^60, so that
+    the tensor has less than 2^63 bytes whatever its datatype. `what` names the tensor in errors.
+
+    Raises:
+        DecodeError: any other dimensions.
+    """
+    if len(dimensions) > MAX_RANK:
+        raise DecodeError(f"{what}: shape has {len(dimensions)} dimensions, expected at most {MAX_RANK}")
+    shape = tuple([each for each in dimensions if type(each) is int and 0 <= each <= _UINT32_MAX])
+    if len(shape) < len(dimensions):
+        raise DecodeError(f"{what}: shape {shown(list(dimensions))}, expected integers from 0 to 2^32 - 1")
+    if prod([each or 1 for each in shape]) >= 2**60:
+        raise DecodeError(f"{what}: shape {shown(list(dimensions))} spans more than 2^63 bytes")
+    return shape

@@ -1,0 +1,33 @@
+"""grps over gRPC, facing backends."""
+
+from gateway.core.protocol import Target
+from gateway.core.types import Answer, Message, Request
+from gateway.protocols.grps import client
+from gateway.protocols.grps.descriptors import GRPC_SERVICE
+from gateway.protocols.grps.grpc.errors import call_error
+from gateway.protocols.grps.protobuf.message import read_message, write_message
+from gateway.protocols.grps.schema import backend_method
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The message that asks `target`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, grps has no such method, or the payload is an ndarray; INVALID_ARGUMENT naming a
+            parameter or an input that the message cannot carry.
+    """
+    path = f"/{GRPC_SERVICE}/{backend_method(request.operation)}"
+    return Message(path=path, parts=write_message(client.encode_request(request)), pattern=path)
+
+
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's answer to `request`, or one message of its stream.
+
+    Raises:
+        DecodeError: not a reply of grps.
+        GatewayError: the error that the reply reports, in its message or by the status of the call.
+    """
+    if reply.status:
+        raise call_error(reply)
+    grps = read_message(reply.body, target.limits.message)
+    return client.decode_response(grps, reply.headers, request)

@@ -1,0 +1,29 @@
+"""grps over gRPC, facing clients."""
+
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import Answer, Message, Request, Translate
+from gateway.protocols.grps import schema, server
+from gateway.protocols.grps.descriptors import GRPC_SERVICE
+from gateway.protocols.grps.protobuf.message import read_message, write_message
+
+_OPERATIONS = {f"/{GRPC_SERVICE}/{name}": operation for name, operation in schema.METHODS.items()}
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """The request of a client.
+
+    Raises:
+        DecodeError: not a GrpsMessage, or one without valid data.
+        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+    """
+    grps = read_message(message.body, listener.limits.message)
+    return server.decode_request(grps, _OPERATIONS[message.pattern], message, listener.model)
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The reply to a request that `decode_request` returned, or one message of a stream.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming an output that the reply cannot carry.
+    """
+    return Message(parts=write_message(server.encode_response(answer, request, translate)))

@@ -1,0 +1,160 @@
+"""Tensors in JSON: those of `gtensors`, whose elements are in the list that belongs to their dtype, and `ndarray`."""
+
+from math import prod
+from reprlib import repr as shown
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway import json
+from gateway.core import bytes_elements
+from gateway.core.casting import cast
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.types import Buffer, Shape, Tensor, datatype_of
+from gateway.json import Array, ArrayForm
+from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
+
+Entry: TypeAlias = dict[str, Any]
+
+NDARRAY = "ndarray"
+_ALIASES = {"flat_double": "flat_float64"}
+"""The specification's example has it. Real servers ignore it, and report success for the tensor without data."""
+
+_MEMBERS = {dtype.member: datatype for datatype, dtype in DTYPES.items()}
+ARRAYS: dict[str, ArrayForm] = dict.fromkeys((*_MEMBERS, *_ALIASES, NDARRAY), ArrayForm.ARRAY)
+"""The members that are read straight into arrays."""
+
+_DATATYPES: dict[object, Datatype] = {
+    word: datatype for datatype, dtype in DTYPES.items() for word in (dtype.number, dtype.name)
+}
+"""By what `dtype` can be: the number or the name."""
+
+
+def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    """The tensors of a message's `gtensors`. `role` (input, output) is what errors call them; `limit` is the most bytes
+    that each may take.
+
+    Raises:
+        DecodeError: not a list of tensors; elements that do not match `dtype` or `shape`; an unknown `flat...` member.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+    """
+    entries = gtensors.get("tensors", []) if isinstance(gtensors, dict) else None
+    if not isinstance(entries, list):
+        raise DecodeError('gtensors must be an object with a list: {"tensors": [...]}')
+    return tuple([_read_tensor(entry, at, role, limit) for at, entry in enumerate(entries)])
+
+
+def _read_tensor(entry: object, at: int, role: str, limit: int) -> Tensor:
+    if not isinstance(entry, dict):
+        raise DecodeError(f"{role} {at} must be an object, not {shown(entry)}")
+    name = entry.get("name", "")
+    if not isinstance(name, str):
+        raise DecodeError(f"{role} {at}: name must be a string, not {shown(name)}")
+    what = f"{role} {name!r}" if name else f"{role} {at}"
+    datatype = _read_dtype(entry.get("dtype"), what)
+    dimensions = entry.get("shape", [])
+    if not isinstance(dimensions, list):
+        raise DecodeError(f"{what}: shape must be a list of integers, not {shown(dimensions)}")
+    shape = read_shape(dimensions, what)
+    array = _elements(entry, datatype, what)
+    _check_count(array.shape[0], shape, datatype, limit, what)
+    return Tensor(name, datatype, shape, _raw(array, datatype, what))
+
+
+def _read_dtype(dtype: object, what: str) -> Datatype:
+    datatype = _DATATYPES.get(dtype) if type(dtype) in (str, int) else None
+    if datatype is None:
+        expected = ", ".join(f"{each.name} ({each.number})" for each in DTYPES.values())
+        raise DecodeError(f"{what}: dtype is {shown(dtype)}, expected one of {expected}")
+    return datatype
+
+
+_NO_ELEMENTS = Array(b"", (0,))
+
+
+def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
+    """The only list of `entry` that is not empty. Raises DecodeError where that is not the list of `datatype`."""
+    expected, elements = DTYPES[datatype].member, _NO_ELEMENTS
+    for key, array in entry.items():
+        if not key.startswith("flat"):
+            continue
+        member = _ALIASES.get(key, key)
+        if member not in _MEMBERS:
+            raise DecodeError(f"{what}: there is no member {key!r}, expected {expected}")
+        if len(array.shape) != 1:
+            raise DecodeError(f"{what}: {key} must be a flat list, not of shape {list(array.shape)}")
+        if not array.shape[0]:
+            continue
+        if member != expected or elements is not _NO_ELEMENTS:
+            raise DecodeError(
+                f"{what} is {DTYPES[datatype].name}, but has elements in {key}; expected {expected} alone"
+            )
+        elements = array
+    return elements
+
+
+def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
+    """Raises DecodeError where `count` elements do not fill `shape`, and GatewayError, RESOURCE_EXHAUSTED, where the
+    tensor takes more than `limit` bytes: the two bytes of `0,` become eight of FP64."""
+    if count != prod(shape):
+        raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
+    size = count * (datatype.size or 4)
+    if size > limit:
+        raise refusal(Reason.TOO_LARGE, f"{what} takes {size} bytes, limits.message is {limit}")
+
+
+def _raw(array: Array, datatype: Datatype, what: str) -> Buffer:
+    """The elements as a Tensor's `data`."""
+    values = array.values
+    if not len(values):
+        return b""
+    if datatype is Datatype.BYTES:
+        if isinstance(values, bytes):
+            return values
+        raise DecodeError(f"{what} holds no strings, expected DT_STRING as strings")
+    if isinstance(values, bytes):
+        raise DecodeError(f"{what} holds strings, expected {datatype}")
+    return np.ascontiguousarray(cast(values, datatype, what)).view(np.uint8).data
+
+
+def read_ndarray(array: Array) -> Tensor:
+    """The tensor of a message's `ndarray`: lists of numbers, nested as its shape. Raises DecodeError where they hold
+    anything but numbers."""
+    values = array.values
+    if isinstance(values, bytes) or values.dtype.kind == "b":
+        raise DecodeError("ndarray must hold numbers alone")
+    return Tensor("", datatype_of(values.dtype), array.shape, values.view(np.uint8).data, untyped=True)
+
+
+def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
+    """A tensor of `gtensors`, without members that have their default.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming it as `what`: NaN or an infinity, and `nan` is `error`.
+    """
+    dtype = DTYPES[tensor.datatype]
+    entry: Entry = {"name": tensor.name} if tensor.name else {}
+    entry["dtype"] = dtype.name
+    if tensor.shape:
+        entry["shape"] = tensor.shape
+    if len(tensor.data):
+        entry[dtype.member] = _write_elements(tensor, nan, what)
+    return entry
+
+
+def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
+    if tensor.datatype is Datatype.BYTES:
+        lists = ([element.decode() for element in elements] for elements in bytes_elements.pieces(tensor.data))
+        return json.in_document(tuple(json.string_pieces(lists)))
+    values = tensor.array.reshape(-1)
+    if tensor.datatype is Datatype.INT64:
+        # "int64 [..] JSON value will be a decimal string", as both servers print it
+        pieces = (values[at : at + json.PIECE].tolist() for at in range(0, len(values), json.PIECE))
+        return json.in_document(tuple(json.string_pieces(list(map(str, piece)) for piece in pieces)))
+    return json.numbers(values, nan, what)
+
+
+def write_ndarray(tensor: Tensor, nan: str) -> object:
+    """A message's `ndarray`. Raises as `write_tensor` does."""
+    return json.numbers(tensor.array, nan, f"output {tensor.name or 0!r}")

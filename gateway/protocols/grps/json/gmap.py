@@ -1,0 +1,107 @@
+"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings."""
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterator
+from math import isfinite
+from reprlib import repr as shown
+from typing import Any
+
+import numpy as np
+from orjson import Fragment
+
+from gateway import json
+from gateway.core import bytes_elements
+from gateway.core.casting import cast
+from gateway.core.datatypes import Datatype, Kind
+from gateway.core.errors import DecodeError
+from gateway.core.types import Tensor
+from gateway.json import INT64_MAX, INT64_MIN, Array
+from gateway.protocols.grps import gmap
+from gateway.protocols.grps.gmap import MAPS
+
+_NUMBER = re.compile(r"-?[0-9]{1,400}(?P<fraction>(?:\.[0-9]{1,400})?(?:[eE][-+]?[0-9]{1,4})?)|NaN|-?Infinity")
+
+
+def read_gmap(maps: object) -> tuple[Tensor, ...]:
+    """The entries of a message's `gmap`.
+
+    Raises:
+        DecodeError: a value that its map cannot hold, named by map and key.
+    """
+    if not isinstance(maps, dict):
+        raise DecodeError("gmap must be an object of maps")
+    return tuple([entry for name in MAPS for entry in _read_map(name, maps.get(name))])
+
+
+def _read_map(name: str, entries: object) -> Iterator[Tensor]:
+    if entries is None:
+        return
+    if not isinstance(entries, dict):
+        raise DecodeError(f"gmap: {name} must be an object")
+    for key, value in entries.items():
+        yield gmap.entry(name, key, _read_value(name, _plain(value), f"gmap: {name}[{key!r}]"))
+
+
+def _plain(value: object) -> object:
+    """`value` as a Python value. Under a key such as `flat_int32` or `ndarray` the JSON reader made it an Array."""
+    if not isinstance(value, Array) or value.shape:
+        return value
+    return bytes_elements.unpack(value.values)[0].decode() if isinstance(value.values, bytes) else value.values.item()
+
+
+def _read_value(name: str, value: object, what: str) -> object:
+    datatype = MAPS[name]
+    if datatype is not Datatype.BYTES:
+        return cast(_number(value, datatype, what), datatype, what)[0]
+    return _string(value, what) if name == "s_s" else read_base64(value, what)
+
+
+def _string(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise DecodeError(f"{what} is {shown(value)}, expected a string")
+    return value
+
+
+def read_base64(value: object, what: str) -> bytes:
+    """The bytes of a base64 string. Raises DecodeError naming `what` where it is anything else."""
+    text = _string(value, what)
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError) as error:
+        raise DecodeError(f"{what} is not base64: {error}") from error
+
+
+def _number(value: object, datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
+    if isinstance(value, str) and (text := _NUMBER.fullmatch(value)):
+        value = float(value) if text["fraction"] != "" else int(value)
+    if type(value) is float:
+        return np.array([value])
+    if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+        return np.array([value], np.int64)
+    if type(value) is int and datatype.kind is Kind.FLOAT and abs(value) < 2**1023:
+        return np.array([float(value)])
+    raise DecodeError(f"{what} is {shown(value)}, expected {datatype}")
+
+
+def write_gmap(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, object]]:
+    """A message's `gmap`, without empty maps.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming the key: NaN or an infinity, and `nan` is `error`.
+    """
+    maps: dict[str, dict[str, object]] = {}
+    for name, key, value in gmap.entries(tensors):
+        maps.setdefault(name, {})[key] = _write_value(name, value, nan, f"gmap: {name}[{key!r}]")
+    return maps
+
+
+def _write_value(name: str, value: Any, nan: str, what: str) -> object:
+    if name == "s_b":
+        return b64encode(value).decode()
+    if name == "s_i64":
+        return str(value)
+    if isinstance(value, float) and not isfinite(value):
+        return Fragment(json.write_numbers(np.array(value), nan, what))
+    return value

@@ -1,0 +1,155 @@
+"""GrpsMessage: "the members of the protobuf message under their own names", defaults left out."""
+
+from collections.abc import Callable
+from reprlib import repr as shown
+from typing import Any
+
+from gateway import json
+from gateway.core import bytes_elements
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, Tensor
+from gateway.protocols.grps import payload
+from gateway.protocols.grps.errors import OK
+from gateway.protocols.grps.json.generic_tensor import (
+    ARRAYS,
+    Entry,
+    read_ndarray,
+    read_tensors,
+    write_ndarray,
+    write_tensor,
+)
+from gateway.protocols.grps.json.gmap import read_base64, read_gmap, write_gmap
+from gateway.protocols.grps.json.quoted_numbers import unquote
+from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, GrpsMessage, GrpsStatus, Payload
+
+_FLAGS: dict[object, int] = {"UNKNOWN": UNKNOWN, "SUCCESS": SUCCESS, "FAILURE": FAILURE, 0: 0, 1: 1, 2: 2}
+_FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, str)}
+
+
+def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
+    """The message in `body`. `role` (input, output) is what errors call its tensors.
+
+    Raises:
+        DecodeError: not JSON; not a GrpsMessage: data in two members, a member of a wrong type, a tensor whose elements
+            do not match its dtype and shape.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+    """
+    text = unquote(body if isinstance(body, bytes) else bytes(body))
+    document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
+    members = [key for key in _READERS if document.get(key) is not None]
+    if len(members) > 1:
+        raise DecodeError(f"the message has data in {' and '.join(members)}, expected one of them")
+    model = document.get("model", "")
+    if not isinstance(model, str):
+        raise DecodeError(f"model must be a string, not {shown(model)}")
+    status = _read_status(document.get("status"))
+    if not members:
+        return GrpsMessage(model, status)
+    [member] = members
+    return GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))
+
+
+def check_json(body: Buffer, limits: Limits) -> None:
+    """Raises DecodeError where `body` is not JSON; its members are not looked at."""
+    json.read(unquote(bytes(body)), ARRAYS, values=limits.json_values, literals=True)
+
+
+def _read_status(status: object) -> GrpsStatus | None:
+    if status is None:
+        return None
+    if not isinstance(status, dict):
+        raise DecodeError(f"status must be an object, not {shown(status)}")
+    code, text, flag = status.get("code", 0), status.get("msg", ""), status.get("status", UNKNOWN)
+    if type(code) is not int or not isinstance(text, str) or type(flag) not in (int, str) or flag not in _FLAGS:
+        raise DecodeError(
+            f"status is {shown(status)}, expected an integer as code, a string as msg and, as status, one of "
+            f"{', '.join(_FLAG_NAMES.values())}"
+        )
+    return GrpsStatus(code, text, _FLAGS[flag])
+
+
+def _read_str_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    if not isinstance(value, str):
+        raise DecodeError(f"str_data must be a string, not {shown(value)}")
+    return (payload.str_data(value),)
+
+
+def _read_bin_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    """Base64 in a reply: so the Python server writes empty bin_data. Otherwise servers send the bytes as the body."""
+    if role == "input":
+        raise DecodeError("bin_data should use application/octet-stream format.")  # both servers' text
+    return (payload.bin_data(read_base64(value, "bin_data")),)
+
+
+def _read_ndarray(value: Any, role: str, limit: int) -> tuple[Tensor, ...]:
+    return (read_ndarray(value),)
+
+
+def _read_gmap(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
+    return read_gmap(value)
+
+
+_READERS: dict[str, Callable[[Any, str, int], tuple[Tensor, ...]]] = {
+    "str_data": _read_str_data,
+    "bin_data": _read_bin_data,
+    "gtensors": read_tensors,
+    "gmap": _read_gmap,
+    "ndarray": _read_ndarray,
+}
+_PAYLOADS = {each.value: each for each in Payload}
+
+
+def write_message(grps: GrpsMessage, role: str, nan: str) -> tuple[bytes, ...]:
+    """The JSON text, in parts, of a message with any payload but bin_data. `nan` (`translate.nan`) says how NaN and
+    infinities are written, `role` (input, output) is what errors call the tensors.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written.
+    """
+    document: Entry = {}
+    if grps.status is not None:
+        document["status"] = _OK if grps.status is OK else _write_status(grps.status)
+    if grps.model:
+        document["model"] = grps.model
+    if grps.payload is not None:
+        document[grps.payload.value] = _WRITERS[grps.payload](grps.tensors, role, nan)
+    try:
+        return json.write_parts(document)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise invalid_input("the name of the model or of a tensor is not UTF-8") from error
+
+
+def _write_status(status: GrpsStatus) -> Entry:
+    members: Entry = {"code": status.code, "msg": status.text, "status": _FLAG_NAMES[status.flag]}
+    return {key: value for key, value in members.items() if value not in (0, "", "UNKNOWN")}
+
+
+_OK = _write_status(OK)
+"""The status of nearly every reply, written once."""
+
+
+def _write_str_data(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    [element] = bytes_elements.unpack(tensors[0].data)
+    return element.decode()
+
+
+def _write_gtensors(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    entries = [write_tensor(each, nan, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)]
+    return {"tensors": entries} if entries else {}
+
+
+def _write_gmap(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    return write_gmap(tensors, nan)
+
+
+def _write_ndarray(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:
+    return write_ndarray(tensors[0], nan)
+
+
+_WRITERS: dict[Payload, Callable[[tuple[Tensor, ...], str, str], object]] = {
+    Payload.STR_DATA: _write_str_data,
+    Payload.GTENSORS: _write_gtensors,
+    Payload.GMAP: _write_gmap,
+    Payload.NDARRAY: _write_ndarray,
+}

@@ -1,0 +1,162 @@
+"""The payload of a GrpsMessage: which one a message gets, and which tensors fit into it.
+
+| payload    | tensors that fit                        |
+|------------|-----------------------------------------|
+| `gtensors` | any                                     |
+| `str_data` | one BYTES element that is UTF-8         |
+| `bin_data` | one BYTES element                       |
+| `gmap`     | named tensors of one element each       |
+| `ndarray`  | one tensor of numbers, in JSON only     |
+
+A request to a backend has the payload that its route names (`translate.payload`). Otherwise it keeps the payload that
+its client sent, if the tensors still fit, else gtensors.
+
+A reply to a client has the first payload into which the outputs fit: the one in which the model answered, if its server
+speaks grps; the one that the client sent; gtensors. A client that asks for an ndarray gets that or an error.
+
+So a decoded message keeps its payload for the way back: ClientMessage is the `origin` of a Request, BackendMessage that
+of a Response.
+"""
+
+from dataclasses import field
+from typing import TypeAlias
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import extended, frozen, replace
+from gateway.core.types import Message, Tensor
+from gateway.protocols.grps import gmap
+from gateway.protocols.grps.schema import GrpsMessage, Payload
+from gateway.protocols.grps.strings import is_utf8
+
+Data: TypeAlias = tuple[Payload | None, tuple[Tensor, ...]]
+"""A message's payload and the tensors in it."""
+
+
+def str_data(content: str) -> Tensor:
+    """The tensor of a `str_data`. Raises GatewayError, INVALID_ARGUMENT, for lone surrogates."""
+    try:
+        return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{content[:40]!r} is not UTF-8") from error
+
+
+def bin_data(element: bytes) -> Tensor:
+    """The tensor of a `bin_data`."""
+    return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([element]))
+
+
+# --- Reading ---
+
+
+def check_payload(grps: GrpsMessage, role: str) -> None:
+    """Raises DecodeError for a message without data, or with two tensors of one name. `role` (input, output) is what
+    the error calls its tensors."""
+    if grps.payload is None:
+        raise DecodeError("the message holds no data, expected str_data, bin_data, gtensors, gmap or ndarray")
+    if grps.payload is Payload.NDARRAY and not grps.tensors:
+        raise DecodeError("ndarray holds its numbers in JSON only, expected gtensors")
+    if grps.payload is not Payload.GMAP and len(grps.tensors) > 1:
+        names = [tensor.name for tensor in grps.tensors if tensor.name]
+        if len(set(names)) < len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise DecodeError(f"{role} {repeated!r} is given twice")
+
+
+def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Keys]:
+    """The message's tensors, for gmap with distinct names, and the keys of those that were renamed."""
+    return gmap.with_distinct_names(grps.tensors) if grps.payload is Payload.GMAP else (grps.tensors, gmap.NO_KEYS)
+
+
+@frozen
+class ClientMessage(Message):
+    """A client's message, with what decides on the payload of its reply: its own `payload`; `returns_ndarray`, whether
+    it asks for an ndarray; the `keys` of its gmap."""
+
+    payload: Payload = Payload.GTENSORS
+    returns_ndarray: bool = False
+    keys: gmap.Keys = field(default_factory=dict)
+
+
+def client_message(message: Message, payload: Payload | None, returns_ndarray: bool, keys: gmap.Keys) -> Message:
+    """`message` as a ClientMessage; unchanged if it has gtensors and asks for them."""
+    if payload is None or (payload is Payload.GTENSORS and not returns_ndarray):
+        return message
+    return extended(ClientMessage, message, payload, returns_ndarray, keys)
+
+
+@frozen
+class BackendMessage(Message):
+    """What is kept of a backend's reply: its `payload`, None where it had no data; whether it `names_model`; the `keys`
+    of its gmap."""
+
+    payload: Payload | None = None
+    names_model: bool = False
+    keys: gmap.Keys = field(default_factory=dict)
+
+
+_WITHOUT_KEYS = {
+    (payload, names_model): BackendMessage(payload=payload, names_model=names_model)
+    for payload in (None, *Payload)
+    for names_model in (False, True)
+}
+
+
+def backend_message(payload: Payload | None, names_model: bool, keys: gmap.Keys) -> BackendMessage:
+    """What is kept of a backend's reply."""
+    if not keys:
+        return _WITHOUT_KEYS[payload, names_model]
+    return BackendMessage(payload=payload, names_model=names_model, keys=keys)
+
+
+# --- Choosing ---
+
+
+def gmap_keys(*origins: Message | None) -> gmap.Keys:
+    """The keys of the renamed tensors of all these messages."""
+    found = [each.keys for each in origins if isinstance(each, ClientMessage | BackendMessage) and each.keys]
+    return {name: key for keys in found for name, key in keys.items()} if found else gmap.NO_KEYS
+
+
+def client_payload(origin: Message | None) -> Payload:
+    """The payload that the client sent; gtensors if its message was not of grps."""
+    return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
+
+
+def reply_payloads(origin: Message | None, client: Payload) -> tuple[Payload | None, ...]:
+    """The payloads to try for a reply, the best first: the backend's, if it speaks grps, and the `client`'s."""
+    return (origin.payload, client) if isinstance(origin, BackendMessage) else (client,)
+
+
+def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.Keys, *, from_gmap: bool) -> Data | None:
+    """`tensors` as the data of `payload`, None if they do not fit. str_data becomes bin_data if the element is not
+    UTF-8. gtensors and ndarray always give None: gtensors takes anything, and servers turn an ndarray into gtensors.
+
+    `keys` are `gmap_keys` of the tensors' origins, `from_gmap` is as in `gmap.fit`.
+    """
+    if payload is None:
+        return None if tensors else (None, ())
+    if payload is Payload.GMAP:
+        return _entries(tensors, keys, from_gmap)
+    if payload not in (Payload.STR_DATA, Payload.BIN_DATA) or not is_one_element(tensors):
+        return None
+    is_string = payload is Payload.STR_DATA and is_utf8(tensors[0])
+    return (Payload.STR_DATA if is_string else Payload.BIN_DATA), one_element(tensors)
+
+
+def _entries(tensors: tuple[Tensor, ...], keys: gmap.Keys, from_gmap: bool) -> Data | None:
+    entries = [entry for each in tensors if (entry := gmap.fit(each, keys, from_gmap=from_gmap)) is not None]
+    distinct = {(gmap.map_of(each), each.name) for each in entries}
+    return (Payload.GMAP, tuple(entries)) if len(tensors) == len(entries) == len(distinct) else None
+
+
+def is_one_element(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether these tensors are a single element of BYTES."""
+    return len(tensors) == 1 and tensors[0].datatype is Datatype.BYTES and tensors[0].elements == 1
+
+
+def one_element(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """That single element as the data of str_data or bin_data: with shape `[1]`."""
+    [tensor] = tensors
+    return (tensor if tensor.shape == (1,) else replace(tensor, shape=(1,)),)

@@ -1,0 +1,52 @@
+"""Reading and writing single protobuf fields, and the limit on all that a message holds."""
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.types import Buffer
+from gateway.protobuf.schema import not_utf8
+from gateway.protobuf.wire import Allowance, Field, key, varint
+
+
+class MessageAllowance(Allowance):
+    """What a message may still hold: fields outside tensor data (`spend`), and bytes of tensors as they are in memory
+    (`spend_tensor`): one byte on the wire can become eight of INT64."""
+
+    __slots__ = ("_limit", "_tensor_bytes")
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = self._tensor_bytes = limit
+
+    def spend_tensor(self, size: int, what: str) -> None:
+        """Account for a tensor of `size` bytes. Raises GatewayError, RESOURCE_EXHAUSTED, beyond the limit."""
+        self._tensor_bytes -= size
+        if self._tensor_bytes < 0:
+            text = f"{what} takes {size} bytes, which makes all tensors more than {self._limit} (limits.message)"
+            raise refusal(Reason.TOO_LARGE, text)
+
+
+def check_wire_type(field: Field, expected: int, what: str) -> None:
+    """Raises DecodeError where `field` has another wire type. Protobuf libraries ignore such a field."""
+    if field.wire_type != expected:
+        raise DecodeError(f"{what} has wire type {field.wire_type}, expected {expected}")
+
+
+def read_text(value: Buffer, what: str) -> str:
+    """The value of a string field. Raises DecodeError where it is not UTF-8."""
+    try:
+        return str(value, "utf-8")
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{what} is not UTF-8") from error
+
+
+def write_field(number: int, value: Buffer) -> bytes:
+    """The field `number` of bytes, a string or a small message."""
+    return b"".join((key(number), varint(len(value)), value))
+
+
+def write_text(number: int, text: str, what: str) -> bytes:
+    """The field `number` of a string. Raises GatewayError, INVALID_ARGUMENT, where it is not UTF-8."""
+    try:
+        value = text.encode()
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, what) from error
+    return write_field(number, value)

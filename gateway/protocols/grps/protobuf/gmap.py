@@ -1,0 +1,104 @@
+"""GenericMapData: an entry of a map is a message of a key (1) and a value (2)."""
+
+from collections.abc import Iterable
+from struct import Struct
+
+from gateway.core.datatypes import Datatype
+from gateway.core.types import Buffer, Tensor
+from gateway.protobuf.integers import read_integers, write_integers
+from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, fields
+from gateway.protocols.grps.gmap import MAPS, TEXT
+from gateway.protocols.grps.protobuf.fields import (
+    MessageAllowance,
+    check_wire_type,
+    read_text,
+    write_field,
+    write_text,
+)
+
+_KEY, _VALUE = 1, 2
+_S_S = 1
+_LENGTH = Struct("<I")
+
+_MAPS = dict(enumerate(MAPS.items(), 1))
+"""Name and datatype of each map by field number."""
+_NUMBERS = {datatype: number for number, (_, datatype) in _MAPS.items()}
+_WIRE_TYPES = {
+    Datatype.BYTES: LENGTH,
+    Datatype.INT32: VARINT,
+    Datatype.INT64: VARINT,
+    Datatype.FP32: I32,
+    Datatype.FP64: I64,
+}
+_SCALAR_KEYS = {datatype: bytes((_VALUE << 3 | wire_type,)) for datatype, wire_type in _WIRE_TYPES.items()}
+
+_DEFAULTS = {
+    Datatype.BYTES: b"",
+    Datatype.INT32: b"\x00",
+    Datatype.INT64: b"\x00",
+    Datatype.FP32: bytes(4),
+    Datatype.FP64: bytes(8),
+}
+"""The value of an entry without one, in wire form."""
+
+
+def read_gmap(message: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+    """The entries of a GenericMapData, each a tensor `[1]`. Of two with one key in the same map the last counts, as in
+    protobuf.
+
+    Raises:
+        DecodeError: not a GenericMapData.
+        GatewayError: RESOURCE_EXHAUSTED, more than `allowance`.
+    """
+    tensors: dict[tuple[int, str], Tensor] = {}
+    for field in fields(message):
+        number = field.number
+        allowance.spend(field.value - field.start)
+        if number in _MAPS:
+            check_wire_type(field, LENGTH, f"gmap: {_MAPS[number][0]}")
+            tensor = _read_entry(message[field.value : field.end], number, allowance)
+            tensors[number, tensor.name] = tensor
+    return tuple(tensors.values())
+
+
+def _read_entry(entry: memoryview, number: int, allowance: MessageAllowance) -> Tensor:
+    name, datatype = _MAPS[number]
+    key, value = "", memoryview(_DEFAULTS[datatype])
+    for field in fields(entry):
+        content = entry[field.value : field.end]
+        allowance.spend(field.value - field.start if field.number == _VALUE else field.end - field.start)
+        if field.number == _KEY:
+            check_wire_type(field, LENGTH, f"gmap: a key of {name}")
+            key = read_text(content, f"gmap: a key of {name}")
+        elif field.number == _VALUE:
+            check_wire_type(field, _WIRE_TYPES[datatype], f"gmap: a value of {name}")
+            value = content
+            if number == _S_S:
+                read_text(value, f"gmap: {key!r} of {name}")
+    what = f"gmap: {key!r} of {name}"
+    allowance.spend_tensor(len(value), what)
+    return Tensor(key, datatype, (1,), _read_value(value, datatype, what), TEXT if number == _S_S else "")
+
+
+def _read_value(value: memoryview, datatype: Datatype, what: str) -> Buffer:
+    """A value in the raw form of a Tensor."""
+    if datatype is Datatype.BYTES:
+        return b"".join((_LENGTH.pack(len(value)), value))
+    return read_integers(value, datatype, 1, what) if _WIRE_TYPES[datatype] == VARINT else value
+
+
+def write_gmap(tensors: Iterable[Tensor]) -> bytes:
+    """The GenericMapData of tensors that `gmap.fit` made."""
+    return b"".join(map(_write_entry, tensors))
+
+
+def _write_entry(tensor: Tensor) -> bytes:
+    datatype, data = tensor.datatype, tensor.data
+    number = _NUMBERS[datatype]
+    if datatype is Datatype.BYTES:
+        number = _S_S if tensor.content_type == TEXT else number
+        value = write_field(_VALUE, memoryview(data)[_LENGTH.size :])
+    else:
+        scalar = write_integers(data, datatype) if _WIRE_TYPES[datatype] == VARINT else data
+        value = b"".join((_SCALAR_KEYS[datatype], scalar))
+    return write_field(number, write_text(_KEY, tensor.name, "a key of gmap") + value)

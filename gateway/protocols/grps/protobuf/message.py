@@ -1,0 +1,231 @@
+"""GrpsMessage and its Status; reads messages of any size, each field where it is in the buffer."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from struct import Struct
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import unsupported
+from gateway.core.frozen import replace
+from gateway.core.types import Buffer, Tensor
+from gateway.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
+from gateway.protocols.grps.errors import OK
+from gateway.protocols.grps.gmap import TEXT
+from gateway.protocols.grps.protobuf.fields import (
+    MessageAllowance,
+    check_wire_type,
+    read_text,
+    write_field,
+    write_text,
+)
+from gateway.protocols.grps.protobuf.generic_tensor import Parts, read_tensor, write_tensors
+from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
+from gateway.protocols.grps.protobuf.small_messages import MAX_SIZE, read_small
+from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload
+
+_STATUS, _MODEL = 1, 2
+_TENSORS = 1
+"""The field of GenericTensorData."""
+
+_PAYLOADS = {
+    3: Payload.BIN_DATA,
+    4: Payload.STR_DATA,
+    5: Payload.GTENSORS,
+    6: Payload.NDARRAY,
+    7: Payload.GMAP,
+}
+"""The members of `data_oneof` by field number."""
+_KEYS = {payload: key(number) for number, payload in _PAYLOADS.items()}
+
+_SUBMESSAGES = frozenset({Payload.GTENSORS, Payload.NDARRAY, Payload.GMAP})
+_LENGTH = Struct("<I")
+
+_MAX_CHECKED_FIELDS = 100_000
+
+
+# --- Reading ---
+
+
+def read_message(body: Buffer, limit: int) -> GrpsMessage:
+    """The message in `body`. Large FP32 and FP64 tensors are views on it. `limit` is the most bytes that all tensors
+    may take.
+
+    Raises:
+        DecodeError: not a GrpsMessage, or a tensor whose elements do not match its dtype and shape.
+        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+    """
+    small = read_small(body, limit) if len(body) <= MAX_SIZE else None
+    return read_large(body, limit) if small is None else small
+
+
+def read_large(body: Buffer, limit: int) -> GrpsMessage:
+    """As `read_message`, always without upb."""
+    message, allowance = memoryview(body), MessageAllowance(limit)
+    model, payload = "", None
+    status: list[memoryview] = []
+    data: list[memoryview] = []
+    for field in fields(message):
+        number, value = field.number, message[field.value : field.end]
+        allowance.spend(field.value - field.start if number in _PAYLOADS else field.end - field.start)
+        if number in _PAYLOADS:
+            check_wire_type(field, LENGTH, _PAYLOADS[number].value)
+            # Of a oneof the last member counts; a submessage in several pieces is their concatenation.
+            if payload is not _PAYLOADS[number] or payload not in _SUBMESSAGES:
+                data.clear()
+            data.append(value)
+            payload = _PAYLOADS[number]
+        elif number == _STATUS:
+            check_wire_type(field, LENGTH, "status")
+            status.append(value)
+        elif number == _MODEL:
+            check_wire_type(field, LENGTH, "model")
+            model = read_text(value, "model")
+    tensors = _READERS[payload](_joined(data), allowance) if payload else ()
+    return GrpsMessage(model, _read_status(_joined(status)) if status else None, payload, tensors)
+
+
+def _joined(pieces: list[memoryview]) -> memoryview:
+    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+
+def _read_gtensors(message: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+    tensors: list[Tensor] = []
+    for field in fields(message):
+        allowance.spend(field.value - field.start)
+        if field.number == _TENSORS:
+            check_wire_type(field, LENGTH, "gtensors: tensors")
+            tensors.append(read_tensor(message[field.value : field.end], len(tensors), allowance))
+    return tuple(tensors)
+
+
+def _read_bin_data(element: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+    allowance.spend_tensor(len(element), Payload.BIN_DATA.value)
+    return (Tensor("", Datatype.BYTES, (1,), b"".join((_LENGTH.pack(len(element)), element))),)
+
+
+def _read_str_data(element: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+    read_text(element, Payload.STR_DATA.value)
+    (tensor,) = _read_bin_data(element, allowance)
+    return (replace(tensor, content_type=TEXT),)
+
+
+def _read_ndarray(message: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+    """Always empty: the numbers of an ndarray exist in JSON only."""
+    return ()
+
+
+_READERS: dict[Payload, Callable[[memoryview, MessageAllowance], tuple[Tensor, ...]]] = {
+    Payload.BIN_DATA: _read_bin_data,
+    Payload.STR_DATA: _read_str_data,
+    Payload.GTENSORS: _read_gtensors,
+    Payload.NDARRAY: _read_ndarray,
+    Payload.GMAP: read_gmap,
+}
+
+
+def check_message(body: Buffer) -> None:
+    """Raises DecodeError where `body` is not a GrpsMessage: where a field, also of a tensor or a map, ends beyond the
+    message that it is in. Values are not looked at, nor fields after the first 100,000."""
+    message, remaining = memoryview(body), [_MAX_CHECKED_FIELDS]
+    for outer in _at_most(remaining, fields(message)):
+        if outer.wire_type == LENGTH and _PAYLOADS.get(outer.number) in (Payload.GTENSORS, Payload.GMAP):
+            nested = message[outer.value : outer.end]
+            for each in _at_most(remaining, fields(nested)):
+                if each.wire_type == LENGTH:
+                    deque(_at_most(remaining, fields(nested[each.value : each.end])), maxlen=0)
+
+
+def _at_most(remaining: list[int], found: Iterable[Field]) -> Iterator[Field]:
+    """`found` until the count in `remaining`, which all callers share, is used up."""
+    for each in found:
+        if not remaining[0]:
+            return
+        remaining[0] -= 1
+        yield each
+
+
+# --- Writing ---
+
+
+def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
+    """`message` in parts. The data of FP32 and FP64 tensors, bin_data and str_data are parts of their own, not copied.
+    Its tensors fit its payload: `client.encode_request` or `server.encode_response` made it.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written; UNIMPLEMENTED, an ndarray.
+    """
+    head = b"" if message.status is None else write_field(_STATUS, _write_status(message.status))
+    if message.model:
+        head += write_text(_MODEL, message.model, "the model's name")
+    if message.payload is None:
+        return (head,)
+    (first, *rest), size = _WRITERS[message.payload](message.tensors)
+    return (b"".join((head, _KEYS[message.payload], varint(size), first)), *rest)
+
+
+def _write_element(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
+    [tensor] = tensors
+    element = memoryview(tensor.data)[_LENGTH.size :]
+    return (b"", element), len(element)
+
+
+def _write_gmap(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
+    written = write_gmap(tensors)
+    return (written,), len(written)
+
+
+def _refuse_ndarray(tensors: Sequence[Tensor]) -> tuple[Parts, int]:
+    raise unsupported("ndarray holds its numbers in JSON only, expected gtensors")
+
+
+_WRITERS: dict[Payload, Callable[[Sequence[Tensor]], tuple[Parts, int]]] = {
+    Payload.BIN_DATA: _write_element,
+    Payload.STR_DATA: _write_element,
+    Payload.GTENSORS: write_tensors,
+    Payload.NDARRAY: _refuse_ndarray,
+    Payload.GMAP: _write_gmap,
+}
+"""Each returns the payload in parts, the first of them small, and its size in bytes."""
+
+
+# --- Status ---
+
+_CODE, _MSG, _FLAG = 1, 2, 3
+
+
+def _read_status(message: memoryview) -> GrpsStatus:
+    """Flags that the schema does not have are kept. Raises DecodeError where `message` is not a Status."""
+    if message == _OK:
+        return OK
+    code, text, flag = 0, "", UNKNOWN
+    for field in fields(message):
+        if field.number == _CODE:
+            check_wire_type(field, VARINT, "status: code")
+            code = _int32(read_varint(message, field.value)[0])
+        elif field.number == _MSG:
+            check_wire_type(field, LENGTH, "status: msg")
+            text = read_text(message[field.value : field.end], "status: msg")
+        elif field.number == _FLAG:
+            check_wire_type(field, VARINT, "status: status")
+            flag = _int32(read_varint(message, field.value)[0])
+    return GrpsStatus(code, text, flag)
+
+
+def _int32(number: int) -> int:
+    """A varint as protobuf reads an int32: its lowest 32 bits, signed."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
+def _write_status(status: GrpsStatus) -> bytes:
+    return _OK if status is OK else _write_members(status)
+
+
+def _write_members(status: GrpsStatus) -> bytes:
+    """Without what is 0 or empty, as protobuf leaves it out."""
+    code = bytes((_CODE << 3,)) + varint(status.code % 2**64) if status.code else b""
+    text = write_field(_MSG, status.text.encode("utf-8", "replace")) if status.text else b""
+    return code + text + (bytes((_FLAG << 3,)) + varint(status.flag % 2**64) if status.flag else b"")
+
+
+_OK = _write_members(OK)
+"""The status of nearly every reply, written once."""

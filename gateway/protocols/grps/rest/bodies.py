@@ -1,0 +1,36 @@
+"""Bodies of grps-rest: JSON, or the bare bytes of bin_data."""
+
+from gateway.core.types import Buffer, Headers
+from gateway.protocols.grps import payload
+from gateway.protocols.grps.schema import GrpsMessage, Payload
+
+JSON_TYPE, OCTETS_TYPE = "application/json", "application/octet-stream"
+NAN = "string"
+"""How NaN and infinities are written where the route does not say (`translate.nan`)."""
+
+JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
+OCTETS = Headers(((b"content-type", OCTETS_TYPE.encode()),))
+""""exact match, parameters not stripped": both servers refuse a type with parameters."""
+
+_BLANKS = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+
+
+def media_type(content_type: str) -> str:
+    """A Content-Type in lower case and without parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def begins_object(body: Buffer) -> bool:
+    """Whether `body` begins like a JSON object."""
+    return bytes(memoryview(body)[:64]).removeprefix(_BOM).lstrip(_BLANKS)[:1] == b"{"
+
+
+def bin_data_message(body: Buffer) -> GrpsMessage:
+    """The message of a body of bytes."""
+    return GrpsMessage(payload=Payload.BIN_DATA, tensors=(payload.bin_data(bytes(body)),))
+
+
+def bin_data_body(grps: GrpsMessage) -> Buffer:
+    """The body for a message with bin_data."""
+    return memoryview(grps.tensors[0].data)[4:]

@@ -1,0 +1,104 @@
+"""grps over HTTP, facing backends: servers in Python and in C++, which differ more than the specification says."""
+
+import orjson
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, Target
+from gateway.core.types import Answer, Buffer, Message, Request
+from gateway.protocols.grps import client
+from gateway.protocols.grps.errors import is_failure
+from gateway.protocols.grps.json.message import read_message, write_message
+from gateway.protocols.grps.rest.bodies import (
+    JSON,
+    NAN,
+    OCTETS,
+    OCTETS_TYPE,
+    begins_object,
+    bin_data_body,
+    bin_data_message,
+    media_type,
+)
+from gateway.protocols.grps.rest.errors import http_error
+from gateway.protocols.grps.rest.urls import METHOD_PATHS, write_query
+from gateway.protocols.grps.schema import GrpsMessage, Payload, backend_method
+
+_MAX_ERROR_SIZE = 2**20
+"""Bytes of a reply under `application/octet-stream` that may be an error in JSON."""
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The message that asks `target`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, grps has no such method; INVALID_ARGUMENT naming a parameter or an input that the
+            message cannot carry.
+    """
+    method, path = METHOD_PATHS[backend_method(request.operation)]
+    grps = client.encode_request(request)
+    is_stream = request.operation is Operation.STREAM
+    if grps.payload is Payload.BIN_DATA:
+        query = write_query(model=grps.model, streaming=is_stream)
+        body = bin_data_body(grps)
+        return Message(method, path, OCTETS, (body,), query=query, deadline=request.deadline)
+    if method == "GET":
+        return Message(method, path, deadline=request.deadline)
+    text = write_message(grps, "input", request.translate.nan or NAN)
+    return Message(method, path, JSON, text, query=write_query(streaming=is_stream), deadline=request.deadline)
+
+
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's answer to `request`, or one message of its stream.
+
+    Raises:
+        DecodeError: not a reply of grps.
+        GatewayError: the error that the reply reports.
+    """
+    grps = _read_reply(reply, target.limits, is_stream=request.operation is Operation.STREAM)
+    return client.decode_response(grps, reply.headers, request)
+
+
+def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessage:
+    """The message of a reply, or of one message of a stream, where the content type does not tell JSON from bytes.
+
+    Raises:
+        DecodeError: not a GrpsMessage.
+        GatewayError: the error of a reply with an HTTP status from 400 on that is not a GrpsMessage.
+    """
+    if reply.status == 200 and media_type(reply.headers.get("content-type")) == OCTETS_TYPE:
+        return _read_octets(reply.body, limits, is_stream)
+    try:
+        grps = read_message(reply.body, "output", limits)
+    except DecodeError as error:
+        if reply.status == 200:
+            raise
+        raise http_error(reply) from error
+    if reply.status != 200 and grps.status is None:
+        raise http_error(reply)
+    return grps
+
+
+def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
+    """A body under `application/octet-stream`: bin_data, unless it is a GrpsMessage in JSON. In a stream that can be
+    any message; elsewhere only an error, for which the C++ server repeats the content type of the request."""
+    if not begins_object(body) or not (is_stream or len(body) <= _MAX_ERROR_SIZE):
+        return bin_data_message(body)
+    try:
+        grps = read_message(body, "output", limits)
+    except (DecodeError, GatewayError):
+        # A large body is not parsed a second time: one that the first reader refused may be made to fill the memory.
+        if is_stream and (len(body) > _MAX_ERROR_SIZE or _is_grps_message(body)):
+            raise
+        return bin_data_message(body)
+    is_message = (grps.status or grps.payload) if is_stream else is_failure(grps.status)
+    return grps if is_message else bin_data_message(body)
+
+
+def _is_grps_message(body: Buffer) -> bool:
+    """Whether a JSON object that could not be read is meant as a GrpsMessage: whether a member that only a GrpsMessage
+    has is an object."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return any(isinstance(document.get(key), dict) for key in ("status", "gtensors", "gmap"))

@@ -1,0 +1,36 @@
+"""Errors of grps-rest: a JSON GrpsMessage towards clients, anything at all from backends."""
+
+import re
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, reason_field, refusal
+from gateway.core.http_status import REASONS_BY_NUMBER
+from gateway.core.types import Headers, Message, Request
+from gateway.protocols.grps.errors import failure
+from gateway.protocols.grps.json.message import write_message
+from gateway.protocols.grps.rest.bodies import JSON
+
+_TAGS = re.compile(r"<[^<>]{0,1000}>")
+_MAX_TEXT_SIZE = 8192
+
+
+def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
+    """The reply that reports `error`, or the last message of a stream; also where messages pass through. The HTTP
+    status is the code in the body."""
+    grps = failure(error)
+    assert grps.status is not None
+    headers = Headers((*JSON.raw, reason_field(error)))
+    return Message(headers=headers, parts=write_message(grps, "output", ""), status=grps.status.code)
+
+
+def http_error(reply: Message) -> GatewayError:
+    """The error of a backend's reply that is not a GrpsMessage: HTML of werkzeug, text of brpc, the page of a proxy.
+
+    Raises:
+        DecodeError: its HTTP status is not an error.
+    """
+    if reply.status < 400:
+        raise DecodeError(f"HTTP status {reply.status}, expected 200")
+    html = bytes(memoryview(reply.body)[:_MAX_TEXT_SIZE]).decode("utf-8", "replace")
+    text = " ".join(_TAGS.sub(" ", html).split())
+    reason = REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
+    return refusal(reason, text or f"HTTP status {reply.status} without a text")

@@ -1,0 +1,98 @@
+"""URLs of grps-rest: which path asks for which operation, and the query."""
+
+from functools import lru_cache
+from urllib.parse import parse_qsl, urlencode
+
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import frozen
+from gateway.core.types import Message
+from gateway.protocols.grps.schema import METHODS
+
+_ROOT = "/grps/v1"
+_PREDICT = f"{_ROOT}/infer/predict"
+
+METHOD_PATHS = {
+    "Predict": ("POST", _PREDICT),
+    "PredictStreaming": ("POST", _PREDICT),
+    "Online": ("GET", f"{_ROOT}/health/online"),
+    "Offline": ("GET", f"{_ROOT}/health/offline"),
+    "CheckLiveness": ("GET", f"{_ROOT}/health/live"),
+    "CheckReadiness": ("GET", f"{_ROOT}/health/ready"),
+    "ServerMetadata": ("GET", f"{_ROOT}/metadata/server"),
+    "ModelMetadata": ("POST", f"{_ROOT}/metadata/model"),
+}
+"""The HTTP method and path with which a backend is asked for each method of grps."""
+
+OPERATIONS = {
+    f"{http_method} {path}": METHODS[name]
+    for name, (own_method, path) in METHOD_PATHS.items()
+    if path != _PREDICT
+    for http_method in dict.fromkeys((own_method, "GET", "POST"))
+}
+"""The operation of each pattern but inference. All are served under GET and POST: the Python server takes "GET, POST",
+the C++ server "any"."""
+
+METRICS_SERIES = f"GET {_ROOT}/monitor/series"
+METRICS_PATTERNS = ("GET /", f"GET {_ROOT}/monitor/metrics", METRICS_SERIES)
+"""The page of metrics, twice, and the series that it draws."""
+
+PATTERNS = (f"POST {_PREDICT}", *OPERATIONS)
+
+
+def is_inference(message: Message) -> bool:
+    """Whether a client's message is an inference: at grps' own path, or at any other that a route gives to grps."""
+    return message.pattern not in OPERATIONS and message.pattern not in METRICS_PATTERNS
+
+
+# --- Query ---
+
+_MAX_PARAMETERS = 100
+
+
+@frozen
+class Query:
+    """What a client's query can say. `name` is that of a series of metrics."""
+
+    model: str = ""
+    streaming: bool = False
+    returns_ndarray: bool = False
+    name: str = ""
+
+
+_NO_QUERY = Query()
+
+
+def read_query(query: str) -> Query:
+    """The query of a client's message. Raises DecodeError where it is not percent-encoded UTF-8 or has more than 100
+    parameters."""
+    return _read_query(query) if query else _NO_QUERY
+
+
+@lru_cache(256)
+def _read_query(query: str) -> Query:
+    try:
+        parameters = dict(parse_qsl(query, errors="strict", max_num_fields=_MAX_PARAMETERS))
+    except ValueError as error:
+        raise DecodeError(
+            f"the query {query[:100]!r} is not percent-encoded UTF-8 of at most {_MAX_PARAMETERS} parameters"
+        ) from error
+    return Query(
+        parameters.get("model", ""),
+        _is_true(parameters, "streaming"),
+        _is_true(parameters, "return-ndarray"),
+        parameters.get("name", ""),
+    )
+
+
+def _is_true(parameters: dict[str, str], key: str) -> bool:
+    return parameters.get(key, "").lower() == "true"
+
+
+def write_query(*, model: str = "", streaming: bool = False) -> str:
+    """The query of a request to a backend. Raises GatewayError, INVALID_ARGUMENT, for a model's name with lone
+    surrogates."""
+    parameters = ({"model": model} if model else {}) | ({"streaming": "true"} if streaming else {})
+    try:
+        return urlencode(parameters) if parameters else ""
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"model {model[:40]!r} is not UTF-8") from error

@@ -1,0 +1,58 @@
+"""BYTES as strings: `flat_string`, `str_data` and `s_s` are strings of proto3, which must be UTF-8."""
+
+from base64 import b64encode
+from itertools import chain
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import invalid_input
+from gateway.core.frozen import replace
+from gateway.core.types import Tensor
+
+_BASE64 = "base64"
+
+
+def is_utf8(tensor: Tensor) -> bool:
+    """Whether every element of a BYTES tensor is UTF-8."""
+    data = tensor.data
+    # Short ASCII elements need one check for all: their length prefixes are ASCII as well.
+    if (data if isinstance(data, bytes | bytearray) else bytes(data)).isascii():
+        return True
+    return all(_is_utf8(element) for elements in bytes_elements.pieces(data) for element in elements)
+
+
+def _is_utf8(element: bytes) -> bool:
+    try:
+        element.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tensor, ...]:
+    """`as_string` of each tensor. Errors name a tensor by `role` (input, output) and its name, or else its position."""
+    if Datatype.BYTES not in [each.datatype for each in tensors]:
+        return tensors
+    return tuple([as_string(each, form, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)])
+
+
+def as_string(tensor: Tensor, form: str, what: str) -> Tensor:
+    """`tensor` with only UTF-8 elements if it is BYTES; other tensors unchanged.
+
+    With `form` (`translate.bytes`) `base64` every element is encoded. Nothing on the wire says so.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming `what`, an element is not UTF-8.
+    """
+    if tensor.datatype is not Datatype.BYTES:
+        return tensor
+    if form == _BASE64:
+        return replace(
+            tensor, data=bytes_elements.pack(map(b64encode, chain.from_iterable(bytes_elements.pieces(tensor.data))))
+        )
+    if not is_utf8(tensor):
+        raise invalid_input(
+            f"{what} holds bytes that are not UTF-8, which strings of grps cannot carry: set translate.bytes: base64 "
+            "on the route, or let one element alone travel as bin_data (translate.payload)"
+        )
+    return tensor
