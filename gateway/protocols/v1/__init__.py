@@ -9,8 +9,8 @@ from gateway.protocols.v1.client import decode_response, encode_request
 from gateway.protocols.v1.errors import encode_error
 from gateway.protocols.v1.flavors import FLAVORS, KSERVE, TENSORFLOW
 from gateway.protocols.v1.paths import model_path
-from gateway.protocols.v1.server import READERS, decode_request, encode_response
-from gateway.protocols.v1.words import NAME, PAYLOADS, STATUS
+from gateway.protocols.v1.schema import NAME, PAYLOADS, STATUS
+from gateway.protocols.v1.server import DECODERS, decode_request, encode_response
 
 TRAITS = Traits(
     wire=Wire(untyped=True, unnamed=True, selects=False, nan="null"),
@@ -28,12 +28,12 @@ TRAITS = Traits(
 )
 
 
-def _facing(flavor: str) -> Protocol:
+def _protocol(flavor: str) -> Protocol:
     """The protocol as a listener of `flavor` speaks it."""
     return Protocol(
         NAME,
         carrier=HttpForm(),
-        patterns=tuple(READERS[flavor]),
+        patterns=tuple(DECODERS[flavor]),
         decode_request=partial(decode_request, flavor),
         encode_response=partial(encode_response, flavor),
         encode_error=partial(encode_error, flavor),
@@ -45,6 +45,6 @@ def _facing(flavor: str) -> Protocol:
     )
 
 
-V1_REST = replace(_facing(KSERVE), faces={KSERVE: _facing(KSERVE), TENSORFLOW: _facing(TENSORFLOW)})
+V1_REST = replace(_protocol(KSERVE), faces={KSERVE: _protocol(KSERVE), TENSORFLOW: _protocol(TENSORFLOW)})
 
 PROTOCOLS = (V1_REST,)

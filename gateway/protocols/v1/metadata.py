@@ -20,10 +20,10 @@ from gateway.core.types import (
 from gateway.json import Json, read, write
 from gateway.protocols.v1 import errors
 from gateway.protocols.v1.flavors import GATEWAY, KSERVE, MARK, TENSORFLOW
-from gateway.protocols.v1.words import JSON, SERVING_DEFAULT
+from gateway.protocols.v1.schema import JSON_HEADERS, SERVING_DEFAULT
 
 _ALIVE = b'{"status":"alive"}'
-_ALIVE_HEADERS = Headers((*JSON.raw, (MARK, b"kserve")))
+_ALIVE_HEADERS = Headers((*JSON_HEADERS.raw, (MARK, b"kserve")))
 _DTYPES = {
     Datatype.BOOL: "DT_BOOL",
     Datatype.UINT8: "DT_UINT8",
@@ -103,7 +103,7 @@ def _info(spec: TensorSpec) -> dict[str, Json]:
 
 
 def _reply(document: dict[str, Json], status: int = 200) -> Message:
-    return Message(headers=JSON, parts=(write(document),), status=status)
+    return Message(headers=JSON_HEADERS, parts=(write(document),), status=status)
 
 
 # --- Facing servers ---

@@ -19,7 +19,7 @@ from gateway.core.types import (
     Signature,
     TensorSpec,
 )
-from gateway.protocols.v1.words import STATUS
+from gateway.protocols.v1.schema import STATUS
 from tests.protocols.v1.wire import FACES, LISTENER, TF_TARGET, V1, post, received
 
 TF = FACES["tensorflow"]

@@ -1,6 +1,6 @@
 """The JSON object that holds tensors: `instances` or `inputs` of a request, `predictions` or `outputs` of a reply.
 
-Each form is bare, which is one tensor without a name, or named, which are objects. Numbers go straight into arrays
+Each tensor_format is bare, which is one tensor without a name, or named, which are objects. Numbers go straight into arrays
 where that is possible; only what holds bytes, or is no rectangular array, is read as Python values first.
 """
 
@@ -18,8 +18,17 @@ from gateway.core.types import Buffer, Tensor, Translate
 from gateway.json import INT64_MAX, Array, Json, read, write
 from gateway.json import Form as ArrayForm
 from gateway.json.document import AllBut
-from gateway.protocols.v1 import b64, values
-from gateway.protocols.v1.words import REQUEST, Form, Keys
+from gateway.protocols.v1 import b64
+from gateway.protocols.v1.schema import REQUEST, BodyKeys, TensorFormat
+from gateway.protocols.v1.tensors import (
+    from_array,
+    from_value,
+    rows_to_json,
+    scalar,
+    text_of_value,
+    texts_of_rows,
+    to_json,
+)
 
 _EVERY = AllBut(())
 _NAMED_ROWS = re.compile(rb'"(?:instances|predictions|explanations)"\s*:\s*\[\s*\{')
@@ -31,19 +40,19 @@ _ROW_LEVEL, _COLUMN_LEVEL = 3, 2  # {"instances": [{"x": here}]}, {"inputs": {"x
 
 @frozen
 class Body:
-    """What a body holds: tensors in one of the two forms, and its other `members`. `flaw` says why rows are their
+    """What a body holds: tensors in one of the two forms, and its other `members`. `tensor_error` says why rows are their
     JSON texts and not numbers; empty if they are no texts."""
 
-    form: Form
+    tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]
     members: dict[str, Json] = field(default_factory=dict)
-    flaw: str = ""
+    tensor_error: str = ""
 
 
 # --- Reading ---
 
 
-def read_body(raw: Buffer, keys: Keys, limit: int, *, any_json: bool) -> Body:
+def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Body:
     """The tensors in `raw`, and what stands beside them. `limit` is `limits.json_values`. NaN and Infinity are numbers.
     `any_json`: what is no rectangular array becomes BYTES of its JSON texts.
 
@@ -52,24 +61,24 @@ def read_body(raw: Buffer, keys: Keys, limit: int, *, any_json: bool) -> Body:
     """
     text = raw if isinstance(raw, bytes) else bytes(raw)
     try:
-        marked = b64.marked(text)
-        body = _read_bulk(marked, keys, limit, b64.unmarked if marked is not text else _as_it_is)
+        marked = b64.mark(text)
+        body = _read_arrays(marked, keys, limit, b64.decode_marked if marked is not text else _unchanged)
         if body and body.members and marked is not text:
-            body = replace(body, members=b64.restored(body.members))
+            body = replace(body, members=b64.restore_objects(body.members))
     except DecodeError as error:
-        return _read_plain(text, keys, limit, any_json, error)
-    return body or _read_plain(text, keys, limit, any_json, None)
+        return _read_json_values(text, keys, limit, any_json, error)
+    return body or _read_json_values(text, keys, limit, any_json, None)
 
 
 _Unmark: TypeAlias = Callable[[Tensor, str], Tensor]
 
 
-def _as_it_is(tensor: Tensor, what: str) -> Tensor:
+def _unchanged(tensor: Tensor, what: str) -> Tensor:
     return tensor
 
 
-def _read_bulk(text: bytes, keys: Keys, limit: int, unmark: _Unmark) -> Body | None:
-    """The body with its numbers read in bulk; None where this form of it cannot be. `unmark` makes bytes of what stands
+def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
+    """The body with its numbers read in bulk; None where this tensor_format of it cannot be. `unmark` makes bytes of what stands
     for `b64` in the text."""
     has_objects = text.find(b"{", text.find(b"{") + 1) >= 0
     if has_objects and _NAMED_ROWS.search(text, 0, _HEAD):
@@ -78,14 +87,14 @@ def _read_bulk(text: bytes, keys: Keys, limit: int, unmark: _Unmark) -> Body | N
         return _read_named_columns(text, keys, limit, unmark)
     wanted = {keys.rows: ArrayForm.ARRAY, keys.columns: ArrayForm.ARRAY}
     document = read(text, wanted, values=limit, literals=True, level=1)
-    form = _form(document, keys)
-    array = document.pop(keys.of(form))
-    if form is Form.ROWS and not array.shape and keys.role == REQUEST.role:
+    tensor_format = _tensor_format(document, keys)
+    array = document.pop(keys.of(tensor_format))
+    if tensor_format is TensorFormat.ROWS and not array.shape and keys.role == REQUEST.role:
         raise _no_list(keys)
-    return Body(form, (unmark(values.from_array("", array), f"the {keys.role}"),), document)
+    return Body(tensor_format, (unmark(from_array("", array), f"the {keys.role}"),), document)
 
 
-def _read_named_rows(text: bytes, keys: Keys, limit: int, unmark: _Unmark) -> Body | None:
+def _read_named_rows(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
     document = read(text, _EVERY, values=limit, literals=True, level=_ROW_LEVEL)
     rows = document.pop(keys.rows, None)
     if type(rows) is not list or keys.columns in document or _holds_objects(document) or not _are_objects(rows):
@@ -94,19 +103,19 @@ def _read_named_rows(text: bytes, keys: Keys, limit: int, unmark: _Unmark) -> Bo
     if not names or "" in names or any(row.keys() != rows[0].keys() for row in rows):
         return None
     labels = {name: f"{keys.role} {name!r}" for name in names}
-    stacked = (_stacked(name, [row[name] for row in rows], label) for name, label in labels.items())
-    return Body(Form.ROWS, tuple(map(unmark, stacked, labels.values())), document)
+    stacked = (_stack(name, [row[name] for row in rows], label) for name, label in labels.items())
+    return Body(TensorFormat.ROWS, tuple(map(unmark, stacked, labels.values())), document)
 
 
-def _read_named_columns(text: bytes, keys: Keys, limit: int, unmark: _Unmark) -> Body | None:
+def _read_named_columns(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
     document = read(text, _EVERY, values=limit, literals=True, level=_COLUMN_LEVEL)
-    form = _form(document, keys)
-    columns = document.pop(keys.of(form))
+    tensor_format = _tensor_format(document, keys)
+    columns = document.pop(keys.of(tensor_format))
     if type(columns) is not dict or "" in columns or not all(map(_has_scalars, document.values())):
         return None
     document = {name: _with_scalars(each) for name, each in document.items()}
-    tensors = (unmark(values.from_array(name, each), f"{keys.role} {name!r}") for name, each in columns.items())
-    return Body(form, tuple(tensors), document)
+    tensors = (unmark(from_array(name, each), f"{keys.role} {name!r}") for name, each in columns.items())
+    return Body(tensor_format, tuple(tensors), document)
 
 
 def _has_scalars(member: Json) -> bool:
@@ -117,7 +126,7 @@ def _has_scalars(member: Json) -> bool:
 
 
 def _with_scalars(member: Json) -> Json:
-    return {name: values.scalar(each) for name, each in member.items()} if type(member) is dict else member
+    return {name: scalar(each) for name, each in member.items()} if type(member) is dict else member
 
 
 def _are_objects(rows: list[Json]) -> bool:
@@ -137,7 +146,7 @@ def _is_container(each: Json) -> bool:
     return type(each) in (dict, list)
 
 
-def _stacked(name: str, rows: Sequence[Array], what: str) -> Tensor:
+def _stack(name: str, rows: Sequence[Array], what: str) -> Tensor:
     """The values of one name in all rows as one tensor.
 
     Raises:
@@ -152,10 +161,10 @@ def _stacked(name: str, rows: Sequence[Array], what: str) -> Tensor:
     numbers = [row.values for row in rows if not isinstance(row.values, bytes)]
     if texts and numbers:
         raise DecodeError(f"{what} is a string in some rows and not in others")
-    return values.from_array(name, Array(b"".join(texts) if texts else _joined(numbers, what), shape))
+    return from_array(name, Array(b"".join(texts) if texts else _join(numbers, what), shape))
 
 
-def _joined(arrays: "list[np.ndarray[Any, Any]]", what: str) -> "np.ndarray[Any, Any]":
+def _join(arrays: "list[np.ndarray[Any, Any]]", what: str) -> "np.ndarray[Any, Any]":
     kinds = {array.dtype.kind for array in arrays}
     if "b" in kinds and len(kinds) > 1:
         raise DecodeError(f"{what} is a boolean in some rows and a number in others")
@@ -166,30 +175,35 @@ def _joined(arrays: "list[np.ndarray[Any, Any]]", what: str) -> "np.ndarray[Any,
     return np.concatenate([array.reshape(-1) for array in arrays])
 
 
-def _read_plain(text: bytes, keys: Keys, limit: int, any_json: bool, obstacle: DecodeError | None) -> Body:
-    """The body as Python values first. `obstacle` is why it could not be read in bulk."""
+def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, array_error: DecodeError | None) -> Body:
+    """The body as Python values first. `array_error` is why it could not be read in bulk."""
     try:
         document = read(text, {}, values=limit, literals=False)
     except DecodeError as error:
-        raise _of_both(obstacle, error, limit) from error
-    form = _form(document, keys)
-    given = document.pop(keys.of(form))
-    is_rows = form is Form.ROWS and type(given) is list
-    if form is Form.ROWS and not is_rows and keys.role == REQUEST.role:
+        raise _combined_error(array_error, error, limit) from error
+    tensor_format = _tensor_format(document, keys)
+    given = document.pop(keys.of(tensor_format))
+    is_rows = tensor_format is TensorFormat.ROWS and type(given) is list
+    if tensor_format is TensorFormat.ROWS and not is_rows and keys.role == REQUEST.role:
         raise _no_list(keys)
     pairs = _named_rows(given) if is_rows else _named_columns(given)
     found = [_tensor(name, each, keys.role, limit, is_rows) for name, each in pairs]
-    flaw = next((flaw for _, flaw in found if flaw), "")
-    if flaw and not any_json:
-        raise obstacle or DecodeError(flaw)
-    return Body(form, tuple(tensor for tensor, _ in found), document, str(obstacle or flaw) if flaw else "")
+    tensor_error = next((tensor_error for _, tensor_error in found if tensor_error), "")
+    if tensor_error and not any_json:
+        raise array_error or DecodeError(tensor_error)
+    return Body(
+        tensor_format,
+        tuple(tensor for tensor, _ in found),
+        document,
+        str(array_error or tensor_error) if tensor_error else "",
+    )
 
 
-def _of_both(obstacle: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
+def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
     """Why the body is no tensor; and, if that is all, that it is too large to be anything else."""
-    if obstacle is None or "limits.json_values" not in str(error):
-        return obstacle or error
-    return DecodeError(f"{obstacle}; JSON that is no array may have {limit} values (limits.json_values)")
+    if array_error is None or "limits.json_values" not in str(error):
+        return array_error or error
+    return DecodeError(f"{array_error}; JSON that is no array may have {limit} values (limits.json_values)")
 
 
 def _named_rows(rows: list[Json]) -> list[tuple[str, Json]]:
@@ -214,21 +228,21 @@ def _names_tensors(given: dict[str, Json]) -> bool:
 def _tensor(name: str, given: Json, role: str, limit: int, is_rows: bool) -> tuple[Tensor, str]:
     """The tensor, and why it is JSON text if it is."""
     try:
-        return values.from_value(name, given, f"{role} {name!r}" if name else f"the {role}", limit), ""
+        return from_value(name, given, f"{role} {name!r}" if name else f"the {role}", limit), ""
     except DecodeError as error:
-        return (values.texts_of_rows if is_rows else values.text_of_value)(name, given), str(error)
+        return (texts_of_rows if is_rows else text_of_value)(name, given), str(error)
 
 
-def _form(document: dict[str, Json], keys: Keys) -> Form:
+def _tensor_format(document: dict[str, Json], keys: BodyKeys) -> TensorFormat:
     has_rows, has_columns = keys.rows in document, keys.columns in document
     if has_rows and has_columns:
         raise DecodeError(f"both {keys.rows!r} and {keys.columns!r} are there, expected one of them")
     if not (has_rows or has_columns):
         raise DecodeError(f"Missing {keys.columns!r} or {keys.rows!r} key")
-    return Form.ROWS if has_rows else Form.COLUMNS
+    return TensorFormat.ROWS if has_rows else TensorFormat.COLUMNS
 
 
-def _no_list(keys: Keys) -> DecodeError:
+def _no_list(keys: BodyKeys) -> DecodeError:
     return DecodeError(f'Expected "{keys.rows}" to be a list')
 
 
@@ -243,30 +257,30 @@ def are_rows(tensors: Sequence[Tensor]) -> bool:
     return len(shapes) == 1 or shapes[0][0] > 0
 
 
-def write_body(body: Body, keys: Keys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
+def write_body(body: Body, keys: BodyKeys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
     """The JSON text of a body, in pieces. Several tensors are named, and one if `named` says so. Rows that are none
     stand as columns do, in the member of rows.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that has no form.
+        GatewayError: INVALID_ARGUMENT naming a tensor that has no tensor_format.
     """
     tensors = body.tensors
-    key = keys.of(body.form)
+    key = keys.of(body.tensor_format)
     if not named and len(tensors) == 1:
-        held = values.to_json(tensors[0], nan, translate, _label(tensors[0], 0, keys))
-    elif body.form is Form.ROWS and are_rows(tensors):
-        held = _write_rows(tensors, keys, nan, translate)
+        content = to_json(tensors[0], nan, translate, _label(tensors[0], 0, keys))
+    elif body.tensor_format is TensorFormat.ROWS and are_rows(tensors):
+        content = _write_rows(tensors, keys, nan, translate)
     else:
         columns = [
-            (_name(each, at, keys), values.to_json(each, nan, translate, _label(each, at, keys)))
+            (_name(each, at, keys), to_json(each, nan, translate, _label(each, at, keys)))
             for at, each in enumerate(tensors)
         ]
-        held = _object(columns)
-    return _object([(key, held), *((name, (write(each),)) for name, each in body.members.items())])
+        content = _object(columns)
+    return _object([(key, content), *((name, (write(each),)) for name, each in body.members.items())])
 
 
-def _write_rows(tensors: Sequence[Tensor], keys: Keys, nan: str, translate: Translate) -> tuple[bytes, ...]:
-    columns = [values.rows_to_json(each, nan, translate, _label(each, at, keys)) for at, each in enumerate(tensors)]
+def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: Translate) -> tuple[bytes, ...]:
+    columns = [rows_to_json(each, nan, translate, _label(each, at, keys)) for at, each in enumerate(tensors)]
     names = [write(_name(each, at, keys)) for at, each in enumerate(tensors)]
     rows = (
         b",".join([b"%b:%b" % (name, text) for name, text in zip(names, row, strict=True)])
@@ -289,9 +303,9 @@ _JOINED = 64 * 2**10
 """Bytes up to which joining a text costs nothing."""
 
 
-def _name(tensor: Tensor, at: int, keys: Keys) -> str:
+def _name(tensor: Tensor, at: int, keys: BodyKeys) -> str:
     return tensor.name or f"{keys.role}{at}"
 
 
-def _label(tensor: Tensor, at: int, keys: Keys) -> str:
+def _label(tensor: Tensor, at: int, keys: BodyKeys) -> str:
     return f"{keys.role} {_name(tensor, at, keys)!r}"

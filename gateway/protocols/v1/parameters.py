@@ -12,25 +12,25 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import frozen
 from gateway.core.types import Message, Parameters, ParameterValue
 from gateway.json import INT64_MAX, INT64_MIN, Json, write
-from gateway.protocols.v1.bodies import Body
-from gateway.protocols.v1.words import PARAMETERS, SIGNATURE_NAME, Form
+from gateway.protocols.v1.json_bodies import Body
+from gateway.protocols.v1.schema import PARAMETERS, SIGNATURE_NAME, TensorFormat
 
-NO_PARAMETERS: Parameters = {}
+_NO_PARAMETERS: Parameters = {}
 
 
 @frozen
 class BodyMessage(Message):
-    """A message with tensors: in which form they stand, whether they are named, and its other members by the parameters
+    """A message with tensors: in which tensor_format they stand, whether they are named, and its other members by the parameters
     that they became."""
 
-    form: Form = Form.ROWS
+    tensor_format: TensorFormat = TensorFormat.ROWS
     named: bool = False
     members: Mapping[str, Json] | None = None
-    nested: frozenset[str] = frozenset()
+    in_parameters: frozenset[str] = frozenset()
     """Those of the members that stand in `parameters`."""
-    flaw: str = ""
+    tensor_error: str = ""
     """Why rows are their JSON texts; empty if they are none."""
-    event: str = ""
+    event_mode: str = ""
     """How a CloudEvent is to be answered."""
 
 
@@ -42,7 +42,7 @@ def to_parameters(body: Body) -> tuple[Parameters, frozenset[str]]:
     """
     members = body.members
     if not members:
-        return NO_PARAMETERS, frozenset()
+        return _NO_PARAMETERS, frozenset()
     if not isinstance(members.get(SIGNATURE_NAME, ""), str):
         raise DecodeError(f"'{SIGNATURE_NAME}' key must be a string value.")
     given = members.get(PARAMETERS)
@@ -73,7 +73,7 @@ def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json
     outer: dict[str, Json] = {}
     nested: dict[str, Json] = {}
     for name, given in parameters.items():
-        if name in known.nested:
+        if name in known.in_parameters:
             holder, original = nested, written[PARAMETERS][name]
         elif name in written:
             holder, original = outer, written[name]

@@ -98,7 +98,7 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
         if len(tensor.shape) == 1:
             return tuple(string_pieces(list(map(bytes.decode, each)) for each in bytes_elements.pieces(tensor.data)))
         return (orjson.dumps(_nested(tensor, bytes.decode)),)
-    return (_joined(_nested(tensor, write)),)
+    return (_join(_nested(tensor, write)),)
 
 
 def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> list[bytes]:
@@ -107,7 +107,7 @@ def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> l
         write = _element_writer(tensor, translate, what)
         if write is None:
             return [orjson.dumps(row) for row in _nested(tensor, bytes.decode)]
-        return [_joined(row) for row in _nested(tensor, write)]
+        return [_join(row) for row in _nested(tensor, write)]
     if not tensor.elements:
         return [b"".join(number_pieces(row, nan, what)) for row in tensor.array]
     return _rows(b"".join(number_pieces(tensor.array, nan, what)), len(tensor.shape))
@@ -123,7 +123,7 @@ def _rows(text: bytes, rank: int) -> list[bytes]:
 def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable[[bytes], bytes] | None:
     """What writes an element of BYTES; None for plain strings. A tensor with bytes that are no UTF-8 goes as `b64`."""
     if tensor.content_type == ANY_JSON:
-        return lambda element: _checked(element, what)
+        return lambda element: _checked_json(element, what)
     if tensor.content_type == b64.IMAGE or translate.bytes == _BASE64:
         return b64.to_json
     try:
@@ -134,7 +134,7 @@ def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable
     return None
 
 
-def _checked(element: bytes, what: str) -> bytes:
+def _checked_json(element: bytes, what: str) -> bytes:
     """One JSON text, so that it cannot add members of its own to the body that it stands in."""
     try:
         orjson.loads(element)
@@ -149,5 +149,5 @@ def _nested(tensor: Tensor, write: Callable[[bytes], Any]) -> Any:
     return flat.reshape(tensor.shape).tolist()
 
 
-def _joined(nested: Any) -> bytes:
-    return b"[%b]" % b",".join(map(_joined, nested)) if type(nested) is list else nested
+def _join(nested: Any) -> bytes:
+    return b"[%b]" % b",".join(map(_join, nested)) if type(nested) is list else nested
