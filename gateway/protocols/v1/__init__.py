@@ -1,4 +1,8 @@
-"""V1: KServe's V1 protocol and TensorFlow Serving's REST API, JSON in rows (`instances`) or columns (`inputs`)."""
+"""V1: the KServe V1 protocol and TensorFlow Serving's REST API, with tensors in JSON as rows or columns.
+
+Specifications: https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol and
+https://www.tensorflow.org/tfx/serving/api_rest. Where the servers differ, `flavor` says which one is meant.
+"""
 
 from functools import partial
 
@@ -15,21 +19,21 @@ from gateway.protocols.v1.server import DECODERS, decode_request, encode_respons
 TRAITS = Traits(
     wire=Wire(untyped=True, unnamed=True, selects=False, nan="null"),
     models=Models(
-        # digits are a version, any other text is a label
+        # digits are a version, other text is a label
         versions=bool,
         metadata_parts=("", STATUS),
         platform="v1",
     ),
     servers=Servers(
         flavors=FLAVORS,
-        # KServe, after an exception of the model's
+        # KServe closes the connection without announcing it after an exception in the model
         unannounced_ends=frozenset({500}),
     ),
 )
 
 
 def _protocol(flavor: str) -> Protocol:
-    """The protocol as a listener of `flavor` speaks it."""
+    """The protocol of a listener with this flavor."""
     return Protocol(
         NAME,
         carrier=HttpForm(),

@@ -32,8 +32,8 @@ def mark(text: bytes) -> bytes:
     returned unchanged, so that a client's own string is never decoded."""
     if _KEY not in text or _MARK in text or any(escape in text for escape in _ESCAPES):
         return text
-    # `re` holds the GIL while it works, so large texts are done in pieces. A match ends at the first closing brace, so a
-    # piece may end after any.
+    # `re` holds the GIL while it works, so large texts are done in pieces. A match ends at the first closing brace, so
+    # a piece may end after any brace.
     marked, at = bytearray(), 0
     while at < len(text):
         brace = text.find(b"}", at + _PIECE)

@@ -50,7 +50,7 @@ def unwrap(message: Message, values: int) -> tuple[Message, str]:
 
 def wrap(parts: tuple[Buffer, ...], event: str, model: str) -> Message:
     """The reply to an event, in the mode `event`. `parts` are the JSON text of the ordinary reply."""
-    # KServe writes events with Python's json: with blanks and \\u escapes.
+    # KServe writes events with Python's json: with blanks and escapes.
     data = json.loads(b"".join(parts))
     attributes = {
         "specversion": "1.0",

@@ -1,6 +1,6 @@
 """The flavors of V1 servers, and how each is recognised.
 
-KServe and TensorFlow Serving have the same paths for inference; they differ in metadata, versions, error bodies and NaN.
+KServe and TensorFlow Serving have the same paths for inference; they differ in metadata, versions, errors and NaN.
 """
 
 from gateway.core.protocol import Flavors

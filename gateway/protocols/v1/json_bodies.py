@@ -1,7 +1,11 @@
-"""The JSON object that holds tensors: `instances` or `inputs` of a request, `predictions` or `outputs` of a reply.
+"""The JSON body of a request or a reply with tensors. Each format has two layouts:
 
-Each tensor_format is bare, which is one tensor without a name, or named, which are objects. Numbers go straight into arrays
-where that is possible; only what holds bytes, or is no rectangular array, is read as Python values first.
+    format    key in requests / replies      bare, one tensor      named
+    rows      "instances" / "predictions"    [row, ...]            [{name: row, ...}, ...]
+    columns   "inputs" / "outputs"           value                 {name: value, ...}
+
+A body is first read with its numbers straight into arrays (`_read_arrays`). If that fails, it is read as Python values
+(`_read_json_values`), which is slower but also takes rows that are not rectangular.
 """
 
 import re
@@ -34,14 +38,14 @@ _EVERY = AllBut(())
 _NAMED_ROWS = re.compile(rb'"(?:instances|predictions|explanations)"\s*:\s*\[\s*\{')
 _NAMED_COLUMNS = re.compile(rb'"(?:inputs|outputs|predictions)"\s*:\s*\{')
 _HEAD = 64 * 2**10
-"""Bytes in which the member that holds the tensors begins; where it comes later it is read as Python values first."""
+"""Bytes of the text that are searched for named tensors. If their key comes later, they are read as Python values."""
 _ROW_LEVEL, _COLUMN_LEVEL = 3, 2  # {"instances": [{"x": here}]}, {"inputs": {"x": here}}
 
 
 @frozen
 class Body:
-    """What a body holds: tensors in one of the two forms, and its other `members`. `tensor_error` says why rows are their
-    JSON texts and not numbers; empty if they are no texts."""
+    """The contents of a body: tensors in one of the two formats, and its other `members`. `tensor_error` says why a
+    value could not be read as a tensor and is JSON text instead; empty if all could."""
 
     tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]
@@ -53,11 +57,11 @@ class Body:
 
 
 def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Body:
-    """The tensors in `raw`, and what stands beside them. `limit` is `limits.json_values`. NaN and Infinity are numbers.
-    `any_json`: what is no rectangular array becomes BYTES of its JSON texts.
+    """The tensors and the other members of `raw`. `limit` is `limits.json_values`. NaN and Infinity are numbers.
+    With `any_json` a value that is not a rectangular array becomes BYTES of JSON texts.
 
     Raises:
-        DecodeError: not JSON, neither or both of the two members, or a value that is no tensor.
+        DecodeError: not JSON, neither or both keys of the tensors, or a value that is not a tensor.
     """
     text = raw if isinstance(raw, bytes) else bytes(raw)
     try:
@@ -78,8 +82,8 @@ def _unchanged(tensor: Tensor, what: str) -> Tensor:
 
 
 def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
-    """The body with its numbers read in bulk; None where this tensor_format of it cannot be. `unmark` makes bytes of what stands
-    for `b64` in the text."""
+    """The body with its numbers read straight into arrays; None if its layout does not allow it. `unmark` decodes the
+    strings that replaced `b64` objects in the text."""
     has_objects = text.find(b"{", text.find(b"{") + 1) >= 0
     if has_objects and _NAMED_ROWS.search(text, 0, _HEAD):
         return _read_named_rows(text, keys, limit, unmark)
@@ -119,7 +123,7 @@ def _read_named_columns(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark
 
 
 def _has_scalars(member: Json) -> bool:
-    """Whether a member is a scalar, or an object of scalars, which were read as arrays."""
+    """Whether a member is a scalar, or an object of scalars (each read as an array of shape ())."""
     if type(member) is dict:
         return all(type(each) is Array and not each.shape for each in member.values())
     return type(member) is not list
@@ -134,7 +138,7 @@ def _are_objects(rows: list[Json]) -> bool:
 
 
 def _holds_objects(document: dict[str, Json]) -> bool:
-    """Whether a member may hold keys as deep as those of rows are, which were read as arrays."""
+    """Whether a member may have keys at the level of the rows' keys, whose values were read as arrays."""
     return any(_is_container(inner) for each in document.values() if _is_container(each) for inner in _inner(each))
 
 
@@ -150,7 +154,7 @@ def _stack(name: str, rows: Sequence[Array], what: str) -> Tensor:
     """The values of one name in all rows as one tensor.
 
     Raises:
-        DecodeError: they differ in shape or sort.
+        DecodeError: rows differ in shape, or mix numbers, strings and booleans.
     """
     first = rows[0]
     for at, row in enumerate(rows):
@@ -168,7 +172,7 @@ def _join(arrays: "list[np.ndarray[Any, Any]]", what: str) -> "np.ndarray[Any, A
     kinds = {array.dtype.kind for array in arrays}
     if "b" in kinds and len(kinds) > 1:
         raise DecodeError(f"{what} is a boolean in some rows and a number in others")
-    if kinds == {"i", "u"}:  # numpy would make doubles of them
+    if kinds == {"i", "u"}:  # numpy would convert both to doubles
         if any(array.dtype.kind == "i" and array.size and array.min() < 0 for array in arrays):
             raise DecodeError(f"{what} is above {INT64_MAX} in some rows and negative in others")
         return np.concatenate([array.astype(np.uint64).reshape(-1) for array in arrays])
@@ -176,7 +180,7 @@ def _join(arrays: "list[np.ndarray[Any, Any]]", what: str) -> "np.ndarray[Any, A
 
 
 def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, array_error: DecodeError | None) -> Body:
-    """The body as Python values first. `array_error` is why it could not be read in bulk."""
+    """The body, read as Python values. `array_error` is the error of `_read_arrays`, if it raised one."""
     try:
         document = read(text, {}, values=limit, literals=False)
     except DecodeError as error:
@@ -200,14 +204,14 @@ def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, a
 
 
 def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
-    """Why the body is no tensor; and, if that is all, that it is too large to be anything else."""
+    """`array_error` if there is one; it also names the limit if the body was too large to be read as any JSON."""
     if array_error is None or "limits.json_values" not in str(error):
         return array_error or error
-    return DecodeError(f"{array_error}; JSON that is no array may have {limit} values (limits.json_values)")
+    return DecodeError(f"{array_error}; JSON other than arrays may have {limit} values (limits.json_values)")
 
 
 def _named_rows(rows: list[Json]) -> list[tuple[str, Json]]:
-    """The values of each name in all rows; without names the rows themselves."""
+    """The values of each name in all rows; the rows themselves, without a name, if they are bare."""
     is_named = _are_objects(rows) and _names_tensors(rows[0]) and all(row.keys() == rows[0].keys() for row in rows)
     if not is_named:
         return [("", rows)]
@@ -221,12 +225,12 @@ def _named_columns(given: Json) -> list[tuple[str, Json]]:
 
 
 def _names_tensors(given: dict[str, Json]) -> bool:
-    """Whether the keys can be names of tensors: a tensor without a name is bare."""
+    """Whether the keys can be names of tensors: not empty, and not a `b64` object."""
     return bool(given) and "" not in given and given.keys() != {"b64"}
 
 
 def _tensor(name: str, given: Json, role: str, limit: int, is_rows: bool) -> tuple[Tensor, str]:
-    """The tensor, and why it is JSON text if it is."""
+    """The tensor, and why it is JSON text; the reason is empty for an ordinary tensor."""
     try:
         return from_value(name, given, f"{role} {name!r}" if name else f"the {role}", limit), ""
     except DecodeError as error:
@@ -236,7 +240,7 @@ def _tensor(name: str, given: Json, role: str, limit: int, is_rows: bool) -> tup
 def _tensor_format(document: dict[str, Json], keys: BodyKeys) -> TensorFormat:
     has_rows, has_columns = keys.rows in document, keys.columns in document
     if has_rows and has_columns:
-        raise DecodeError(f"both {keys.rows!r} and {keys.columns!r} are there, expected one of them")
+        raise DecodeError(f"both {keys.rows!r} and {keys.columns!r} are there, expected only one")
     if not (has_rows or has_columns):
         raise DecodeError(f"Missing {keys.columns!r} or {keys.rows!r} key")
     return TensorFormat.ROWS if has_rows else TensorFormat.COLUMNS
@@ -250,7 +254,7 @@ def _no_list(keys: BodyKeys) -> DecodeError:
 
 
 def are_rows(tensors: Sequence[Tensor]) -> bool:
-    """Whether a list with one entry for each row can hold the tensors."""
+    """Whether the tensors can be written as rows: rank 1 or more, and the same first dimension."""
     shapes = [tensor.shape for tensor in tensors]
     if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         return False
@@ -258,11 +262,11 @@ def are_rows(tensors: Sequence[Tensor]) -> bool:
 
 
 def write_body(body: Body, keys: BodyKeys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
-    """The JSON text of a body, in pieces. Several tensors are named, and one if `named` says so. Rows that are none
-    stand as columns do, in the member of rows.
+    """The JSON text of a body, in pieces. Several tensors are named; a single one only if `named`. In the row format,
+    tensors that cannot be rows are written whole under the key of the rows.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that has no tensor_format.
+        GatewayError: INVALID_ARGUMENT, naming a tensor that JSON cannot carry.
     """
     tensors = body.tensors
     key = keys.of(body.tensor_format)
@@ -290,7 +294,7 @@ def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: 
 
 
 def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
-    """A JSON object of keys and texts in pieces: large ones are not copied to join them."""
+    """A JSON object of keys and texts, in pieces: large texts are not copied."""
     pieces = [*chain.from_iterable((b",%b:" % write(key), *texts) for key, texts in members)]
     if not pieces:
         return (b"{}",)
@@ -300,7 +304,7 @@ def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ..
 
 
 _JOINED = 64 * 2**10
-"""Bytes up to which joining a text costs nothing."""
+"""Texts of up to this many bytes are joined into one piece; the copy is cheaper than several writes."""
 
 
 def _name(tensor: Tensor, at: int, keys: BodyKeys) -> str:

@@ -30,8 +30,8 @@ class TensorFormat(Enum):
 
 @frozen
 class BodyKeys:
-    """The keys of the tensors in a body, one for each format; a body has one of the two. `role` is what errors call such
-    a tensor."""
+    """The keys of the tensors in a body, one for each format; a body has one of the two. `role` is what errors call
+    such a tensor."""
 
     rows: str
     columns: str

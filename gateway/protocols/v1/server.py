@@ -1,4 +1,4 @@
-"""Facing clients: what they ask, and what they are answered. A listener's `flavor` says which server it looks like."""
+"""Facing clients: V1 requests to canonical Requests, Answers to replies, in the `flavor` of the listener."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,7 +27,7 @@ from gateway.protocols.v1.tensors import ANY_JSON
 
 
 def _decode_path_only(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """A request that is all in its path."""
+    """A request without a body: the path says everything."""
     return Request(
         operation,
         message.captures.get("model", ""),
@@ -58,9 +58,9 @@ def _decode_tensorflow(message: Message, listener: ListenerSettings) -> Request:
     except DecodeError as error:
         raise DecodeError(f"JSON Parse error: {error}" if _is_syntax_error(error) else str(error)) from error
     if body.tensor_format is TensorFormat.ROWS and not body.tensors[0].shape[0]:
-        raise DecodeError("JSON Value: [] No values in 'instances' array.")
+        raise DecodeError("JSON Value: [] No values in 'instances' array")
     if body.members.get(SIGNATURE_NAME) == SERVING_DEFAULT:
-        del body.members[SIGNATURE_NAME]  # what a request without one means
+        del body.members[SIGNATURE_NAME]  # the default: a backend without signatures can take the request
     return _inference(Operation.INFER, body, message, "")
 
 
@@ -82,7 +82,7 @@ def _inference(operation: Operation, body: Body, message: Message, event: str) -
 
 
 def _refuse(verb: str, message: Message, listener: ListenerSettings) -> Request:
-    raise unsupported(f"{verb} is not supported: its examples have no tensors; use predict")
+    raise unsupported(f"{verb} is not supported because its examples are not tensors; use predict")
 
 
 _SHARED: Mapping[str, DecodeRequest] = {
@@ -104,22 +104,22 @@ DECODERS: Mapping[str, Mapping[str, DecodeRequest]] = {
         **_SHARED,
     },
 }
-"""Who reads the question at each path, by the listener's flavor. Versions, labels and metadata are TensorFlow
-Serving's; a listener that looks like KServe has them as well."""
+"""The decoder of each path, by the listener's flavor. A real KServe has no versions, labels and metadata; a listener of
+that flavor has them."""
 
 
 def decode_request(flavor: str, message: Message, listener: ListenerSettings) -> Request:
-    """What a client asks.
+    """The canonical Request of a client's message.
 
     Raises:
-        DecodeError: a body without tensors.
-        GatewayError: UNIMPLEMENTED, `:classify` and `:regress`.
+        DecodeError: the body has no tensors.
+        GatewayError: UNIMPLEMENTED, for `:classify` and `:regress`.
     """
     return DECODERS[flavor][message.pattern](message, listener)
 
 
 _DEFAULT_NAN = {KSERVE: "null", TENSORFLOW: "literal"}
-"""What the flavor's server writes."""
+"""How a real server of the flavor writes NaN and infinities."""
 
 
 def _encode_predict(flavor: str, answer: Answer, request: Request, translate: Translate) -> Message:
@@ -129,7 +129,8 @@ def _encode_predict(flavor: str, answer: Answer, request: Request, translate: Tr
     if flavor == TENSORFLOW and tensor_format is TensorFormat.ROWS and not are_rows(answer.outputs):
         shapes = ", ".join(f"{each.name!r} {list(each.shape)}" for each in answer.outputs) or "none"
         raise invalid_output(
-            f"outputs have no row for each instance: {shapes}; 'inputs' in the request takes them whole"
+            f"outputs cannot be rows, one for each instance: {shapes}; "
+            "send 'inputs' instead of 'instances' to get them whole"
         )
     body = Body(tensor_format, answer.outputs, to_members(answer.parameters, answer.origin))
     parts = write_body(body, REPLY, translate.nan or _DEFAULT_NAN[flavor], translate)
@@ -167,7 +168,7 @@ def encode_response(flavor: str, answer: Answer, request: Request, translate: Tr
     """The reply to a request that decode_request read.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that has no tensor_format; INTERNAL, outputs that are no rows, for
-            clients of TensorFlow Serving that sent rows.
+        GatewayError: INVALID_ARGUMENT, naming an output that JSON cannot carry; INTERNAL, the outputs cannot be rows,
+            and a client of the flavor `tensorflow` sent rows.
     """
     return _ENCODERS[flavor][request.operation](answer, request, translate)

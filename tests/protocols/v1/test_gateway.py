@@ -110,7 +110,7 @@ async def test_the_face_of_tensorflow() -> None:
     reply = await wires.post("v1-rest", "/v1/models/double:predict", b'{"instances":[]}')
     assert (reply.status, bytes(reply.body)) == (
         400,
-        b'{\n    "error": "JSON Value: [] No values in \'instances\' array."\n}',
+        b'{\n    "error": "JSON Value: [] No values in \'instances\' array"\n}',
     )
     reply = await wires.post("v1-rest", "/v1/models/double:regress", b"{}")
     assert reply.status == 501
