@@ -1,4 +1,8 @@
-"""V1: KServe's V1 protocol and TensorFlow Serving's REST API, JSON in rows (`instances`) or columns (`inputs`)."""
+"""V1: the KServe V1 protocol and TensorFlow Serving's REST API, with tensors in JSON as rows or columns.
+
+Specifications: https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol and
+https://www.tensorflow.org/tfx/serving/api_rest. Where the servers differ, `flavor` says which one is meant.
+"""
 
 from functools import partial
 
@@ -9,31 +13,31 @@ from gateway.protocols.v1.client import decode_response, encode_request
 from gateway.protocols.v1.errors import encode_error
 from gateway.protocols.v1.flavors import FLAVORS, KSERVE, TENSORFLOW
 from gateway.protocols.v1.paths import model_path
-from gateway.protocols.v1.server import READERS, decode_request, encode_response
-from gateway.protocols.v1.words import NAME, PAYLOADS, STATUS
+from gateway.protocols.v1.schema import NAME, PAYLOADS, STATUS
+from gateway.protocols.v1.server import DECODERS, decode_request, encode_response
 
 TRAITS = Traits(
     wire=Wire(untyped=True, unnamed=True, selects=False, nan="null"),
     models=Models(
-        # digits are a version, any other text is a label
+        # digits are a version, other text is a label
         versions=bool,
         metadata_parts=("", STATUS),
         platform="v1",
     ),
     servers=Servers(
         flavors=FLAVORS,
-        # KServe, after an exception of the model's
+        # KServe closes the connection without announcing it after an exception in the model
         unannounced_ends=frozenset({500}),
     ),
 )
 
 
-def _facing(flavor: str) -> Protocol:
-    """The protocol as a listener of `flavor` speaks it."""
+def _protocol(flavor: str) -> Protocol:
+    """The protocol of a listener with this flavor."""
     return Protocol(
         NAME,
         carrier=HttpForm(),
-        patterns=tuple(READERS[flavor]),
+        patterns=tuple(DECODERS[flavor]),
         decode_request=partial(decode_request, flavor),
         encode_response=partial(encode_response, flavor),
         encode_error=partial(encode_error, flavor),
@@ -45,6 +49,6 @@ def _facing(flavor: str) -> Protocol:
     )
 
 
-V1_REST = replace(_facing(KSERVE), faces={KSERVE: _facing(KSERVE), TENSORFLOW: _facing(TENSORFLOW)})
+V1_REST = replace(_protocol(KSERVE), faces={KSERVE: _protocol(KSERVE), TENSORFLOW: _protocol(TENSORFLOW)})
 
 PROTOCOLS = (V1_REST,)

@@ -1,7 +1,8 @@
-"""Bytes in JSON, `{"b64": "..."}`: read together with the strings that may stand beside them.
+"""Bytes in JSON: TensorFlow Serving's `{"b64": "<base64>"}` (REST API, "Encoding binary values").
 
-While the text is read each such object is a string that begins with a mark, so that arrays of them are arrays of
-strings. An array that holds one becomes BYTES of content type `image`: no text, whatever the bytes happen to be.
+Before the JSON text is read, each such object is replaced by a string with a prefix, the mark. An array of them is then
+an array of strings, which the array reader takes. A tensor with at least one becomes BYTES of content type `image`,
+which is never treated as text, even where its bytes are valid UTF-8.
 """
 
 import re
@@ -19,19 +20,20 @@ from gateway.json import Json
 IMAGE = "image"
 
 _KEY = b'"b64"'
-# Within valid JSON this can be nothing else: inside of a string a quote has a backslash before it.
+# Cannot match inside of a string of valid JSON, where each quote has a backslash before it.
 _OBJECT = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"([^"\\}]*+)"[ \t\r\n]*+\}')
 _MARK = b"\x7fb64:"
 _ESCAPES = (b"\\u007f", b"\\u007F")
 _PIECE = 2**20
 
 
-def marked(text: bytes) -> bytes:
-    """JSON text with marked strings in place of such objects. A text that has the mark already, which no client has a
-    reason for, is left as it is."""
+def mark(text: bytes) -> bytes:
+    """The JSON text with a marked string in place of each `b64` object. A text that contains the mark already is
+    returned unchanged, so that a client's own string is never decoded."""
     if _KEY not in text or _MARK in text or any(escape in text for escape in _ESCAPES):
         return text
-    # No match goes on behind a brace, so a piece may end at any. By pieces, since no other thread works meanwhile.
+    # `re` holds the GIL while it works, so large texts are done in pieces. A match ends at the first closing brace, so
+    # a piece may end after any brace.
     marked, at = bytearray(), 0
     while at < len(text):
         brace = text.find(b"}", at + _PIECE)
@@ -41,11 +43,11 @@ def marked(text: bytes) -> bytes:
     return bytes(marked)
 
 
-def unmarked(tensor: Tensor, what: str) -> Tensor:
-    """The tensor with the bytes of its marked strings.
+def decode_marked(tensor: Tensor, what: str) -> Tensor:
+    """The tensor with its marked strings decoded to bytes.
 
     Raises:
-        DecodeError: naming `what`, a string that is not base64.
+        DecodeError: names `what`; a marked string is not base64.
     """
     if tensor.datatype is not Datatype.BYTES or _MARK not in bytes(tensor.data):
         return tensor
@@ -54,12 +56,12 @@ def unmarked(tensor: Tensor, what: str) -> Tensor:
     return replace(tensor, data=data, content_type=IMAGE)
 
 
-def restored(given: Json) -> Json:
-    """JSON beside the tensors, with the objects that marked strings stand for."""
+def restore_objects(given: Json) -> Json:
+    """A member without tensors, with each marked string turned back into its `b64` object."""
     if isinstance(given, dict):
-        return {name: restored(each) for name, each in given.items()}
+        return {name: restore_objects(each) for name, each in given.items()}
     if isinstance(given, list):
-        return [restored(each) for each in given]
+        return [restore_objects(each) for each in given]
     mark = _MARK.decode()
     return {"b64": given.removeprefix(mark)} if isinstance(given, str) and given.startswith(mark) else given
 
@@ -72,9 +74,9 @@ def _decoded(elements: Iterable[bytes], what: str) -> Iterator[bytes]:
         try:
             yield b64decode(element[len(_MARK) :], validate=True)
         except ValueError as error:
-            raise DecodeError(f'{what}: element {at} is no base64, which "b64" stands for') from error
+            raise DecodeError(f'{what}: element {at} has a "b64" that is not base64') from error
 
 
 def to_json(element: bytes) -> bytes:
-    """The object of one element."""
+    """The `b64` object of one element."""
     return b'{"b64":"%b"}' % b64encode(element)

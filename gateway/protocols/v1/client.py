@@ -1,4 +1,4 @@
-"""Facing servers: what they are asked, and what they answered."""
+"""Facing backends: canonical Requests to V1 requests, and V1 replies to Answers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,98 +9,99 @@ from gateway.core.frozen import extended
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response
-from gateway.protocols.v1 import errors, metadata, values
-from gateway.protocols.v1.bodies import Body, are_rows, read_body, write_body
+from gateway.protocols.v1 import errors, metadata, tensors
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
-from gateway.protocols.v1.members import BodyMessage, to_members, to_parameters
+from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
+from gateway.protocols.v1.parameters import BodyMessage, to_members, to_parameters
 from gateway.protocols.v1.paths import MODELS, backend_path
-from gateway.protocols.v1.words import JSON, REPLY, REQUEST, STATUS, Form, Payload
+from gateway.protocols.v1.schema import JSON_HEADERS, REPLY, REQUEST, STATUS, Payload, TensorFormat
 
-_FORMS = {
-    Payload.ROWS: (Form.ROWS, False),
-    Payload.NAMED_ROWS: (Form.ROWS, True),
-    Payload.COLUMNS: (Form.COLUMNS, False),
-    Payload.NAMED_COLUMNS: (Form.COLUMNS, True),
+_PAYLOAD_FORMATS = {
+    Payload.ROWS: (TensorFormat.ROWS, False),
+    Payload.NAMED_ROWS: (TensorFormat.ROWS, True),
+    Payload.COLUMNS: (TensorFormat.COLUMNS, False),
+    Payload.NAMED_COLUMNS: (TensorFormat.COLUMNS, True),
 }
-"""The form, and whether one tensor has its name too."""
+"""The format, and whether a single tensor is named too."""
 
 
-def _ask(suffix: str, request: Request, target: Target) -> Message:
-    """An inference or the like, in the form that the route says, else in the one of a client that speaks V1."""
+def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
+    """A `:predict` or `:explain`, in the route's `payload` format, else in that of the V1 client, else in rows. Inputs
+    that cannot be rows go in columns."""
     _refuse_parameters_of_tensors(request)
-    form, named = _form(request)
-    if form is Form.ROWS and not are_rows(request.inputs):
-        form = Form.COLUMNS
-    body = Body(form, request.inputs, to_members(request.parameters, request.origin))
-    # NaN is 400 to KServe, and a number to TensorFlow Serving
+    tensor_format, named = _tensor_format(request)
+    if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):
+        tensor_format = TensorFormat.COLUMNS
+    body = Body(tensor_format, request.inputs, to_members(request.parameters, request.origin))
+    # KServe answers 400 to NaN; TensorFlow Serving reads it as a number
     nan = request.translate.nan or ("error" if target.flavor == KSERVE else "literal")
     parts = write_body(body, REQUEST, nan, request.translate, named=named)
-    return Message("POST", backend_path(request, target, suffix), JSON, parts)
+    return Message("POST", backend_path(request, target, suffix), JSON_HEADERS, parts)
 
 
-def _form(request: Request) -> tuple[Form, bool]:
+def _tensor_format(request: Request) -> tuple[TensorFormat, bool]:
     if request.translate.payload:
-        return _FORMS[request.translate.payload]
+        return _PAYLOAD_FORMATS[request.translate.payload]
     origin = request.origin
-    return (origin.form, origin.named) if isinstance(origin, BodyMessage) else (Form.ROWS, False)
+    return (origin.tensor_format, origin.named) if isinstance(origin, BodyMessage) else (TensorFormat.ROWS, False)
 
 
 def _refuse_parameters_of_tensors(request: Request) -> None:
     for tensor in request.inputs:
         for name in tensor.parameters:
             if name != GATEWAY_DATATYPE:
-                raise invalid_input(f"parameter {name!r} of input {tensor.name!r} has no place in V1")
+                raise invalid_input(f"parameter {name!r} of input {tensor.name!r} is not supported by V1")
 
 
-def _get(path: str, request: Request, target: Target) -> Message:
+def _encode_get(path: str, request: Request, target: Target) -> Message:
     return Message("GET", path)
 
 
-def _get_model(request: Request, target: Target) -> Message:
+def _encode_model_ready(request: Request, target: Target) -> Message:
     return Message("GET", backend_path(request, target))
 
 
-def _ask_metadata(request: Request, target: Target) -> Message:
+def _encode_metadata(request: Request, target: Target) -> Message:
     return Message("GET", backend_path(request, target, "" if request.part == STATUS else "/metadata"))
 
 
-def _ask_models(request: Request, target: Target) -> Message:
+def _encode_models(request: Request, target: Target) -> Message:
     if target.flavor == TENSORFLOW:
-        raise unsupported("TensorFlow Serving does not list its models")
+        raise unsupported("TensorFlow Serving has no list of its models")
     return Message("GET", MODELS)
 
 
-_ASKING: Mapping[Operation, Callable[[Request, Target], Message]] = {
-    Operation.INFER: partial(_ask, ":predict"),
-    Operation.EXPLAIN: partial(_ask, ":explain"),
-    Operation.LIVE: partial(_get, "/"),
-    Operation.READY: partial(_get, "/"),
-    Operation.SERVER_METADATA: partial(_get, "/"),
-    Operation.MODELS: _ask_models,
-    Operation.MODEL_READY: _get_model,
-    Operation.METADATA: _ask_metadata,
+_ENCODERS: Mapping[Operation, Callable[[Request, Target], Message]] = {
+    Operation.INFER: partial(_encode_inference, ":predict"),
+    Operation.EXPLAIN: partial(_encode_inference, ":explain"),
+    Operation.LIVE: partial(_encode_get, "/"),
+    Operation.READY: partial(_encode_get, "/"),
+    Operation.SERVER_METADATA: partial(_encode_get, "/"),
+    Operation.MODELS: _encode_models,
+    Operation.MODEL_READY: _encode_model_ready,
+    Operation.METADATA: _encode_metadata,
 }
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The message that asks `target`.
+    """The HTTP request for `request` to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, no such operation on V1; INVALID_ARGUMENT or NOT_FOUND, a name, version, parameter
-            or tensor that has no form on it.
+        GatewayError: UNIMPLEMENTED, V1 has no such operation; INVALID_ARGUMENT or NOT_FOUND, V1 cannot express a name,
+            version, parameter or tensor.
     """
-    ask = _ASKING.get(request.operation)
+    ask = _ENCODERS.get(request.operation)
     if ask is None:
         raise unsupported(f"V1 has no operation {request.operation.value}")
     return ask(request, target)
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`. Content-Type is not looked at: KServe sends texts without one.
+    """The backend's answer to `request`. Content-Type is ignored: KServe sends text replies without one.
 
     Raises:
-        DecodeError: a reply that is not V1's.
-        GatewayError: the error that the reply tells.
+        DecodeError: the reply is not a V1 reply.
+        GatewayError: the error in the reply.
     """
     match request.operation:
         case Operation.LIVE | Operation.READY:
@@ -127,10 +128,10 @@ def _decode_predict(reply: Message, target: Target) -> Response:
     if "message" in body.members and body.members.get("batchId") == "":
         raise errors.batcher_error(body.members["message"])
     parameters, nested = to_parameters(body)
-    origin = extended(BodyMessage, Message(), body.form, False, body.members, nested) if parameters else None
+    origin = extended(BodyMessage, Message(), body.tensor_format, False, body.members, nested) if parameters else None
     return Response(body.tensors, parameters=parameters, origin=origin)
 
 
 def _decode_explanation(reply: Message) -> Response:
-    """Whatever JSON an explainer answers, as one text."""
-    return Response((values.json_text("explanation", bytes(reply.body)),))
+    """An explanation may be any JSON: it is one BYTES element with the text."""
+    return Response((tensors.json_text("explanation", bytes(reply.body)),))

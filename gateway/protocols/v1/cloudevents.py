@@ -1,7 +1,7 @@
-"""CloudEvents, as KServe takes and answers them.
+"""CloudEvents around requests and replies, as KServe's V1 server reads and writes them.
 
-In binary mode the attributes are headers and the body is as without them; in structured mode the body is an object of
-attributes with the request at `data`.
+In binary mode the attributes are `ce-` headers and the body is an ordinary one. In structured mode the body is a JSON
+object of the attributes, with the request at `data`. Specification: CloudEvents 1.0, HTTP protocol binding.
 """
 
 import json
@@ -19,16 +19,16 @@ PLAIN = ""
 _HEADERS = (b"ce-specversion", b"ce-source", b"ce-type", b"ce-id")
 _VERSIONS = ("1.0", "0.3")
 _ATTRIBUTES = frozenset({"time", "type", "source", "id", "specversion", "data"})
-"""What KServe wants of a structured event: `time` too, which the specification leaves to the sender."""
+"""The keys that KServe requires of a structured event. `time` is optional in the specification."""
 _TYPE = "io.kserve.inference.response"
 _STRUCTURED_TYPE = "application/cloudevents+json"
 
 
-def unwrapped(message: Message, values: int) -> tuple[Message, str]:
-    """The message whose body is the request, and how it is to be answered. `values` is `limits.json_values`.
+def unwrap(message: Message, values: int) -> tuple[Message, str]:
+    """The message whose body is the request, and the mode of the reply. `values` is `limits.json_values`.
 
     Raises:
-        DecodeError: a binary event of an unknown version.
+        DecodeError: the version of a binary event is unknown.
     """
     names = {name for name, _ in message.headers.raw if name.startswith(b"ce-")}
     if names.issuperset(_HEADERS):
@@ -48,9 +48,9 @@ def unwrapped(message: Message, values: int) -> tuple[Message, str]:
     return replace(message, parts=(write(event["data"]),)), answered
 
 
-def wrapped(parts: tuple[Buffer, ...], event: str, model: str) -> Message:
-    """The reply to an event, in its mode. `parts` are the JSON text of the reply without one."""
-    # as Python's json writes it, with blanks and escapes
+def wrap(parts: tuple[Buffer, ...], event: str, model: str) -> Message:
+    """The reply to an event, in the mode `event`. `parts` are the JSON text of the ordinary reply."""
+    # KServe writes events with Python's json: with blanks and escapes.
     data = json.loads(b"".join(parts))
     attributes = {
         "specversion": "1.0",

@@ -1,5 +1,7 @@
-"""V1's errors: a status and `{"error": text}`, as each flavor tells them. The Reason travels beside them, so that
-gateways in a row lose nothing."""
+"""V1's errors: an HTTP status and `{"error": text}`, with the layout and the statuses of each flavor.
+
+The header `gateway-reason` carries the Reason, so that it survives a chain of gateways.
+"""
 
 from gateway import json
 from gateway.core import http_status
@@ -7,25 +9,27 @@ from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Stat
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.v1.flavors import TENSORFLOW
-from gateway.protocols.v1.members import BodyMessage
+from gateway.protocols.v1.parameters import BodyMessage
 
 _MAX_TEXT = 8192
 _NO_SUCH_PATH = frozenset({Reason.PATH_NOT_FOUND, Reason.METHOD_NOT_ALLOWED})
 _NOT_FOUND = "Not Found"
-"""FastAPI's word for a path that it does not have."""
+"""The error of FastAPI, on which KServe is built, for an unknown path."""
 
 _REASONS = {**REASONS_BY_NUMBER, 409: Reason.ABORTED}
 _NOT_READY = " is not ready."
-"""How KServe's error of a model ends that is not loaded."""
+"""The end of KServe's error for a model that is not loaded."""
 
 
 def encode_error(flavor: str, error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that tells `error` as a server of `flavor` does. Where the model does not take a client's rows because
-    they are no numbers, that says why they are none."""
+    """The reply with `error` in the layout of `flavor`. If the model refuses rows that arrived as JSON texts, the text
+    also says why they could not be read as a tensor."""
     origin = request.origin if request is not None else None
-    flaw = origin.flaw if isinstance(origin, BodyMessage) and error.reason is Reason.INVALID_INPUT else ""
-    told = f"{error.message} ({flaw})" if flaw else error.message
-    text = told.encode("utf-8", "replace").decode()
+    tensor_error = (
+        origin.tensor_error if isinstance(origin, BodyMessage) and error.reason is Reason.INVALID_INPUT else ""
+    )
+    message_text = f"{error.message} ({tensor_error})" if tensor_error else error.message
+    text = message_text.encode("utf-8", "replace").decode()
     write = _as_tensorflow if flavor == TENSORFLOW else _as_kserve
     status, body = write(error, text, message)
     headers = Headers(((b"content-type", b"application/json"), (b"gateway-reason", error.reason.value.encode())))
@@ -33,7 +37,7 @@ def encode_error(flavor: str, error: GatewayError, request: Request | None, mess
 
 
 def _as_kserve(error: GatewayError, text: str, message: Message) -> tuple[int, bytes]:
-    # what FastAPI, on which KServe stands, answers before KServe sees the request
+    # FastAPI, on which KServe is built, answers these itself, with its own key
     key = "detail" if error.reason in _NO_SUCH_PATH else "error"
     return http_status.number(error), json.write({key: text})
 
@@ -60,12 +64,12 @@ _NUMBERS = {
     Status.UNAVAILABLE: 503,
     Status.DEADLINE_EXCEEDED: 504,
 }
-"""TensorFlow Serving's, for gRPC's codes."""
+"""TensorFlow Serving's HTTP statuses of gRPC's codes."""
 
 
 def decode_error(reply: Message) -> GatewayError:
-    """The error that a backend's reply of status 400 or above tells: `{"error": text}`, FastAPI's `{"detail": ...}` or
-    text."""
+    """The error in a backend's reply of status 400 or above. Its body is `{"error": text}`, FastAPI's `{"detail": ...}`
+    or plain text."""
     text = _text(reply)
     reason = REASONS.get(reply.headers.get("gateway-reason")) or _reason(reply.status, text)
     return refusal(reason, text or f"status {reply.status} without a body")
@@ -75,30 +79,30 @@ def _reason(status: int, text: str) -> Reason:
     if status == 503 and text.endswith(_NOT_READY):
         return Reason.NOT_READY
     if status == 404 and text == _NOT_FOUND:
-        return Reason.UNSUPPORTED  # the server has no such path, whatever models it has
+        return Reason.UNSUPPORTED  # the server lacks the path itself, not the model
     return _REASONS.get(status, Reason.MODEL_ERROR)
 
 
 def lacks_path(reply: Message) -> bool:
-    """Whether a reply says that the server has no such path, and nothing of a model."""
+    """Whether the server lacks the path itself. A missing model has another text."""
     return reply.status == 404 and not reply.headers.get("gateway-reason") and _text(reply) == _NOT_FOUND
 
 
 def batcher_error(message: object) -> GatewayError:
-    """The error that KServe's batcher tells under status 200: `message` is the body of the model server's reply."""
+    """The error that KServe's batcher sends with status 200. `message` is the body of the model server's error."""
     text = str(message)
-    return refusal(Reason.MODEL_ERROR, (_told(text.encode("utf-8", "replace")) or text)[:_MAX_TEXT])
+    return refusal(Reason.MODEL_ERROR, (_error_text(text.encode("utf-8", "replace")) or text)[:_MAX_TEXT])
 
 
 def _text(reply: Message) -> str:
     plain = bytes(memoryview(reply.body)[:_MAX_TEXT])
-    return (_told(reply.body) or plain.decode("utf-8", "replace").strip())[:_MAX_TEXT]
+    return (_error_text(reply.body) or plain.decode("utf-8", "replace").strip())[:_MAX_TEXT]
 
 
-def _told(body: "bytes | bytearray | memoryview") -> str:
+def _error_text(body: "bytes | bytearray | memoryview") -> str:
     try:
         document = json.read(body, {}, values=1000, literals=True)
     except DecodeError:
         return ""
-    told = document.get("error", document.get("detail", ""))
-    return told if isinstance(told, str) else json.write(told).decode()
+    detail = document.get("error", document.get("detail", ""))
+    return detail if isinstance(detail, str) else json.write(detail).decode()

@@ -1,14 +1,17 @@
-"""The servers that speak V1, each in its own way."""
+"""The flavors of V1 servers, and how each is recognised.
+
+KServe and TensorFlow Serving have the same paths for inference; they differ in metadata, versions, errors and NaN.
+"""
 
 from gateway.core.protocol import Flavors
 from gateway.core.types import ServerInfo
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
 GATEWAY = "gateway"
-"""Another gateway: it has what both have, whatever flavor its listener shows."""
+"""Another gateway: it has the paths of both, whatever the flavor of its listener."""
 
 MARK = b"gateway-flavor"
-"""The header by which a gateway's answer to `GET /` is told from KServe's."""
+"""The header that distinguishes a gateway's reply to `GET /` from KServe's."""
 
 
 def _detect(info: ServerInfo | None) -> str:

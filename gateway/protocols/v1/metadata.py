@@ -1,6 +1,7 @@
-"""What V1 tells of servers and models: KServe's readiness, TensorFlow Serving's status of versions and `signature_def`.
+"""Metadata of V1: liveness, the list of models, KServe's readiness, TensorFlow Serving's version status and
+`signature_def`.
 
-A listener of either flavor tells a model's signature as TensorFlow Serving does; KServe has no word for it.
+A listener of either flavor writes a model's signature as TensorFlow Serving does; KServe has no metadata over V1.
 """
 
 from gateway.core.datatypes import Datatype
@@ -20,10 +21,10 @@ from gateway.core.types import (
 from gateway.json import Json, read, write
 from gateway.protocols.v1 import errors
 from gateway.protocols.v1.flavors import GATEWAY, KSERVE, MARK, TENSORFLOW
-from gateway.protocols.v1.words import JSON, SERVING_DEFAULT
+from gateway.protocols.v1.schema import JSON_HEADERS, SERVING_DEFAULT
 
 _ALIVE = b'{"status":"alive"}'
-_ALIVE_HEADERS = Headers((*JSON.raw, (MARK, b"kserve")))
+_ALIVE_HEADERS = Headers((*JSON_HEADERS.raw, (MARK, b"kserve")))
 _DTYPES = {
     Datatype.BOOL: "DT_BOOL",
     Datatype.UINT8: "DT_UINT8",
@@ -49,27 +50,27 @@ _AVAILABLE = "AVAILABLE"
 
 
 def encode_alive(answer: Answer, request: Request, translate: Translate) -> Message:
-    """`GET /`."""
+    """The reply to `GET /`, for a gateway that is alive."""
     return Message(headers=_ALIVE_HEADERS, parts=(_ALIVE,), status=200)
 
 
 def encode_models(answer: Answer, request: Request, translate: Translate) -> Message:
-    """`GET /v1/models`: the names alone, each once."""
+    """The reply to `GET /v1/models`: the names, each once."""
     assert isinstance(answer, tuple)
     return _reply({"models": [*dict.fromkeys(entry.name for entry in answer)]})
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """KServe's answer to `GET /v1/models/{model}`."""
+    """KServe's reply to `GET /v1/models/{model}`: `name` and `ready`, or 503."""
     if not answer:
-        # spec/v1: 503, since 0.10 with this text
+        # the text of KServe since 0.10
         return _reply({"error": f"Model with name {request.model} is not ready."}, 503)
     return _reply({"name": request.model, "ready": True})
 
 
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
-    """TensorFlow Serving's answer to `GET /v1/models/{model}`: the state of one version, the one asked for. Where none
-    was it is called 1, since nothing tells which one answers."""
+    """TensorFlow Serving's reply to `GET /v1/models/{model}`: the state of the requested version. Without one it is
+    version 1, because the version that would answer is not known."""
     version = request.version or "1"
     state = {
         "version": version,
@@ -80,7 +81,7 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """`GET /v1/models/{model}/metadata`."""
+    """The reply to `GET /v1/models/{model}/metadata`: `model_spec` and `signature_def`."""
     assert isinstance(answer, Signature)
     version = request.version or (answer.versions[-1] if answer.versions else "")
     definition = {
@@ -103,24 +104,28 @@ def _info(spec: TensorSpec) -> dict[str, Json]:
 
 
 def _reply(document: dict[str, Json], status: int = 200) -> Message:
-    return Message(headers=JSON, parts=(write(document),), status=status)
+    return Message(headers=JSON_HEADERS, parts=(write(document),), status=status)
 
 
 # --- Facing servers ---
 
 
 def decode_alive(reply: Message) -> bool:
-    """Whether a server that answers `GET /` so is alive: TensorFlow Serving has no such path, and says so."""
+    """Whether the server is alive. TensorFlow Serving answers 404 to `GET /`, which counts as alive.
+
+    Raises:
+        GatewayError: the error in a reply of status 500 or above.
+    """
     if reply.status >= 500:
         raise errors.decode_error(reply)
     return True
 
 
 def decode_server(reply: Message) -> ServerInfo:
-    """Which flavor a server is that answers `GET /` so.
+    """The flavor of a server, by its reply to `GET /`; an empty name if it is none of them.
 
     Raises:
-        GatewayError: the error that the reply tells.
+        GatewayError: the error in the reply.
     """
     if reply.status == 404:
         return ServerInfo(TENSORFLOW, "")
@@ -132,19 +137,20 @@ def decode_server(reply: Message) -> ServerInfo:
 
 
 def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
-    """Raises DecodeError for what is no list of names."""
+    """The models in the reply to `GET /v1/models`. Raises DecodeError if it is not a list of names."""
     names = _document(reply, target).get("models")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DecodeError('expected the names of models at "models"')
+        raise DecodeError('expected a list of model names at "models"')
     return tuple(map(ModelEntry, names))
 
 
 def decode_ready(reply: Message, target: Target) -> bool:
-    """The answer of either flavor to `GET /v1/models/{model}`. Up to 0.9 KServe told `{"ready": false}` with its 503.
+    """Whether the model is ready, by either flavor's reply to `GET /v1/models/{model}`. The body of KServe's 503 was
+    `{"ready": false}` up to 0.9.
 
     Raises:
-        GatewayError: the error that the reply tells.
-        DecodeError: neither flavor's answer.
+        GatewayError: the error in the reply.
+        DecodeError: the reply is of neither flavor.
     """
     if reply.status == 503:
         error = errors.decode_error(reply)
@@ -158,7 +164,7 @@ def decode_ready(reply: Message, target: Target) -> bool:
 
 
 def decode_status(reply: Message, request: Request, target: Target) -> Signature:
-    """That the model is there, and which versions of it.
+    """The available versions of the model, in a Signature without tensors.
 
     Raises:
         GatewayError, DecodeError: as `decode_ready`.
@@ -174,18 +180,18 @@ def _available(document: dict[str, Json]) -> tuple[str, ...]:
     states = document.get("model_version_status")
     if not isinstance(states, list):
         raise DecodeError('expected "ready" or "model_version_status"')
-    # protobuf's JSON leaves a state out that is UNKNOWN
+    # the JSON form of protobuf omits the state UNKNOWN, which is 0
     found = [each for each in states if isinstance(each, dict) and each.get("state") == _AVAILABLE]
     return tuple(str(each.get("version", "")) for each in found)
 
 
 def decode_metadata(reply: Message, request: Request, target: Target) -> Signature:
-    """The signature that a model uses where nobody names one. Without tensors where the server has no metadata
-    (KServe), or the model no such signature, or tensors that V2 has no datatype or no rank for.
+    """The model's default signature: `serving_default`, or its only one. Without tensors if the server has no metadata
+    (KServe), if the model has no such signature, or if a tensor has an unknown datatype or no rank.
 
     Raises:
-        GatewayError: the error that the reply tells.
-        DecodeError: no metadata of TensorFlow Serving's.
+        GatewayError: the error in the reply.
+        DecodeError: the reply is not TensorFlow Serving's metadata.
     """
     if errors.lacks_path(reply):
         return Signature(name=request.model)
@@ -198,13 +204,13 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
         )
         inputs, outputs = (_specs(definition.get(side, {})) for side in ("inputs", "outputs"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DecodeError(f"the metadata of model {request.model!r} is no signature_def: {error!r}") from error
+        raise DecodeError(f"the metadata of model {request.model!r} has no valid signature_def: {error!r}") from error
     versions = (str(version),) if version else ()
     return Signature(inputs or (), outputs or (), name=request.model, versions=versions)
 
 
 def _specs(tensors: dict[str, Json]) -> tuple[TensorSpec, ...] | None:
-    """None where one of them has no specification here."""
+    """The specifications of the tensors; None if one of them cannot be expressed."""
     found = [_spec(name, info) for name, info in tensors.items()]
     return None if None in found else tuple(each for each in found if each is not None)
 

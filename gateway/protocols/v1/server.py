@@ -1,4 +1,4 @@
-"""Facing clients: what they ask, and what they are answered. A listener's `flavor` says which server it looks like."""
+"""Facing clients: V1 requests to canonical Requests, Answers to replies, in the `flavor` of the listener."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -10,16 +10,24 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import Answer, Message, Request, Response, Translate
 from gateway.protocols.v1 import cloudevents, metadata
-from gateway.protocols.v1.bodies import Body, are_rows, read_body, write_body
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
-from gateway.protocols.v1.members import BodyMessage, to_members, to_parameters
-from gateway.protocols.v1.paths import MODELS, OF_MODEL
-from gateway.protocols.v1.values import ANY_JSON
-from gateway.protocols.v1.words import EXPLANATION, JSON, REPLY, REQUEST, SERVING_DEFAULT, SIGNATURE_NAME, Form
+from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
+from gateway.protocols.v1.parameters import BodyMessage, to_members, to_parameters
+from gateway.protocols.v1.paths import MODEL_PATHS, MODELS
+from gateway.protocols.v1.schema import (
+    EXPLANATION,
+    JSON_HEADERS,
+    REPLY,
+    REQUEST,
+    SERVING_DEFAULT,
+    SIGNATURE_NAME,
+    TensorFormat,
+)
+from gateway.protocols.v1.tensors import ANY_JSON
 
 
-def _read(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """A request that is all in its path."""
+def _decode_path_only(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
+    """A request without a body: the path says everything."""
     return Request(
         operation,
         message.captures.get("model", ""),
@@ -28,19 +36,19 @@ def _read(operation: Operation, message: Message, listener: ListenerSettings) ->
 
 
 def _decode_kserve(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    message, event = cloudevents.unwrapped(message, listener.limits.json_values)
+    message, event = cloudevents.unwrap(message, listener.limits.json_values)
     try:
         body = read_body(message.body, REQUEST, listener.limits.json_values, any_json=True)
     except DecodeError as error:
-        raise _in_words_of_kserve(error) from error
+        raise _as_kserve_error(error) from error
     return _inference(operation, body, message, event)
 
 
-def _in_words_of_kserve(error: DecodeError) -> DecodeError:
-    return DecodeError(f"Unrecognized request format: {error}") if _is_no_json(error) else error
+def _as_kserve_error(error: DecodeError) -> DecodeError:
+    return DecodeError(f"Unrecognized request format: {error}") if _is_syntax_error(error) else error
 
 
-def _is_no_json(error: DecodeError) -> bool:
+def _is_syntax_error(error: DecodeError) -> bool:
     return any(words in str(error) for words in ("not JSON", "not UTF-8", "empty body"))
 
 
@@ -48,11 +56,11 @@ def _decode_tensorflow(message: Message, listener: ListenerSettings) -> Request:
     try:
         body = read_body(message.body, REQUEST, listener.limits.json_values, any_json=False)
     except DecodeError as error:
-        raise DecodeError(f"JSON Parse error: {error}" if _is_no_json(error) else str(error)) from error
-    if body.form is Form.ROWS and not body.tensors[0].shape[0]:
-        raise DecodeError("JSON Value: [] No values in 'instances' array.")
+        raise DecodeError(f"JSON Parse error: {error}" if _is_syntax_error(error) else str(error)) from error
+    if body.tensor_format is TensorFormat.ROWS and not body.tensors[0].shape[0]:
+        raise DecodeError("JSON Value: [] No values in 'instances' array")
     if body.members.get(SIGNATURE_NAME) == SERVING_DEFAULT:
-        del body.members[SIGNATURE_NAME]  # what a request without one means
+        del body.members[SIGNATURE_NAME]  # the default: a backend without signatures can take the request
     return _inference(Operation.INFER, body, message, "")
 
 
@@ -60,9 +68,9 @@ def _inference(operation: Operation, body: Body, message: Message, event: str) -
     parameters, nested = to_parameters(body)
     named = bool(body.tensors) and bool(body.tensors[0].name)
     origin = None
-    if named or parameters or event or body.flaw or body.form is not Form.ROWS:
+    if named or parameters or event or body.tensor_error or body.tensor_format is not TensorFormat.ROWS:
         bare = replace(message, parts=())
-        origin = extended(BodyMessage, bare, body.form, named, body.members, nested, body.flaw, event)
+        origin = extended(BodyMessage, bare, body.tensor_format, named, body.members, nested, body.tensor_error, event)
     return Request(
         operation,
         message.captures["model"],
@@ -73,72 +81,77 @@ def _inference(operation: Operation, body: Body, message: Message, event: str) -
     )
 
 
-def _refuse(word: str, message: Message, listener: ListenerSettings) -> Request:
-    raise unsupported(f"{word} is not supported: its examples have no tensors; use predict")
+def _refuse(verb: str, message: Message, listener: ListenerSettings) -> Request:
+    raise unsupported(f"{verb} is not supported because its examples are not tensors; use predict")
 
 
 _SHARED: Mapping[str, DecodeRequest] = {
-    **{f"GET {path}": partial(_read, Operation.MODEL_READY) for path in OF_MODEL},
-    **{f"GET {path}/metadata": partial(_read, Operation.METADATA) for path in OF_MODEL},
+    **{f"GET {path}": partial(_decode_path_only, Operation.MODEL_READY) for path in MODEL_PATHS},
+    **{f"GET {path}/metadata": partial(_decode_path_only, Operation.METADATA) for path in MODEL_PATHS},
 }
 
-READERS: Mapping[str, Mapping[str, DecodeRequest]] = {
+DECODERS: Mapping[str, Mapping[str, DecodeRequest]] = {
     KSERVE: {
-        **{f"POST {path}:predict": partial(_decode_kserve, Operation.INFER) for path in OF_MODEL},
-        **{f"POST {path}:explain": partial(_decode_kserve, Operation.EXPLAIN) for path in OF_MODEL},
-        "GET /": partial(_read, Operation.LIVE),
-        f"GET {MODELS}": partial(_read, Operation.MODELS),
+        **{f"POST {path}:predict": partial(_decode_kserve, Operation.INFER) for path in MODEL_PATHS},
+        **{f"POST {path}:explain": partial(_decode_kserve, Operation.EXPLAIN) for path in MODEL_PATHS},
+        "GET /": partial(_decode_path_only, Operation.LIVE),
+        f"GET {MODELS}": partial(_decode_path_only, Operation.MODELS),
         **_SHARED,
     },
     TENSORFLOW: {
-        **{f"POST {path}:predict": _decode_tensorflow for path in OF_MODEL},
-        **{f"POST {path}:{word}": partial(_refuse, word) for path in OF_MODEL for word in ("classify", "regress")},
+        **{f"POST {path}:predict": _decode_tensorflow for path in MODEL_PATHS},
+        **{f"POST {path}:{verb}": partial(_refuse, verb) for path in MODEL_PATHS for verb in ("classify", "regress")},
         **_SHARED,
     },
 }
-"""Who reads the question at each path, by the listener's flavor. Versions, labels and metadata are TensorFlow
-Serving's; a listener that looks like KServe has them as well."""
+"""The decoder of each path, by the listener's flavor. A real KServe has no versions, labels and metadata; a listener of
+that flavor has them."""
 
 
 def decode_request(flavor: str, message: Message, listener: ListenerSettings) -> Request:
-    """What a client asks.
+    """The canonical Request of a client's message.
 
     Raises:
-        DecodeError: a body without tensors.
-        GatewayError: UNIMPLEMENTED, `:classify` and `:regress`.
+        DecodeError: the body has no tensors.
+        GatewayError: UNIMPLEMENTED, for `:classify` and `:regress`.
     """
-    return READERS[flavor][message.pattern](message, listener)
+    return DECODERS[flavor][message.pattern](message, listener)
 
 
 _DEFAULT_NAN = {KSERVE: "null", TENSORFLOW: "literal"}
-"""What the flavor's server writes."""
+"""How a real server of the flavor writes NaN and infinities."""
 
 
 def _encode_predict(flavor: str, answer: Answer, request: Request, translate: Translate) -> Message:
     assert isinstance(answer, Response)
     origin = request.origin
-    form = origin.form if isinstance(origin, BodyMessage) else Form.ROWS
-    if flavor == TENSORFLOW and form is Form.ROWS and not are_rows(answer.outputs):
+    tensor_format = origin.tensor_format if isinstance(origin, BodyMessage) else TensorFormat.ROWS
+    if flavor == TENSORFLOW and tensor_format is TensorFormat.ROWS and not are_rows(answer.outputs):
         shapes = ", ".join(f"{each.name!r} {list(each.shape)}" for each in answer.outputs) or "none"
         raise invalid_output(
-            f"outputs have no row for each instance: {shapes}; 'inputs' in the request takes them whole"
+            f"outputs cannot be rows, one for each instance: {shapes}; "
+            "send 'inputs' instead of 'instances' to get them whole"
         )
-    body = Body(form, answer.outputs, to_members(answer.parameters, answer.origin))
+    body = Body(tensor_format, answer.outputs, to_members(answer.parameters, answer.origin))
     parts = write_body(body, REPLY, translate.nan or _DEFAULT_NAN[flavor], translate)
-    event = origin.event if isinstance(origin, BodyMessage) else ""
-    return cloudevents.wrapped(parts, event, request.model) if event else Message(headers=JSON, parts=parts, status=200)
+    event = origin.event_mode if isinstance(origin, BodyMessage) else ""
+    return (
+        cloudevents.wrap(parts, event, request.model)
+        if event
+        else Message(headers=JSON_HEADERS, parts=parts, status=200)
+    )
 
 
 def _encode_explanation(answer: Answer, request: Request, translate: Translate) -> Message:
     assert isinstance(answer, Response)
     explanation = answer.outputs[0]
     if explanation.content_type == ANY_JSON and not explanation.shape:
-        return Message(headers=JSON, parts=tuple(bytes_elements.unpack(explanation.data)), status=200)
-    parts = write_body(Body(Form.ROWS, answer.outputs), EXPLANATION, translate.nan or "null", translate)
-    return Message(headers=JSON, parts=parts, status=200)
+        return Message(headers=JSON_HEADERS, parts=tuple(bytes_elements.unpack(explanation.data)), status=200)
+    parts = write_body(Body(TensorFormat.ROWS, answer.outputs), EXPLANATION, translate.nan or "null", translate)
+    return Message(headers=JSON_HEADERS, parts=parts, status=200)
 
 
-_WRITERS: Mapping[str, Mapping[Operation, EncodeResponse]] = {
+_ENCODERS: Mapping[str, Mapping[Operation, EncodeResponse]] = {
     flavor: {
         Operation.INFER: partial(_encode_predict, flavor),
         Operation.EXPLAIN: _encode_explanation,
@@ -155,7 +168,7 @@ def encode_response(flavor: str, answer: Answer, request: Request, translate: Tr
     """The reply to a request that decode_request read.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that has no form; INTERNAL, outputs that are no rows, for
-            clients of TensorFlow Serving that sent rows.
+        GatewayError: INVALID_ARGUMENT, naming an output that JSON cannot carry; INTERNAL, the outputs cannot be rows,
+            and a client of the flavor `tensorflow` sent rows.
     """
-    return _WRITERS[flavor][request.operation](answer, request, translate)
+    return _ENCODERS[flavor][request.operation](answer, request, translate)

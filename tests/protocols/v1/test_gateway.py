@@ -74,7 +74,7 @@ async def test_an_explanation_of_a_model_elsewhere_is_unsupported() -> None:
     assert (status, "explain" in answer["error"]) == (501, True)
 
 
-async def test_parameters_have_no_place_in_umbridge() -> None:
+async def test_parameters_are_refused_by_umbridge() -> None:
     body = '{"instances":[[1,2]],"signature_name":"serving_default"}'
     status, answer = await predict(through("umbridge", "posterior"), "/v1/models/posterior:predict", body)
     assert (status, "'signature_name'" in answer["error"]) == (400, True)
@@ -82,7 +82,7 @@ async def test_parameters_have_no_place_in_umbridge() -> None:
     assert await predict(wires, "/v1/models/posterior:predict", body) == (200, {"predictions": [[-5.0]]})
 
 
-async def test_a_label_is_no_version_of_a_triton() -> None:
+async def test_a_label_is_not_a_version_of_triton() -> None:
     wires = through("v2-rest", "double", flavor="triton")
     status, answer = await predict(wires, "/v1/models/double/labels/stable:predict", '{"instances":[[1]]}')
     assert (status, "'stable'" in answer["error"]) == (404, True)
@@ -103,14 +103,14 @@ async def test_below_a_prefix() -> None:
     assert (await predict(wires, "/serving/v1/models/double:predict", '{"instances":[[1]]}'))[0] == 200
 
 
-async def test_the_face_of_tensorflow() -> None:
+async def test_the_flavor_tensorflow() -> None:
     wires = through("v2-rest", "double", face=TENSORFLOW)
     reply = await wires.send("v1-rest", Message("GET", "/v1/models/double"))
     assert json.loads(bytes(reply.body))["model_version_status"][0]["state"] == "AVAILABLE"
     reply = await wires.post("v1-rest", "/v1/models/double:predict", b'{"instances":[]}')
     assert (reply.status, bytes(reply.body)) == (
         400,
-        b'{\n    "error": "JSON Value: [] No values in \'instances\' array."\n}',
+        b'{\n    "error": "JSON Value: [] No values in \'instances\' array"\n}',
     )
     reply = await wires.post("v1-rest", "/v1/models/double:regress", b"{}")
     assert reply.status == 501
@@ -124,13 +124,13 @@ async def test_the_face_of_tensorflow() -> None:
         ("flavor: {umbridge: kserve}", "the listener does not speak 'umbridge'"),
     ],
 )
-def test_a_face_that_is_none_is_told(face: str, text: str) -> None:
+def test_an_unknown_flavor_is_a_configuration_error(face: str, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loads(CONFIG.replace("BACK", "v2-rest").replace("FACE", face).replace("FLAVOR", ""), "a.yaml", catalog(), {})
     assert text in str(caught.value)
 
 
-def test_liveness_and_a_page_of_metrics_are_at_one_place() -> None:
+def test_liveness_and_a_page_of_metrics_conflict() -> None:
     text = CONFIG.replace("v2-rest, graphpipe", "grps-rest").replace("FACE", "metrics_page: true")
     with pytest.raises(ConfigError, match="both serve GET /"):
         loads(text.replace("BACK", "v2-rest").replace("FLAVOR", ""), "a.yaml", catalog(), {})

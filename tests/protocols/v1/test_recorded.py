@@ -1,4 +1,4 @@
-"""What a real KServe 0.21 and its InferenceRESTClient say, read and written, and every byte of the bodies."""
+"""Recorded messages of a real KServe 0.21 and its InferenceRESTClient, read and written byte for byte."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def test_a_request_of_v1_goes_out_to_v1_byte_for_byte(name: str) -> None:
     assert message.headers.raw == ((b"content-type", b"application/json"),)
 
 
-def test_what_stands_beside_the_tensors_keeps_its_place() -> None:
+def test_other_members_keep_their_place() -> None:
     request = V1.decode_request(recorded_request("members"), LISTENER)
     assert request.parameters == {"signature_name": "s", "k": 2.5, "other": '{"deep":[1,"x"]}'}
     sent = b"".join(V1.encode_request(request, TARGET).parts)
@@ -82,7 +82,7 @@ def test_a_reply_of_the_server_goes_out_as_it_came(name: str) -> None:
 
 
 def without_time(text: bytes) -> bytes:
-    """Without what differs in every event: its id and time."""
+    """`text` without the id and the time, which differ in every event."""
     text = re.sub(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}", b"ID", text)
     return re.sub(rb"\d{4}-\d\d-\d\dT[0-9:.]+\+00:00", b"TIME", text)
 
@@ -112,8 +112,8 @@ def test_a_path_that_kserve_lacks_is_unsupported() -> None:
         with pytest.raises(GatewayError) as caught:
             V1.decode_response(recorded_reply(name), request, TARGET)
         assert caught.value.reason is Reason.UNSUPPORTED
-    told = refusal(Reason.METHOD_NOT_ALLOWED, "Method Not Allowed")
-    reply = V1.encode_error(told, None, recorded_request("client_rows"))
+    refused = refusal(Reason.METHOD_NOT_ALLOWED, "Method Not Allowed")
+    reply = V1.encode_error(refused, None, recorded_request("client_rows"))
     assert (reply.status, b"".join(reply.parts)) == (405, recorded("error_verb.reply")[2])
 
 
@@ -146,7 +146,7 @@ def test_questions_are_answered_as_by_the_server(name: str) -> None:
     assert f"{asked.method} {asked.path} HTTP/1.1".encode() == recorded(f"{name}.request")[0]
 
 
-def test_a_model_that_rests_is_not_ready() -> None:
+def test_a_stopped_model_is_not_ready() -> None:
     request = V1.decode_request(recorded_request("not_ready"), LISTENER)
     assert V1.decode_response(recorded_reply("not_ready"), request, TARGET) is False
     reply = V1.encode_response(False, request, DEFAULT_TRANSLATE)
@@ -165,7 +165,7 @@ def test_a_real_server_is_known_by_its_answer() -> None:
     assert V1.decode_response(recorded_reply("live"), request, TARGET) == ServerInfo("kserve", "")
 
 
-def test_kserve_tells_nothing_of_tensors() -> None:
+def test_kserve_has_no_metadata() -> None:
     request = V1.decode_request(recorded_request("metadata"), LISTENER)
     assert V1.decode_response(recorded_reply("metadata"), request, TARGET) == Signature(name="double")
 

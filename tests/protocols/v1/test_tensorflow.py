@@ -1,4 +1,4 @@
-"""Literal replies of TensorFlow Serving, as its documentation and sources have them, read; and what it is answered."""
+"""Messages of TensorFlow Serving, copied from its documentation and sources, read and written."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from gateway.core.types import (
     Signature,
     TensorSpec,
 )
-from gateway.protocols.v1.words import STATUS
+from gateway.protocols.v1.schema import STATUS
 from tests.protocols.v1.wire import FACES, LISTENER, TF_TARGET, V1, post, received
 
 TF = FACES["tensorflow"]
@@ -87,7 +87,7 @@ def test_of_several_signatures_none_of_which_is_the_default_none_is_taken() -> N
     assert read(json.dumps(document).encode(), Operation.METADATA) == Signature(name="m", versions=("123",))
 
 
-def test_metadata_that_are_none_are_told() -> None:
+def test_invalid_metadata_is_refused() -> None:
     for body in (b"{}", b'{"model_spec":5,"metadata":5}'):
         with pytest.raises(DecodeError, match="signature_def"):
             read(body, Operation.METADATA)

@@ -46,5 +46,5 @@ def received(message: Message, protocol: Protocol = V1) -> Message:
 
 
 def post(path: str, body: bytes, protocol: Protocol = V1) -> Message:
-    """A client's message."""
+    """A client's POST, as decode_request gets it."""
     return received(Message("POST", path, parts=(body,)), protocol)

@@ -1,4 +1,4 @@
-"""Bodies of requests and replies, sound ones and others, without a real server's help."""
+"""Bodies of requests and replies, valid and invalid, without a real server."""
 
 import json
 import math
@@ -40,7 +40,7 @@ JSON = st.recursive(
 
 @given(rows=st.lists(JSON, max_size=4), others=st.dictionaries(st.sampled_from(["a", "b", "parameters"]), JSON))
 def test_whatever_json_a_client_writes_arrives_or_is_refused(rows: list[Any], others: dict[str, Any]) -> None:
-    """Over V1 to V1: numbers of one tensor may become doubles, and nothing else is another."""
+    """From V1 to V1: numbers of one tensor may become doubles; nothing else changes."""
     body = json.dumps({"instances": rows, **others}).encode()
     try:
         written = json.loads(sent(decoded(body)))
@@ -78,12 +78,12 @@ def equal(one: Any, other: Any) -> bool:
         (b'{"instances":[{"x":1,"x":2}]}', "'x' occurs twice"),
         (b'{"instances":[1e400]}', "out of the range of a double"),
         (b'{"instances":[1],"signature_name":5}', "must be a string"),
-        (b'{"instances":[1],"parameters":{"a":1},"a":2}', "'a' stands both in 'parameters' and beside it"),
+        (b'{"instances":[1],"parameters":{"a":1},"a":2}', "'a' is a key of the body and of 'parameters'"),
         (b'{"instances":' + b"[" * 70 + b"]" * 70 + b"}", "nested deeper than 64"),
         (b'{"instances":["\xff"]}', "Unrecognized request format"),
     ],
 )
-def test_what_is_no_request_is_told(body: bytes, text: str) -> None:
+def test_invalid_requests_are_refused_with_the_reason(body: bytes, text: str) -> None:
     with pytest.raises(DecodeError) as caught:
         decoded(body)
     assert text in str(caught.value)
@@ -114,7 +114,7 @@ def test_rows_that_are_no_tensor_are_json_to_kserve_and_refused_by_tensorflow(bo
         decoded(body, "tensorflow")
 
 
-def test_why_rows_are_no_tensor_is_told_with_the_models_refusal() -> None:
+def test_a_models_refusal_says_why_rows_are_not_a_tensor() -> None:
     request = decoded(b'{"instances":[[1],[2,3]]}')
     refused = refusal(Reason.INVALID_INPUT, "input 'x' is BYTES, expected FP64")
     reply = V1.encode_error(refused, request, Message())
@@ -196,7 +196,7 @@ def test_a_string_that_looks_like_the_mark_of_bytes_stays_a_string() -> None:
         ({"x": [b"\xff", b"a"]}, "", b'{"instances":[{"b64":"/w=="},{"b64":"YQ=="}]}'),
     ],
 )
-def test_tensors_of_other_wires(inputs: dict[str, Any], payload: str, body: bytes) -> None:
+def test_tensors_of_other_protocols(inputs: dict[str, Any], payload: str, body: bytes) -> None:
     tensors = tuple(tensor(name, np.array(each, object if holds_text(each) else None)) for name, each in inputs.items())
     request = Request(Operation.INFER, "m", inputs=tensors, translate=Translate(payload=payload))
     assert sent(request) == body
@@ -206,14 +206,14 @@ def holds_text(each: Any) -> bool:
     return isinstance(each, str | bytes) or (isinstance(each, list) and any(map(holds_text, each)))
 
 
-def test_what_is_not_finite_is_refused_by_kserve_alone() -> None:
+def test_nan_is_refused_for_kserve_only() -> None:
     request = Request(Operation.INFER, "m", inputs=(tensor("x", np.array([math.nan])),))
     with pytest.raises(GatewayError, match="element 0 is nan"):
         V1.encode_request(request, TARGET)
     assert sent(request) == b'{"instances":[NaN]}'
 
 
-def test_text_that_is_no_json_cannot_stand_for_it() -> None:
+def test_elements_of_content_type_json_must_be_json() -> None:
     """A route's signature may give a client's tensor that content type: it must not add members to the body."""
     raw = replace(tensor("x", np.array(['1],"signature_name":["s"'], object)), content_type="json")
     with pytest.raises(GatewayError, match="not JSON"):
@@ -221,7 +221,7 @@ def test_text_that_is_no_json_cannot_stand_for_it() -> None:
 
 
 @pytest.mark.parametrize("part", ["parameters", "tensor"])
-def test_parameters_that_have_no_form_are_refused_by_name(part: str) -> None:
+def test_parameters_that_v1_cannot_carry_are_refused_by_name(part: str) -> None:
     given = {"k": math.inf} if part == "parameters" else {"k": 1}
     x = tensor("x", np.array([1.0]))
     request = Request(Operation.INFER, "m", inputs=(x,), parameters=given)
@@ -245,9 +245,9 @@ def test_a_reply_takes_the_requests_form() -> None:
     assert answered(two, b'{"inputs":{"x":1}}', "tensorflow") == b'{"outputs":{"y":[1.0],"z":[2]}}'
 
 
-def test_outputs_that_are_no_rows() -> None:
+def test_outputs_that_cannot_be_rows() -> None:
     assert answered({"y": 1.0}, b'{"instances":[1]}', "kserve") == b'{"predictions":1.0}'
-    with pytest.raises(GatewayError, match="no row for each instance"):
+    with pytest.raises(GatewayError, match="cannot be rows"):
         answered({"y": 1.0}, b'{"instances":[1]}', "tensorflow")
 
 
@@ -256,7 +256,7 @@ def replied(body: bytes, status: int = 200) -> Any:
     return V1.decode_response(Message(status=status, parts=(body,)), request, TARGET)
 
 
-def test_the_error_of_a_batcher_is_one() -> None:
+def test_an_error_of_the_batcher_under_status_200_is_an_error() -> None:
     body = b'{"message":"{\\"error\\":\\"ValueError : no\\"}","batchId":"","predictions":null}'
     with pytest.raises(GatewayError) as caught:
         replied(body)
@@ -266,12 +266,12 @@ def test_the_error_of_a_batcher_is_one() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[1]", b"{}", b"<html>", b'{"predictions":[1]'])
-def test_replies_that_are_none_are_told(body: bytes) -> None:
+def test_invalid_replies_are_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
         replied(body)
 
 
-def test_the_default_signature_is_none() -> None:
+def test_tensorflow_drops_the_default_signature_name() -> None:
     body = b'{"signature_name":"serving_default","instances":[1]}'
     assert decoded(body, "tensorflow").parameters == {}
     assert decoded(body, "kserve").parameters == {"signature_name": "serving_default"}

@@ -1,8 +1,8 @@
 """One tensor as a JSON value, and back.
 
-Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Any other JSON, which models of KServe
-may well take and give, is BYTES of content type `json`, whose elements are the JSON texts themselves: one for each row,
-or one in all. It goes out over V1 as it came.
+Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Models of KServe may use any other JSON:
+it becomes BYTES of content type `json`, whose elements are JSON texts, one for each row or a single one. V1 writes
+these texts into its body unchanged.
 """
 
 import json
@@ -43,10 +43,10 @@ def scalar(array: Array) -> Json:
 
 
 def from_value(name: str, given: Json, what: str, values: int) -> Tensor:
-    """The tensor of a JSON value. `values` is `limits.json_values`.
+    """The tensor of a parsed JSON value. `values` is `limits.json_values`.
 
     Raises:
-        DecodeError: naming `what`, if it is not rectangular, or holds null or objects.
+        DecodeError: names `what`; it is not rectangular, or contains null or an object.
     """
     try:
         return from_array(name, read_bare(_text(given), values=values, literals=False))
@@ -55,18 +55,18 @@ def from_value(name: str, given: Json, what: str, values: int) -> Tensor:
 
 
 def texts_of_rows(name: str, rows: list[Json]) -> Tensor:
-    """Rows of any JSON: their texts, one for each row."""
+    """Rows of any JSON as BYTES of shape (rows,) with the text of each."""
     texts = [_text(row) for row in rows]
     return Tensor(name, Datatype.BYTES, (len(texts),), bytes_elements.pack(texts), content_type=ANY_JSON)
 
 
 def text_of_value(name: str, given: Json) -> Tensor:
-    """Any JSON as one text."""
+    """Any JSON as BYTES of shape () with its text."""
     return Tensor(name, Datatype.BYTES, (), bytes_elements.pack([_text(given)]), content_type=ANY_JSON)
 
 
 def json_text(name: str, text: bytes) -> Tensor:
-    """A text that is JSON. Raises DecodeError if it is not."""
+    """A JSON text as BYTES of shape (). Raises DecodeError if it is not JSON."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -85,11 +85,11 @@ def _text(given: Json) -> bytes:
 
 
 def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[bytes, ...]:
-    """The JSON value of a tensor, nested as its shape, in pieces. `nan` says how what is not finite is written.
+    """The JSON value of a tensor, nested by its shape, in pieces. `nan` says how NaN and infinities are written.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming `what`: NaN or an infinity if `nan` is `error`, or an element of content
-            type `json` that is no JSON.
+        GatewayError: INVALID_ARGUMENT, naming `what`: NaN or an infinity if `nan` is `error`, or an element of content
+            type `json` is not JSON.
     """
     if tensor.datatype is not Datatype.BYTES:
         return tuple(number_pieces(tensor.array, nan, what))
@@ -98,7 +98,7 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
         if len(tensor.shape) == 1:
             return tuple(string_pieces(list(map(bytes.decode, each)) for each in bytes_elements.pieces(tensor.data)))
         return (orjson.dumps(_nested(tensor, bytes.decode)),)
-    return (_joined(_nested(tensor, write)),)
+    return (_join(_nested(tensor, write)),)
 
 
 def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> list[bytes]:
@@ -107,23 +107,23 @@ def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> l
         write = _element_writer(tensor, translate, what)
         if write is None:
             return [orjson.dumps(row) for row in _nested(tensor, bytes.decode)]
-        return [_joined(row) for row in _nested(tensor, write)]
+        return [_join(row) for row in _nested(tensor, write)]
     if not tensor.elements:
         return [b"".join(number_pieces(row, nan, what)) for row in tensor.array]
     return _rows(b"".join(number_pieces(tensor.array, nan, what)), len(tensor.shape))
 
 
 def _rows(text: bytes, rank: int) -> list[bytes]:
-    """The rows of a JSON array of numbers: between two of them so many brackets close and open as nowhere else."""
+    """The rows of a JSON array of numbers. Only between two rows do `rank - 1` brackets close and open again."""
     closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
     rows = text[rank : len(text) - rank].split(closing + b"," + opening)
     return [opening + row + closing for row in rows] if rank > 1 else rows
 
 
 def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable[[bytes], bytes] | None:
-    """What writes an element of BYTES; None for plain strings. A tensor with bytes that are no UTF-8 goes as `b64`."""
+    """The function that writes an element of BYTES; None for plain strings. If one is not UTF-8, all are `b64`."""
     if tensor.content_type == ANY_JSON:
-        return lambda element: _checked(element, what)
+        return lambda element: _checked_json(element, what)
     if tensor.content_type == b64.IMAGE or translate.bytes == _BASE64:
         return b64.to_json
     try:
@@ -134,8 +134,8 @@ def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable
     return None
 
 
-def _checked(element: bytes, what: str) -> bytes:
-    """One JSON text, so that it cannot add members of its own to the body that it stands in."""
+def _checked_json(element: bytes, what: str) -> bytes:
+    """One JSON text. It is checked because other text could add members to the body that it is written into."""
     try:
         orjson.loads(element)
     except orjson.JSONDecodeError as error:
@@ -149,5 +149,5 @@ def _nested(tensor: Tensor, write: Callable[[bytes], Any]) -> Any:
     return flat.reshape(tensor.shape).tolist()
 
 
-def _joined(nested: Any) -> bytes:
-    return b"[%b]" % b",".join(map(_joined, nested)) if type(nested) is list else nested
+def _join(nested: Any) -> bytes:
+    return b"[%b]" % b",".join(map(_join, nested)) if type(nested) is list else nested

@@ -1,8 +1,8 @@
-"""What stands beside the tensors: `signature_name`, `parameters`, and whatever else a client or a server wrote there.
+"""The other members of a body (`signature_name`, `parameters`, any other key), to canonical parameters and back.
 
-All of it is parameters of the request or the response: scalars as they are, any other JSON as a parameter that holds
-its text. A body of V1 keeps the place of each; a parameter that came over another wire stands in the object
-`parameters`.
+Scalars become parameters unchanged; other JSON becomes a string parameter with the JSON text. From V1 to V1 each member
+keeps its place and its JSON value. A parameter of another protocol is written into the object `parameters`, but for
+`signature_name`, which is a member of the body.
 """
 
 from collections.abc import Mapping
@@ -12,37 +12,37 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import frozen
 from gateway.core.types import Message, Parameters, ParameterValue
 from gateway.json import INT64_MAX, INT64_MIN, Json, write
-from gateway.protocols.v1.bodies import Body
-from gateway.protocols.v1.words import PARAMETERS, SIGNATURE_NAME, Form
+from gateway.protocols.v1.json_bodies import Body
+from gateway.protocols.v1.schema import PARAMETERS, SIGNATURE_NAME, TensorFormat
 
-NO_PARAMETERS: Parameters = {}
+_NO_PARAMETERS: Parameters = {}
 
 
 @frozen
 class BodyMessage(Message):
-    """A message with tensors: in which form they stand, whether they are named, and its other members by the parameters
-    that they became."""
+    """A message with tensors, and what the reply or the request to a V1 backend needs of it: the format, whether the
+    tensors are named, and the other members by key."""
 
-    form: Form = Form.ROWS
+    tensor_format: TensorFormat = TensorFormat.ROWS
     named: bool = False
     members: Mapping[str, Json] | None = None
-    nested: frozenset[str] = frozenset()
-    """Those of the members that stand in `parameters`."""
-    flaw: str = ""
-    """Why rows are their JSON texts; empty if they are none."""
-    event: str = ""
-    """How a CloudEvent is to be answered."""
+    in_parameters: frozenset[str] = frozenset()
+    """The parameters that are keys of the object `parameters`."""
+    tensor_error: str = ""
+    """Why the values could not be read as a tensor and are JSON texts; empty if they could."""
+    event_mode: str = ""
+    """The mode of the CloudEvent that replies; empty for an ordinary reply."""
 
 
 def to_parameters(body: Body) -> tuple[Parameters, frozenset[str]]:
-    """The parameters that the members become, and which of them stood in `parameters`.
+    """The parameters of the body's members, and the names of those in the object `parameters`.
 
     Raises:
-        DecodeError: one name for two of them, or a `signature_name` that is no string.
+        DecodeError: a name is there twice, or `signature_name` is not a string.
     """
     members = body.members
     if not members:
-        return NO_PARAMETERS, frozenset()
+        return _NO_PARAMETERS, frozenset()
     if not isinstance(members.get(SIGNATURE_NAME, ""), str):
         raise DecodeError(f"'{SIGNATURE_NAME}' key must be a string value.")
     given = members.get(PARAMETERS)
@@ -50,7 +50,7 @@ def to_parameters(body: Body) -> tuple[Parameters, frozenset[str]]:
     outer = {name: each for name, each in members.items() if name != PARAMETERS or not isinstance(given, dict)}
     for name in nested:
         if name in outer:
-            raise DecodeError(f"{name!r} stands both in 'parameters' and beside it")
+            raise DecodeError(f"{name!r} is a key of the body and of 'parameters'; expected only one")
     return {name: _parameter(each) for name, each in (outer | nested).items()}, frozenset(nested)
 
 
@@ -61,10 +61,10 @@ def _parameter(given: Json) -> ParameterValue:
 
 
 def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json]:
-    """The members that parameters become: each where and as it stood if it came over V1.
+    """The members of a body for `parameters`. Those of a V1 message keep their place and JSON value.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a parameter that is no JSON number.
+        GatewayError: INVALID_ARGUMENT, naming a parameter that is NaN or an infinity.
     """
     if not parameters:
         return {}
@@ -73,7 +73,7 @@ def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json
     outer: dict[str, Json] = {}
     nested: dict[str, Json] = {}
     for name, given in parameters.items():
-        if name in known.nested:
+        if name in known.in_parameters:
             holder, original = nested, written[PARAMETERS][name]
         elif name in written:
             holder, original = outer, written[name]
@@ -81,7 +81,7 @@ def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json
             holder, original = (outer if name == SIGNATURE_NAME else nested), given
         if isinstance(given, float) and not isfinite(given):
             raise invalid_input(f"parameter {name!r} is {given}, for which JSON has no number")
-        # a route may have changed it on the way
+        # a route may have changed the parameter since
         holder[name] = original if _parameter(original) == given else given
     found = outer | ({PARAMETERS: nested} if nested else {})
     return {name: found[name] for name in (*written, *found) if name in found}

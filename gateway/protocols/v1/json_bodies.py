@@ -1,0 +1,314 @@
+"""The JSON body of a request or a reply with tensors. Each format has two layouts:
+
+    format    key in requests / replies      bare, one tensor      named
+    rows      "instances" / "predictions"    [row, ...]            [{name: row, ...}, ...]
+    columns   "inputs" / "outputs"           value                 {name: value, ...}
+
+A body is first read with its numbers straight into arrays (`_read_arrays`). If that fails, it is read as Python values
+(`_read_json_values`), which is slower but also takes rows that are not rectangular.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen, replace
+from gateway.core.types import Buffer, Tensor, Translate
+from gateway.json import INT64_MAX, Array, ArrayForm, Json, read, write
+from gateway.json.document import AllBut
+from gateway.protocols.v1 import b64
+from gateway.protocols.v1.schema import REQUEST, BodyKeys, TensorFormat
+from gateway.protocols.v1.tensors import (
+    from_array,
+    from_value,
+    rows_to_json,
+    scalar,
+    text_of_value,
+    texts_of_rows,
+    to_json,
+)
+
+_EVERY = AllBut(())
+_NAMED_ROWS = re.compile(rb'"(?:instances|predictions|explanations)"\s*:\s*\[\s*\{')
+_NAMED_COLUMNS = re.compile(rb'"(?:inputs|outputs|predictions)"\s*:\s*\{')
+_HEAD = 64 * 2**10
+"""Bytes of the text that are searched for named tensors. If their key comes later, they are read as Python values."""
+_ROW_LEVEL, _COLUMN_LEVEL = 3, 2  # {"instances": [{"x": here}]}, {"inputs": {"x": here}}
+
+
+@frozen
+class Body:
+    """The contents of a body: tensors in one of the two formats, and its other `members`. `tensor_error` says why a
+    value could not be read as a tensor and is JSON text instead; empty if all could."""
+
+    tensor_format: TensorFormat
+    tensors: tuple[Tensor, ...]
+    members: dict[str, Json] = field(default_factory=dict)
+    tensor_error: str = ""
+
+
+# --- Reading ---
+
+
+def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Body:
+    """The tensors and the other members of `raw`. `limit` is `limits.json_values`. NaN and Infinity are numbers.
+    With `any_json` a value that is not a rectangular array becomes BYTES of JSON texts.
+
+    Raises:
+        DecodeError: not JSON, neither or both keys of the tensors, or a value that is not a tensor.
+    """
+    text = raw if isinstance(raw, bytes) else bytes(raw)
+    try:
+        marked = b64.mark(text)
+        body = _read_arrays(marked, keys, limit, b64.decode_marked if marked is not text else _unchanged)
+        if body and body.members and marked is not text:
+            body = replace(body, members=b64.restore_objects(body.members))
+    except DecodeError as error:
+        return _read_json_values(text, keys, limit, any_json, error)
+    return body or _read_json_values(text, keys, limit, any_json, None)
+
+
+_Unmark: TypeAlias = Callable[[Tensor, str], Tensor]
+
+
+def _unchanged(tensor: Tensor, what: str) -> Tensor:
+    return tensor
+
+
+def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
+    """The body with its numbers read straight into arrays; None if its layout does not allow it. `unmark` decodes the
+    strings that replaced `b64` objects in the text."""
+    has_objects = text.find(b"{", text.find(b"{") + 1) >= 0
+    if has_objects and _NAMED_ROWS.search(text, 0, _HEAD):
+        return _read_named_rows(text, keys, limit, unmark)
+    if has_objects and _NAMED_COLUMNS.search(text, 0, _HEAD):
+        return _read_named_columns(text, keys, limit, unmark)
+    wanted = {keys.rows: ArrayForm.ARRAY, keys.columns: ArrayForm.ARRAY}
+    document = read(text, wanted, values=limit, literals=True, level=1)
+    tensor_format = _tensor_format(document, keys)
+    array = document.pop(keys.of(tensor_format))
+    if tensor_format is TensorFormat.ROWS and not array.shape and keys.role == REQUEST.role:
+        raise _no_list(keys)
+    return Body(tensor_format, (unmark(from_array("", array), f"the {keys.role}"),), document)
+
+
+def _read_named_rows(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
+    document = read(text, _EVERY, values=limit, literals=True, level=_ROW_LEVEL)
+    rows = document.pop(keys.rows, None)
+    if type(rows) is not list or keys.columns in document or _holds_objects(document) or not _are_objects(rows):
+        return None
+    names = [*rows[0]]
+    if not names or "" in names or any(row.keys() != rows[0].keys() for row in rows):
+        return None
+    labels = {name: f"{keys.role} {name!r}" for name in names}
+    stacked = (_stack(name, [row[name] for row in rows], label) for name, label in labels.items())
+    return Body(TensorFormat.ROWS, tuple(map(unmark, stacked, labels.values())), document)
+
+
+def _read_named_columns(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
+    document = read(text, _EVERY, values=limit, literals=True, level=_COLUMN_LEVEL)
+    tensor_format = _tensor_format(document, keys)
+    columns = document.pop(keys.of(tensor_format))
+    if type(columns) is not dict or "" in columns or not all(map(_has_scalars, document.values())):
+        return None
+    document = {name: _with_scalars(each) for name, each in document.items()}
+    tensors = (unmark(from_array(name, each), f"{keys.role} {name!r}") for name, each in columns.items())
+    return Body(tensor_format, tuple(tensors), document)
+
+
+def _has_scalars(member: Json) -> bool:
+    """Whether a member is a scalar, or an object of scalars (each read as an array of shape ())."""
+    if type(member) is dict:
+        return all(type(each) is Array and not each.shape for each in member.values())
+    return type(member) is not list
+
+
+def _with_scalars(member: Json) -> Json:
+    return {name: scalar(each) for name, each in member.items()} if type(member) is dict else member
+
+
+def _are_objects(rows: list[Json]) -> bool:
+    return bool(rows) and all(type(row) is dict for row in rows)
+
+
+def _holds_objects(document: dict[str, Json]) -> bool:
+    """Whether a member may have keys at the level of the rows' keys, whose values were read as arrays."""
+    return any(_is_container(inner) for each in document.values() if _is_container(each) for inner in _inner(each))
+
+
+def _inner(container: Json) -> Iterable[Json]:
+    return container.values() if type(container) is dict else container
+
+
+def _is_container(each: Json) -> bool:
+    return type(each) in (dict, list)
+
+
+def _stack(name: str, rows: Sequence[Array], what: str) -> Tensor:
+    """The values of one name in all rows as one tensor.
+
+    Raises:
+        DecodeError: rows differ in shape, or mix numbers, strings and booleans.
+    """
+    first = rows[0]
+    for at, row in enumerate(rows):
+        if row.shape != first.shape:
+            raise DecodeError(f"{what} has shape {list(row.shape)} in row {at} and {list(first.shape)} in row 0")
+    shape = (len(rows), *first.shape)
+    texts = [row.values for row in rows if isinstance(row.values, bytes)]
+    numbers = [row.values for row in rows if not isinstance(row.values, bytes)]
+    if texts and numbers:
+        raise DecodeError(f"{what} is a string in some rows and not in others")
+    return from_array(name, Array(b"".join(texts) if texts else _join(numbers, what), shape))
+
+
+def _join(arrays: "list[np.ndarray[Any, Any]]", what: str) -> "np.ndarray[Any, Any]":
+    kinds = {array.dtype.kind for array in arrays}
+    if "b" in kinds and len(kinds) > 1:
+        raise DecodeError(f"{what} is a boolean in some rows and a number in others")
+    if kinds == {"i", "u"}:  # numpy would convert both to doubles
+        if any(array.dtype.kind == "i" and array.size and array.min() < 0 for array in arrays):
+            raise DecodeError(f"{what} is above {INT64_MAX} in some rows and negative in others")
+        return np.concatenate([array.astype(np.uint64).reshape(-1) for array in arrays])
+    return np.concatenate([array.reshape(-1) for array in arrays])
+
+
+def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, array_error: DecodeError | None) -> Body:
+    """The body, read as Python values. `array_error` is the error of `_read_arrays`, if it raised one."""
+    try:
+        document = read(text, {}, values=limit, literals=False)
+    except DecodeError as error:
+        raise _combined_error(array_error, error, limit) from error
+    tensor_format = _tensor_format(document, keys)
+    given = document.pop(keys.of(tensor_format))
+    is_rows = tensor_format is TensorFormat.ROWS and type(given) is list
+    if tensor_format is TensorFormat.ROWS and not is_rows and keys.role == REQUEST.role:
+        raise _no_list(keys)
+    pairs = _named_rows(given) if is_rows else _named_columns(given)
+    found = [_tensor(name, each, keys.role, limit, is_rows) for name, each in pairs]
+    tensor_error = next((tensor_error for _, tensor_error in found if tensor_error), "")
+    if tensor_error and not any_json:
+        raise array_error or DecodeError(tensor_error)
+    return Body(
+        tensor_format,
+        tuple(tensor for tensor, _ in found),
+        document,
+        str(array_error or tensor_error) if tensor_error else "",
+    )
+
+
+def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
+    """`array_error` if there is one; it also names the limit if the body was too large to be read as any JSON."""
+    if array_error is None or "limits.json_values" not in str(error):
+        return array_error or error
+    return DecodeError(f"{array_error}; JSON other than arrays may have {limit} values (limits.json_values)")
+
+
+def _named_rows(rows: list[Json]) -> list[tuple[str, Json]]:
+    """The values of each name in all rows; the rows themselves, without a name, if they are bare."""
+    is_named = _are_objects(rows) and _names_tensors(rows[0]) and all(row.keys() == rows[0].keys() for row in rows)
+    if not is_named:
+        return [("", rows)]
+    return [(name, [row[name] for row in rows]) for name in rows[0]]
+
+
+def _named_columns(given: Json) -> list[tuple[str, Json]]:
+    if type(given) is not dict or (given and not _names_tensors(given)):
+        return [("", given)]
+    return [*given.items()]
+
+
+def _names_tensors(given: dict[str, Json]) -> bool:
+    """Whether the keys can be names of tensors: not empty, and not a `b64` object."""
+    return bool(given) and "" not in given and given.keys() != {"b64"}
+
+
+def _tensor(name: str, given: Json, role: str, limit: int, is_rows: bool) -> tuple[Tensor, str]:
+    """The tensor, and why it is JSON text; the reason is empty for an ordinary tensor."""
+    try:
+        return from_value(name, given, f"{role} {name!r}" if name else f"the {role}", limit), ""
+    except DecodeError as error:
+        return (texts_of_rows if is_rows else text_of_value)(name, given), str(error)
+
+
+def _tensor_format(document: dict[str, Json], keys: BodyKeys) -> TensorFormat:
+    has_rows, has_columns = keys.rows in document, keys.columns in document
+    if has_rows and has_columns:
+        raise DecodeError(f"both {keys.rows!r} and {keys.columns!r} are there, expected only one")
+    if not (has_rows or has_columns):
+        raise DecodeError(f"Missing {keys.columns!r} or {keys.rows!r} key")
+    return TensorFormat.ROWS if has_rows else TensorFormat.COLUMNS
+
+
+def _no_list(keys: BodyKeys) -> DecodeError:
+    return DecodeError(f'Expected "{keys.rows}" to be a list')
+
+
+# --- Writing ---
+
+
+def are_rows(tensors: Sequence[Tensor]) -> bool:
+    """Whether the tensors can be written as rows: rank 1 or more, and the same first dimension."""
+    shapes = [tensor.shape for tensor in tensors]
+    if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
+        return False
+    return len(shapes) == 1 or shapes[0][0] > 0
+
+
+def write_body(body: Body, keys: BodyKeys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
+    """The JSON text of a body, in pieces. Several tensors are named; a single one only if `named`. In the row format,
+    tensors that cannot be rows are written whole under the key of the rows.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, naming a tensor that JSON cannot carry.
+    """
+    tensors = body.tensors
+    key = keys.of(body.tensor_format)
+    if not named and len(tensors) == 1:
+        content = to_json(tensors[0], nan, translate, _label(tensors[0], 0, keys))
+    elif body.tensor_format is TensorFormat.ROWS and are_rows(tensors):
+        content = _write_rows(tensors, keys, nan, translate)
+    else:
+        columns = [
+            (_name(each, at, keys), to_json(each, nan, translate, _label(each, at, keys)))
+            for at, each in enumerate(tensors)
+        ]
+        content = _object(columns)
+    return _object([(key, content), *((name, (write(each),)) for name, each in body.members.items())])
+
+
+def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: Translate) -> tuple[bytes, ...]:
+    columns = [rows_to_json(each, nan, translate, _label(each, at, keys)) for at, each in enumerate(tensors)]
+    names = [write(_name(each, at, keys)) for at, each in enumerate(tensors)]
+    rows = (
+        b",".join([b"%b:%b" % (name, text) for name, text in zip(names, row, strict=True)])
+        for row in zip(*columns, strict=True)
+    )
+    return (b"[{%b}]" % b"},{".join(rows),)
+
+
+def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
+    """A JSON object of keys and texts, in pieces: large texts are not copied."""
+    pieces = [*chain.from_iterable((b",%b:" % write(key), *texts) for key, texts in members)]
+    if not pieces:
+        return (b"{}",)
+    pieces[0] = b"{" + pieces[0][1:]
+    pieces.append(b"}")
+    return (b"".join(pieces),) if sum(map(len, pieces)) <= _JOINED else tuple(pieces)
+
+
+_JOINED = 64 * 2**10
+"""Texts of up to this many bytes are joined into one piece; the copy is cheaper than several writes."""
+
+
+def _name(tensor: Tensor, at: int, keys: BodyKeys) -> str:
+    return tensor.name or f"{keys.role}{at}"
+
+
+def _label(tensor: Tensor, at: int, keys: BodyKeys) -> str:
+    return f"{keys.role} {_name(tensor, at, keys)!r}"

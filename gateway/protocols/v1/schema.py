@@ -1,0 +1,59 @@
+"""The keys and constants of V1 on the wire, and its two formats of tensors.
+
+Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which names the row and the columnar format.
+"""
+
+from enum import Enum
+
+from gateway.core.frozen import frozen
+from gateway.core.types import Headers
+
+NAME = "v1-rest"
+
+JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
+
+SIGNATURE_NAME = "signature_name"
+PARAMETERS = "parameters"
+SERVING_DEFAULT = "serving_default"
+"""The signature of a TensorFlow model that is used if the request names none."""
+
+STATUS = "status"
+"""The part of a model's metadata that has its available versions: `GET /v1/models/{model}`."""
+
+
+class TensorFormat(Enum):
+    """How a body holds its tensors."""
+
+    ROWS = "a list with one entry for each row of the batch"
+    COLUMNS = "each tensor whole"
+
+
+@frozen
+class BodyKeys:
+    """The keys of the tensors in a body, one for each format; a body has one of the two. `role` is what errors call
+    such a tensor."""
+
+    rows: str
+    columns: str
+    role: str
+
+    def of(self, tensor_format: TensorFormat) -> str:
+        """The key of the tensors in this format."""
+        return self.rows if tensor_format is TensorFormat.ROWS else self.columns
+
+
+REQUEST = BodyKeys("instances", "inputs", "input")
+REPLY = BodyKeys("predictions", "outputs", "output")
+EXPLANATION = BodyKeys("explanations", "outputs", "explanation")
+
+
+class Payload:
+    """The values of a route's `translate.payload`: the format of requests to the backend."""
+
+    ROWS = "rows"
+    NAMED_ROWS = "named_rows"
+    COLUMNS = "columns"
+    NAMED_COLUMNS = "named_columns"
+
+
+PAYLOADS = (Payload.ROWS, Payload.NAMED_ROWS, Payload.COLUMNS, Payload.NAMED_COLUMNS)
