@@ -64,7 +64,7 @@ async def test_one_connection_too_many_is_answered_503_and_the_next_one_after_a_
     port = port_of(server.address)
     try:
         async with asyncio.timeout(20):
-            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(admin_server.CONNECTIONS - 1)]
+            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(admin_server.MAX_CONNECTIONS - 1)]
             assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 200 ")
             idle.append(await asyncio.open_connection("127.0.0.1", port))
             assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 503 ")

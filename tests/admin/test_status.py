@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
-from gateway.admin.status import BackendStatus, EndpointStatus, LastError, ListenerStatus, Status, application
+from gateway.admin.status import BackendStatus, EndpointStatus, GatewayStatus, LastError, ListenerStatus, application
 from tests.admin.served import served
 
-STATUS = Status(
+STATUS = GatewayStatus(
     version="1.2.3",
     ready=True,
     listeners={"http": ListenerStatus(address="127.0.0.1:8080", protocols=["v2-rest"], refused_connections=2)},
