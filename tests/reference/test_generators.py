@@ -110,4 +110,4 @@ async def test_a_failure_while_closing_is_the_logs(caplog: pytest.LogCaptureFixt
         async with aclosing(stream(from_callable("stubborn", declared(stubborn)), {"x": X})) as responses:
             await anext(responses)
         assert await asyncio.to_thread(logged.wait, 10)
-    assert "failed as it was closed" in caplog.text
+    assert "failed while it was closed" in caplog.text

@@ -59,7 +59,7 @@ REFUSED: list[tuple[Any, str, list[int], str]] = [
     ([300], "UINT8", [-1], "output 'y' of model 'm': element 0, 300, is out of the range of UINT8"),
     ([1, 2], "BYTES", [-1], "output 'y' of model 'm' holds a int; expected str or bytes"),
     ([["a"], ["b", "c"]], "BYTES", [-1], "output 'y' of model 'm' holds a list; expected str or bytes"),
-    ([[1], [2, 3]], "FP64", [-1, 1], "output 'y' of model 'm' is no array"),
+    ([[1], [2, 3]], "FP64", [-1, 1], "output 'y' of model 'm' is not an array"),
     (np.array([1j]), "FP64", [1], "output 'y' of model 'm': numpy dtype complex128 has no datatype"),
 ]
 
