@@ -1,4 +1,4 @@
-"""ListenerStatistics of a listener's requests for each second."""
+"""Statistics of a listener's requests for each second."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
@@ -43,7 +43,7 @@ def note(time: Time, statistics: ListenerStatistics, *latencies: float, failed: 
         statistics.record(time.now - latency, failed=failed)
 
 
-def test_a_second_is_shown_when_it_is_over(time: Time) -> None:
+def test_a_second_is_shown_after_its_end(time: Time) -> None:
     statistics = time.statistics()
     note(time, statistics, 0.01, 0.03)
     note(time, statistics, 0.02, failed=True)
@@ -60,7 +60,7 @@ def test_a_second_is_shown_when_it_is_over(time: Time) -> None:
     assert lengths == {**dict.fromkeys(Metric, SECONDS), Metric.LATENCY_PERCENTILES: 100}
 
 
-def test_seconds_without_requests_are_there_and_old_ones_leave(time: Time) -> None:
+def test_seconds_without_requests_are_shown_and_old_ones_dropped(time: Time) -> None:
     statistics = time.statistics()
     note(time, statistics, 0.5)
     time.now += 3
@@ -117,7 +117,7 @@ def last(time: Time, statistics: ListenerStatistics) -> tuple[float, float, floa
 
 
 @pytest.mark.parametrize(("status", "failed"), [(200, 0), (204, 0), (400, 100), (503, 100)])
-async def test_every_exchange_counts_at_once_or_later(time: Time, status: int, failed: float) -> None:
+async def test_every_exchange_is_recorded_when_it_ends(time: Time, status: int, failed: float) -> None:
     statistics = time.statistics()
     reply = Message(status=status)
     assert counted(statistics, time, reply).exchange(Message(), PAGE) is reply
@@ -133,7 +133,7 @@ async def test_every_exchange_counts_at_once_or_later(time: Time, status: int, f
     assert last(time, statistics) == (1, failed, 500)
 
 
-async def test_a_client_that_left_is_a_failure(time: Time) -> None:
+async def test_a_disconnected_client_is_a_failure(time: Time) -> None:
     statistics = time.statistics()
     waiting = counted(statistics, time, asyncio.get_running_loop().create_future()).exchange(Message(), PAGE)
     assert not isinstance(waiting, Message)
@@ -145,14 +145,16 @@ async def test_a_client_that_left_is_a_failure(time: Time) -> None:
     assert last(time, statistics) == (1, 100, 250)
 
 
-async def test_the_page_itself_does_not_count(time: Time) -> None:
+async def test_requests_for_the_page_itself_are_not_recorded(time: Time) -> None:
     statistics = time.statistics()
     counted(statistics, time, Message(status=200)).exchange(Message(pattern="GET /series"), PAGE)
     assert last(time, statistics) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("status", "failed"), [(200, 0), (500, 100)])
-async def test_a_stream_is_one_request_as_bad_as_its_worst_message(time: Time, status: int, failed: float) -> None:
+async def test_a_stream_is_one_request_with_the_worst_status_of_its_messages(
+    time: Time, status: int, failed: float
+) -> None:
     statistics = time.statistics()
 
     async def messages() -> AsyncIterator[Message]:

@@ -1,4 +1,4 @@
-"""What the Handler answers, and how it refuses."""
+"""What the Handler of reference models answers and refuses."""
 
 import asyncio
 from typing import Any

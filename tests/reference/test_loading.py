@@ -76,7 +76,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "text"), REFUSED, ids=[path for path, _ in REFUSED])
-def test_what_is_not_there_is_refused_with_the_reason(path: str, text: str) -> None:
+def test_an_unknown_model_is_refused_with_the_reason(path: str, text: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         find(path)
     assert str(caught.value).startswith(text)

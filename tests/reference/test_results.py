@@ -65,7 +65,7 @@ REFUSED: list[tuple[Any, str, list[int], str]] = [
 
 
 @pytest.mark.parametrize(("result", "datatype", "shape", "text"), REFUSED, ids=[text for *_, text in REFUSED])
-async def test_results_that_do_not_fit_are_the_models_fault(
+async def test_results_that_do_not_fit_are_model_errors(
     result: Any, datatype: str, shape: list[int], text: str
 ) -> None:
     with pytest.raises(GatewayError) as caught:
