@@ -1,4 +1,4 @@
-"""The composition root: a Config becomes a running gateway. It binds the sockets, and starts, drains and stops."""
+"""The composition root: makes a running gateway of a Config, binds its sockets, and drains and stops it."""
 
 import asyncio
 import logging
@@ -13,9 +13,9 @@ from gateway.admin import status
 from gateway.admin.health import HealthServer
 from gateway.admin.host_check import HostCheck
 from gateway.admin.server import AdminServer
-from gateway.admin.statistics import Statistics
+from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.assembly import Assembly
-from gateway.assembly.brief import Brief
+from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.routes import any_model
 from gateway.bridge.backend import BackendSide
@@ -60,7 +60,7 @@ class BindError(Exception):
 
 
 class Gateway:
-    """One configuration, served. `start`, then `drain`; a Gateway is not started twice."""
+    """A running gateway with one configuration. Call `start`, then `drain`; a Gateway cannot be started again."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -71,17 +71,17 @@ class Gateway:
         self._protocols = registry.protocols()
         clock = asyncio.get_running_loop().time
         self._assembly = Assembly(
-            config, self._protocols, registry.policies(), _locate, connect, clock, INFO, lambda: self.ready
+            config, self._protocols, registry.policies(), _parse_address, connect, clock, INFO, lambda: self.ready
         )
-        self._brief = Brief(config)
-        self._giving_back: asyncio.Task[None] | None = None
+        self._brief_errors = BriefErrors(config)
+        self._memory_task: asyncio.Task[None] | None = None
         self._clock: Callable[[], float] = clock
 
     async def start(self) -> None:
-        """Bind every address and accept there.
+        """Bind every address and accept connections.
 
         Raises:
-            BindError: naming what could not be bound, and why; nothing stays bound.
+            BindError: an address cannot be bound; the text names it and the reason. Nothing stays bound.
             ValueError: a reference model cannot be served.
         """
         try:
@@ -96,67 +96,71 @@ class Gateway:
         listener_connections.PROCESS_CONNECTIONS.fit(config.limits.connections)
         memory.PROCESS_MEMORY.limit = config.limits.memory or memory.default_limit()
         memory.set_allocator()
-        self._giving_back = spawn(memory.give_back(memory.PROCESS_MEMORY))
+        self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         for reference in config.reference:
-            served = await serve_reference(reference, self._clock)
-            self.references.append(served)
-            log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), served.address)
+            listener = await serve_reference(reference, self._clock)
+            self.references.append(listener)
+            log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
             if each.errors.detail == "brief":
-                rows = tuple((self._brief.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
+                rows = tuple((self._brief_errors.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
             select, passthrough = self._assembly.router.select, self._assembly.passthrough.select
-            taken = exchanges(settings, select, passthrough, partial(self._is_ready, config.ready))
+            handlers = exchanges(settings, select, passthrough, partial(self._is_ready, config.ready))
             statistics = self._assembly.statistics.get(each.name)
             with binding(f"listener {each.name!r}", each.bind):
                 listener = self.listeners[each.name] = await listen(
-                    settings, rows, statistics.counted(taken) if statistics else taken, each.bind
+                    settings, rows, statistics.record_exchanges(handlers) if statistics else handlers, each.bind
                 )
             log.info("listener %r accepts %s at %s", each.name, ", ".join(each.protocols), listener.address)
         if config.health:
             ready = None if config.health.ready == "none" else partial(self._is_ready, config.health.ready)
-            await self._administer("health", HealthServer(lambda: self.ready, ready), config.health.bind)
+            await self._start_port("health", HealthServer(lambda: self.ready, ready), config.health.bind)
         if config.admin:
             admin = AdminServer(HostCheck(status.application(self.status)))
-            await self._administer("admin", admin, config.admin.bind)
+            await self._start_port("admin", admin, config.admin.bind)
 
-    async def _administer(self, name: str, server: AdminServer | HealthServer, address: Address) -> None:
+    async def _start_port(self, name: str, server: AdminServer | HealthServer, address: Address) -> None:
         with binding(name, address):
             await server.start(address)
         self.ports[name] = server
         log.info("%s answers at %s", name, server.address)
 
     def announce_end(self) -> None:
-        """Stop being ready, and tell clients that their connections will close. Everything is still answered."""
+        """Stop being ready, and announce to clients that their connections will close. Requests are still answered."""
         self.ready = False
         for listener in (*self.listeners.values(), *self.references):
             listener.announce_end()
 
     async def drain(self, seconds: float) -> int:
-        """Stop being ready, accept no more, let what is in flight finish for at most `seconds`, then close everything.
-        Returns the number of requests given up. It may be cancelled and called again with less time."""
+        """Stop being ready, accept no more connections, wait at most `seconds` for requests in flight, then close
+        everything.
+
+        Returns the number of requests that were cancelled. It may itself be cancelled and called again with less time.
+        """
         self.announce_end()
         ends_at = self._clock() + seconds
         given_up = await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
         for endpoint in self._assembly.endpoints.values():
             await endpoint.close()
-        # Their clients are the gateway itself, which is done, and whoever knows their addresses.
+        # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
         given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
         for server in self.ports.values():
             await server.stop()
-        if self._giving_back is not None:
-            self._giving_back.cancel()
+        if self._memory_task is not None:
+            self._memory_task.cancel()
         return sum(given_up)
 
     async def _is_ready(self, rule: Ready) -> bool:
-        """What the health port, or gRPC's health service, says where `rule` is its `ready`."""
+        """Whether the gateway is ready by `rule`, the setting `ready` of the health port or of the configuration (which
+        gRPC's health service uses)."""
         return self.ready and not await self._assembly.readiness.why_not(rule)
 
-    def status(self) -> status.Status:
-        """What runs now."""
-        return status.Status(
+    def status(self) -> status.GatewayStatus:
+        """The current state, for the status API."""
+        return status.GatewayStatus(
             version=INFO.version,
             ready=self.ready,
             listeners={
@@ -195,22 +199,25 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     """Serve reference models over one protocol.
 
     Raises:
-        BindError: the address.
-        ValueError: a model cannot be loaded, or not be served over this protocol.
+        BindError: the address cannot be bound.
+        ValueError: a model cannot be loaded, or cannot be served over this protocol.
     """
     protocol = registry.protocols()[config.protocol]
     models = [find(name) for name in config.models]
     check(models, protocol)
-    statistics = Statistics(clock) if protocol.http.pages else None
+    statistics = ListenerStatistics(clock) if protocol.http.pages else None
     router = reference_router(models, protocol, clock, INFO, statistics)
-    # A request that names no model means the only one; where clients may leave it to the server, the first of several.
-    names_none = len(models) == 1 or protocol.traits.models.may_be_named
-    settings = ListenerSettings(REFERENCE, model=models[0].name if names_none else "")
-    # At `/` one model answers; where there are several, requests are told there where they are.
+    # A request that names no model is for the only model, or for the first one if the protocol lets clients omit the
+    # name.
+    has_default = len(models) == 1 or protocol.traits.models.may_be_named
+    settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "")
+    # At `/` a single model answers; with several, the reply there lists their paths.
     rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
-    taken = exchanges(settings, router.select, router.select)
+    handlers = exchanges(settings, router.select, router.select)
     with binding(f"reference {config.protocol!r}", config.bind):
-        return await listen(settings, rows, statistics.counted(taken) if statistics else taken, config.bind)
+        return await listen(
+            settings, rows, statistics.record_exchanges(handlers) if statistics else handlers, config.bind
+        )
 
 
 def exchanges(
@@ -219,7 +226,8 @@ def exchanges(
     passthrough: Select,
     ready: Callable[[], Awaitable[bool]] = always_ready,
 ) -> Exchanges:
-    """What a Listener does with what it receives; `passthrough` selects for messages that pass untouched."""
+    """The Exchanges of a Listener. `select` finds the Destination of decoded requests, and `passthrough` that of
+    messages that are forwarded unchanged."""
     return Exchanges(
         lambda message, protocol: answer(message, protocol, settings, select),
         lambda messages, protocol: answer_stream(
@@ -233,7 +241,8 @@ def exchanges(
 async def listen(
     settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], exchanges: Exchanges, address: Address
 ) -> Listener:
-    """A started Listener for protocols of one transport, each below its prefix."""
+    """Start a Listener for protocols of one transport. `rows` has each protocol with the path prefix it is served
+    below."""
     transport = registry.transport(rows[0][0].transport)
     listener: Listener = transport.Listener(settings, rows, exchanges)
     await listener.start(address)
@@ -242,23 +251,25 @@ async def listen(
 
 @contextmanager
 def binding(what: str, address: Address) -> Iterator[None]:
-    """Name the place in the configuration whose address cannot be bound."""
+    """Turn an OSError into a BindError that names `what`, the place in the configuration, and `address`."""
     try:
         yield
     except OSError as error:
-        # The loops put the address into the text once more; those of getaddrinfo are negative, and no errno.
+        # The event loop's own text repeats the address. Error numbers of getaddrinfo are negative and unknown to
+        # strerror.
         number = error.errno or 0
-        why = os.strerror(number) if number > 0 else error.strerror
-        raise BindError(f"{what}: cannot bind {address}: {why or error}") from error
+        reason = os.strerror(number) if number > 0 else error.strerror
+        raise BindError(f"{what}: cannot bind {address}: {reason or error}") from error
 
 
-def _locate(address: str, protocol: Protocol) -> Hashable:
-    place: Hashable = registry.transport(protocol.transport).parse_address(address)
-    return place
+def _parse_address(address: str, protocol: Protocol) -> Hashable:
+    parsed: Hashable = registry.transport(protocol.transport).parse_address(address)
+    return parsed
 
 
 def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
-    """A Connector to the server at `address`. Raises ValueError if that is none of the protocol's transport."""
+    """A Connector to the server at `address`. Raises ValueError if it is not a valid address for the protocol's
+    transport."""
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,
@@ -270,7 +281,7 @@ def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
 
 
 def _framing(carrier: Carrier) -> dict[str, object]:
-    """Only streams need to be told where messages end."""
+    """The Connector's arguments that tell where a message ends. Only byte streams need them."""
     match carrier:
         case StreamForm():
             return {"framing": carrier.framing}
@@ -281,11 +292,11 @@ def _framing(carrier: Carrier) -> dict[str, object]:
 
 @asynccontextmanager
 async def one_backend(protocol: Protocol, address: str, client: Protocol) -> AsyncIterator[Handler]:
-    """A Handler of `client`'s requests to the one server at `address`, with a Bridge in between. Companion models
-    (`M.gradient`) are the operations of a server that has such.
+    """A Handler that converts requests of the protocol `client` and sends them to the server at `address`. The
+    companion models (`M.gradient`) stand for the derivatives of a server that has them.
 
     Raises:
-        ValueError: `address` is none of the protocol's transport.
+        ValueError: `address` is not a valid address for the protocol's transport.
     """
     connector = connect(address, protocol, DEFAULT_LIMITS)
     batch, traits = resolve_batch(protocol, "")

@@ -1,4 +1,4 @@
-"""A configuration, served: started, asked, drained and stopped."""
+"""A Gateway from start to end: readiness, status, bind errors, draining, and reference servers."""
 
 import asyncio
 import json
@@ -129,15 +129,15 @@ async def grpc_health(address: str) -> bytes:
         return answer
 
 
-@pytest.mark.parametrize(("rule", "told"), [("any", b"\x08\x02"), ("all", b"\x08\x02"), ("none", b"\x08\x01")])
-async def test_grpcs_health_service_follows_the_backends_as_ready_says(rule: str, told: bytes) -> None:
+@pytest.mark.parametrize(("rule", "reported"), [("any", b"\x08\x02"), ("all", b"\x08\x02"), ("none", b"\x08\x01")])
+async def test_grpcs_health_service_follows_the_backends_as_ready_says(rule: str, reported: bytes) -> None:
     """1 is SERVING, 2 is NOT_SERVING; the backend does not run."""
     text = CONFIG.replace("protocols: [v2-rest, umbridge]", "protocols: [v2-grpc]")
     async with running(f"ready: {rule}\n{text}") as here:
-        assert await grpc_health(here.listeners["http"].address) == told
+        assert await grpc_health(here.listeners["http"].address) == reported
 
 
-async def test_a_taken_address_is_told_and_nothing_stays_bound() -> None:
+async def test_an_address_in_use_is_an_error_and_nothing_stays_bound() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         second = f'{{name: second, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]'
@@ -151,14 +151,14 @@ async def test_a_taken_address_is_told_and_nothing_stays_bound() -> None:
 
 
 @pytest.mark.parametrize("name", ["health", "admin"])
-async def test_the_ports_for_operators_tell_what_they_are_when_they_cannot_be_bound(name: str) -> None:
+async def test_the_error_names_the_health_or_admin_port_that_cannot_be_bound(name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bound = f'{name}: {{bind: "127.0.0.1:{taken.getsockname()[1]}"}}'
         with pytest.raises(BindError, match=f"^{name}: cannot bind 127.0.0.1:[0-9]+: Address already in use$"):
             await gateway(CONFIG.replace(f'{name}: {{bind: "127.0.0.1:0"}}', bound)).start()
 
 
-async def test_a_host_that_is_none_of_ours_is_told() -> None:
+async def test_a_host_of_another_machine_is_an_error() -> None:
     # From 3.13 on asyncio tries every address that a name has, and then has words of its own.
     why = "(Cannot assign requested address|could not bind on any address out of .*)"
     with pytest.raises(BindError, match=rf"^listener 'http': cannot bind 192.0.2.1:0: {why}$"):
@@ -170,7 +170,7 @@ async def test_a_reference_model_that_the_protocol_cannot_carry_ends_the_start()
         await gateway(CONFIG.replace("[posterior]", "[upper]")).start()
 
 
-async def test_stopping_waits_for_what_is_in_flight_and_takes_no_more() -> None:
+async def test_draining_waits_for_requests_in_flight_and_accepts_no_more() -> None:
     async with held() as lab:
         here = gateway(CONFIG, lab.port)
         await here.start()
@@ -189,7 +189,7 @@ async def test_stopping_waits_for_what_is_in_flight_and_takes_no_more() -> None:
     assert b"Connection: close" in reply
 
 
-async def test_stopping_waits_no_longer_than_it_was_told_to() -> None:
+async def test_draining_waits_no_longer_than_its_seconds() -> None:
     async with held() as lab, running(port=lab.port) as here:
         inflight = asyncio.ensure_future(ask(at(here), INFER))
         await lab.arrived.wait()
@@ -197,7 +197,7 @@ async def test_stopping_waits_no_longer_than_it_was_told_to() -> None:
         assert await inflight == b""
 
 
-async def test_the_status_tells_what_runs_and_what_waits() -> None:
+async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
     async with held() as lab, running(CONFIG.replace("endpoints", "max_in_flight: 1, endpoints"), lab.port) as here:
         port = at(here)
         calls = [asyncio.ensure_future(ask(port, INFER)) for _ in range(2)]
@@ -218,7 +218,7 @@ async def test_the_status_tells_what_runs_and_what_waits() -> None:
     }  # fmt: skip
 
 
-async def test_the_status_tells_what_went_wrong_at_an_endpoint() -> None:
+async def test_the_status_shows_the_last_error_of_an_endpoint() -> None:
     text = CONFIG.replace("127.0.0.1:PORT", "127.0.0.1:1")
     before = datetime.now(UTC)
     async with running(text) as here:
@@ -230,7 +230,7 @@ async def test_the_status_tells_what_went_wrong_at_an_endpoint() -> None:
     assert before <= failed < until
 
 
-async def test_a_gateway_without_ports_for_operators_has_none() -> None:
+async def test_without_health_and_admin_there_are_no_such_ports() -> None:
     lean = "\n".join(line for line in CONFIG.splitlines() if not line.startswith(("health", "admin")))
     async with running(lean) as here:
         assert here.ports == {}
@@ -259,7 +259,7 @@ async def test_one_server_of_any_protocol_can_be_asked_for_models_and_companions
     assert answer.outputs[0].array.tolist() == [expected]
 
 
-async def test_a_reference_server_tells_what_it_has_to_those_who_ask_for_something_else() -> None:
+async def test_the_error_for_an_unknown_model_lists_the_models_of_a_reference_server() -> None:
     config = reference_config("v2-rest", "127.0.0.1:0", ["double", "upper"], catalog())
     listener = await serve_reference(config, asyncio.get_running_loop().time)
     asked = ["triple", "double/versions/2", "double/versions/1"]

@@ -43,7 +43,7 @@ def test_a_protocol_is_there_because_its_file_is(tmp_path: Path, monkeypatch: py
 def test_two_protocols_of_a_name_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = PROTOCOL.format(TOY.format("same"))
     found = package(tmp_path, monkeypatch, one=toy, two=toy)
-    with pytest.raises(ValueError, match=rf"'same' is in {found.__name__}\.one and in {found.__name__}\.two"):
+    with pytest.raises(ValueError, match=rf"'same' is defined in {found.__name__}\.one and in {found.__name__}\.two"):
         registry.scan_protocols(found)
 
 
@@ -63,5 +63,5 @@ def test_a_policy_is_a_module_with_settings_and_both_wraps(tmp_path: Path, monke
 
 def test_transports_are_imported_by_name() -> None:
     assert registry.transport("http").__name__ == "gateway.transports.http"
-    with pytest.raises(LookupError, match=r"no transport is called 'smoke'; there are .*http"):
+    with pytest.raises(LookupError, match=r"no transport 'smoke'; expected .*http"):
         registry.transport("smoke")

@@ -1,6 +1,6 @@
-"""The health port: `/healthz` and `/readyz`, for kubelet and load balancers. It needs no key, and has nothing else.
+"""The health port: `/healthz` and `/readyz`, for kubelet and load balancers. It needs no key and serves no other path.
 
-It is served by a thread with an event loop of its own, so that a busy main loop does not fail a probe.
+A thread with its own event loop serves it, so that a probe does not fail while the main event loop is busy.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from gateway.transports.listener_connections import ConnectionLimit
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 STALLED_SECONDS = 30.0
-"""How long the main loop may stand still before `/healthz` fails. A restart ends all calls: only a loop that will
-hardly go on is worth it."""
+"""How long the main event loop may be blocked before `/healthz` fails. The limit is long because the restart that
+follows ends all calls."""
 ANSWER_SECONDS = 0.5
-"""How long `/readyz` waits for the main loop, which asks the backends; kubelet waits for 1 s by default."""
-KEPT_SECONDS = 30.0
-"""How long the last answer stands in for one that does not come in time."""
-CONNECTIONS = 64
+"""How long `/readyz` waits for the main event loop to check the backends. kubelet itself waits for 1 s by default."""
+LAST_RESULT_SECONDS = 30.0
+"""How long the last result is used when a check does not finish in time."""
+MAX_CONNECTIONS = 64
 
 _TICK = 1.0
 _LIMITS = Limits(message=1024, headers=8 * 2**10)
@@ -35,35 +35,39 @@ _TEXT = Headers([(b"content-type", b"text/plain; charset=utf-8")])
 
 
 class HealthServer:
-    """`up`: whether the gateway takes requests, which any thread may ask. `ready`: whether its backends are such that
-    `/readyz` may say so, asked on the loop that starts this; None if they do not matter."""
+    """Serves the health port.
+
+    `is_accepting` says whether the gateway accepts requests; it is called from the thread. `backends_ready` says
+    whether the backends are ready; it runs on the event loop that calls `start`. None: readiness does not depend on
+    backends.
+    """
 
     address: str
-    """`host:port`, once started."""
+    """`host:port`; set by `start`."""
 
     def __init__(
         self,
-        up: Callable[[], bool],
-        ready: Callable[[], Awaitable[bool]] | None,
+        is_accepting: Callable[[], bool],
+        backends_ready: Callable[[], Awaitable[bool]] | None,
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._up = up
-        self._ready = ready
+        self._is_accepting = is_accepting
+        self._backends_ready = backends_ready
         self._timeouts = timeouts
-        self._main: asyncio.AbstractEventLoop
-        self._own: asyncio.AbstractEventLoop | None = None
+        self._main_loop: asyncio.AbstractEventLoop
+        self._thread_loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._end: asyncio.Event
-        self._ticked = monotonic()
-        self._ticking: asyncio.TimerHandle | None = None
-        self._asking: Future[None] | None = None
-        self._last = False, self._ticked
-        """What `ready` said, and when."""
+        self._stopping: asyncio.Event
+        self._last_tick = monotonic()
+        self._next_tick: asyncio.TimerHandle | None = None
+        self._running_check: Future[None] | None = None
+        self._last_result = False, self._last_tick
+        """The last result of `backends_ready`, and when it came."""
 
     async def start(self, address: Address) -> None:
-        """Bind, and accept connections. Raises OSError where that cannot be."""
-        self._main = asyncio.get_running_loop()
+        """Bind and accept connections. Raises OSError if the address cannot be bound."""
+        self._main_loop = asyncio.get_running_loop()
         self._tick()
         started: Future[str] = Future()
         self._thread = threading.Thread(target=self._run, args=(address, started), name="health", daemon=True)
@@ -75,20 +79,20 @@ class HealthServer:
             raise
 
     async def stop(self) -> None:
-        """Close."""
-        if self._ticking is not None:
-            self._ticking.cancel()
+        """Close the port and end the thread."""
+        if self._next_tick is not None:
+            self._next_tick.cancel()
         if self._thread is not None:
             thread, self._thread = self._thread, None
-            if self._own is not None:
-                self._own.call_soon_threadsafe(self._end.set)
+            if self._thread_loop is not None:
+                self._thread_loop.call_soon_threadsafe(self._stopping.set)
             await asyncio.to_thread(thread.join)
 
     def _tick(self) -> None:
-        self._ticked = monotonic()
-        self._ticking = self._main.call_later(_TICK, self._tick)
+        self._last_tick = monotonic()
+        self._next_tick = self._main_loop.call_later(_TICK, self._tick)
 
-    # What the thread does.
+    # The methods below run in the thread.
 
     def _run(self, address: Address, started: "Future[str]") -> None:
         try:
@@ -98,71 +102,70 @@ class HealthServer:
                 started.set_exception(error)
 
     async def _serve(self, address: Address, started: "Future[str]") -> None:
-        self._end = asyncio.Event()
-        exchanges: Any = Exchanges(self._answer, _no_stream, _refuse)
+        self._stopping = asyncio.Event()
+        exchanges: Any = Exchanges(self._answer, _no_codec, _refuse)
         settings = ListenerSettings("health", _LIMITS)
         listener = HttpListener(
             settings,
             [(_PROTOCOL, "")],
             exchanges,
             timeouts=self._timeouts,
-            connection_limit=ConnectionLimit(CONNECTIONS),
+            connection_limit=ConnectionLimit(MAX_CONNECTIONS),
         )
         await listener.start(address)
-        self._own = asyncio.get_running_loop()
+        self._thread_loop = asyncio.get_running_loop()
         started.set_result(listener.address)
         try:
-            await self._end.wait()
+            await self._stopping.wait()
         finally:
-            self._own = None
+            self._thread_loop = None
             await listener.drain(0)
 
     def _answer(self, message: Message, protocol: Protocol) -> EventualReply:
-        is_alive = monotonic() - self._ticked < STALLED_SECONDS
+        is_alive = monotonic() - self._last_tick < STALLED_SECONDS
         if message.path == "/healthz":
-            return _reply(200, "ok") if is_alive else _reply(503, f"nothing moved for {STALLED_SECONDS:g} s")
-        if not is_alive or not self._up():
+            return _ALIVE if is_alive else _reply(503, f"event loop blocked for {STALLED_SECONDS:g} s")
+        if not is_alive or not self._is_accepting():
             return _NOT_READY
-        return _READY if self._ready is None else self._asked(self._ready)
+        return _READY if self._backends_ready is None else self._check_backends(self._backends_ready)
 
-    async def _asked(self, ready: Callable[[], Awaitable[bool]]) -> Message:
-        """One question at a time is put to the main loop; it is not given up, so that a later probe has its answer."""
+    async def _check_backends(self, backends_ready: Callable[[], Awaitable[bool]]) -> Message:
+        """The reply of `/readyz`. At most one check runs at a time. A check that takes too long goes on, so that a
+        later probe gets its result."""
 
-        async def ask() -> None:
-            self._last = await ready(), monotonic()
+        async def check() -> None:
+            self._last_result = await backends_ready(), monotonic()
 
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.run_coroutine_threadsafe(ask(), self._main)
-        await asyncio.wait([asyncio.wrap_future(self._asking)], timeout=ANSWER_SECONDS)
-        was_ready, at = self._last
-        is_ready = was_ready and monotonic() - at < KEPT_SECONDS
-        return _READY if is_ready and self._up() else _NOT_READY
+        if self._running_check is None or self._running_check.done():
+            self._running_check = asyncio.run_coroutine_threadsafe(check(), self._main_loop)
+        await asyncio.wait([asyncio.wrap_future(self._running_check)], timeout=ANSWER_SECONDS)
+        was_ready, at = self._last_result
+        is_ready = was_ready and monotonic() - at < LAST_RESULT_SECONDS
+        return _READY if is_ready and self._is_accepting() else _NOT_READY
 
 
 def _reply(status: int, text: str) -> Message:
     return Message(status=status, headers=_TEXT, parts=(text.encode(),))
 
 
-_READY, _NOT_READY = _reply(200, "ready"), _reply(503, "not ready")
+_ALIVE, _READY, _NOT_READY = _reply(200, "ok"), _reply(200, "ready"), _reply(503, "not ready")
 
 
 def _refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
     return _reply(http_status.number(error), error.message)
 
 
-def _unused(*_: Any) -> Any:
+def _no_codec(*_: Any) -> Any:
     raise NotImplementedError("the health port has no codec")
 
-
-_no_stream = _unused
 
 _PROTOCOL = Protocol(
     name="health",
     carrier=HttpForm(),
     patterns=("GET /healthz", "GET /readyz"),
-    decode_request=_unused,
-    encode_response=_unused,
-    encode_error=_unused,
-    encode_request=_unused,
-    decode_response=_unused,
+    decode_request=_no_codec,
+    encode_response=_no_codec,
+    encode_error=_no_codec,
+    encode_request=_no_codec,
+    decode_response=_no_codec,
 )

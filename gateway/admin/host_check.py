@@ -1,5 +1,7 @@
-"""Refuses requests to a loopback port that name another host: a web page whose own name was made to stand for 127.0.0.1
-(DNS rebinding) could read what it answers."""
+"""Refuses requests to a loopback port whose Host header names another host.
+
+This prevents DNS rebinding: a web page whose host name resolves to 127.0.0.1 could otherwise read the replies.
+"""
 
 from ipaddress import ip_address
 from typing import Any
@@ -10,13 +12,13 @@ _REFUSAL = b"this port answers requests to localhost, 127.0.0.1 and [::1] only\n
 
 
 class HostCheck:
-    """`application`, for requests whose Host is loopback."""
+    """Passes requests to `application` if their Host is loopback, and answers others 421."""
 
     def __init__(self, application: ASGI) -> None:
         self._application = application
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """ASGI."""
+        """Handle one ASGI connection."""
         hosts = [text.decode("latin-1") for name, text in scope.get("headers", ()) if name == b"host"]
         if scope["type"] != "http" or (len(hosts) == 1 and is_loopback(hosts[0])):
             await self._application(scope, receive, send)
@@ -28,7 +30,7 @@ class HostCheck:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host`, perhaps with a port, is this machine by itself."""
+    """Whether `host`, with or without a port, is `localhost` or a loopback address."""
     name, bracket, _ = host.partition("]") if host.startswith("[") else (host.partition(":")[0], "", "")
     if bracket:
         name = name[1:]

@@ -1,4 +1,4 @@
-"""ASGI applications on uvicorn."""
+"""Serves an ASGI application with uvicorn, with limits on connections and their duration."""
 
 import asyncio
 import socket
@@ -16,26 +16,27 @@ from gateway.core.tasks import spawn
 ASGI: TypeAlias = Callable[..., Awaitable[None]]
 
 
-CONNECTIONS = 64
-"""More are answered 503."""
+MAX_CONNECTIONS = 64
+"""Open connections; requests on further ones are answered 503."""
 CONNECTION_SECONDS = 30.0
+"""The longest that a connection may stay open."""
 
 
 class _ShortConnection(HttpToolsProtocol):
-    """A connection that ends after a while, whatever its client does: uvicorn waits for ever for the first request, and
-    for the rest of one."""
+    """A connection that is closed after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request
+    and for the rest of an incomplete one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._end = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
+        self._closing = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._end.cancel()
+        self._closing.cancel()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: those are the gateway's."""
+    """A uvicorn server that installs no signal handlers, since the gateway has its own."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -54,7 +55,7 @@ class AdminServer:
     """Serves one application."""
 
     address: str
-    """`host:port`, once started."""
+    """`host:port`; set by `start`."""
 
     def __init__(self, application: ASGI) -> None:
         config = uvicorn.Config(
@@ -64,13 +65,17 @@ class AdminServer:
             access_log=False,
             lifespan="off",
             server_header=False,
-            limit_concurrency=CONNECTIONS + 1,  # a request is refused where as many are open, its own included
+            # uvicorn counts the request's own connection and already refuses when the limit is reached
+            limit_concurrency=MAX_CONNECTIONS + 1,
         )
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, address: Address) -> None:
-        """Bind, and accept connections. Raises OSError where that cannot be: uvicorn itself would end the process."""
+        """Bind and accept connections. Raises OSError if the address cannot be bound.
+
+        The socket is bound here because uvicorn ends the process when it cannot bind.
+        """
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.create_server((address.host, address.port), family=family)
         self.address = str(replace(address, port=sock.getsockname()[1]))
@@ -78,7 +83,7 @@ class AdminServer:
         await self._server.accepting.wait()
 
     async def stop(self) -> None:
-        """Close. Open connections are not waited for: what they ask for takes no time."""
+        """Close the port without waiting for open connections: their requests are answered at once."""
         if self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             await self._task

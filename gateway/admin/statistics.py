@@ -1,4 +1,4 @@
-"""How the requests of one listener went, second by second: what its page of metrics shows."""
+"""Statistics of the requests of one listener for each of the last seconds, which its metrics page shows."""
 
 import os
 import resource
@@ -14,15 +14,17 @@ from gateway.core.transport import EventualReply, Exchanges
 from gateway.core.types import Measurements, Message, Metric, Series
 
 SECONDS = 120
-MOST_LATENCIES = 4096
-"""The latest requests, whose latencies the percentiles are of."""
+"""How many seconds are shown."""
+MAX_LATENCIES = 4096
+"""How many of the latest requests the latency percentiles are computed from."""
 
 _STATM = Path("/proc/self/statm")
-_PAGE, _MEMORY = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+_PAGE_BYTES, _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class _Second:
-    """What ended within one second. Latencies in seconds."""
+    """The requests that ended within one second. `busy` is the sum of their latencies and `longest` the greatest, in
+    seconds; `cpu` and `memory` are shares between 0 and 1 (`cpu` is more with several busy cores)."""
 
     __slots__ = ("busy", "count", "cpu", "failed", "longest", "memory")
 
@@ -31,31 +33,34 @@ class _Second:
         self.busy = self.longest = self.cpu = self.memory = 0.0
 
 
-class Statistics:
-    """Series of the last `SECONDS` seconds, the oldest first, the running second left out.
+class ListenerStatistics:
+    """Counts requests and gives Series of the last `SECONDS` seconds, oldest first, without the current second.
 
-    Nothing runs in between: the seconds that passed are filled in when something is noted or read, and what the process
-    used in them is spread evenly over them.
+    There is no timer: when a request is recorded or the Series are read, the seconds that passed since are appended.
+    The CPU time that the process used in them is divided evenly among them.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
         cpu: Callable[[], float] = process_time,
-        memory: Callable[[], float] = lambda: _resident() / _MEMORY,
+        memory: Callable[[], float] = lambda: _resident_bytes() / _MEMORY_BYTES,
     ) -> None:
         self._clock = clock
         self._cpu = cpu
         self._memory = memory
-        self._seconds: deque[_Second] = deque((_Second() for _ in range(SECONDS)), SECONDS)
-        self._now = _Second()
-        self._began = int(clock())
-        self._cpu_then = cpu()
-        self._latencies: deque[tuple[int, float]] = deque(maxlen=MOST_LATENCIES)
+        self._passed: deque[_Second] = deque((_Second() for _ in range(SECONDS)), SECONDS)
+        self._current = _Second()
+        self._current_second = int(clock())
+        self._cpu_before = cpu()
+        self._latencies: deque[tuple[int, float]] = deque(maxlen=MAX_LATENCIES)
 
-    def counted(self, exchanges: Exchanges) -> Exchanges:
-        """`exchanges`, each of which is counted but those of the page itself. A status of 400 and above, and a client
-        that left, count as failed; a stream takes as long as its last message."""
+    def record_exchanges(self, exchanges: Exchanges) -> Exchanges:
+        """`exchanges`, with each request recorded except those for the metrics page itself.
+
+        A request has failed if a status is 400 or above, or if the client disconnected. The latency of a stream lasts
+        until its last message.
+        """
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
             if message.pattern in protocol.http.pages:
@@ -63,8 +68,8 @@ class Statistics:
             started = self._clock()
             reply = exchanges.exchange(message, protocol)
             if not isinstance(reply, Message):
-                return self._awaited(reply, started)
-            self.note(started, failed=reply.status >= 400)
+                return self._record_awaited(reply, started)
+            self.record(started, failed=reply.status >= 400)
             return reply
 
         async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
@@ -77,34 +82,34 @@ class Statistics:
                         yield reply
                 failed = worst >= 400
             finally:
-                self.note(started, failed=failed)
+                self.record(started, failed=failed)
 
         return replace(exchanges, exchange=exchange, stream=stream)
 
-    async def _awaited(self, reply: Awaitable[Message], started: float) -> Message:
+    async def _record_awaited(self, reply: Awaitable[Message], started: float) -> Message:
         failed = True
         try:
             message = await reply
             failed = message.status >= 400
             return message
         finally:
-            self.note(started, failed=failed)
+            self.record(started, failed=failed)
 
-    def note(self, started: float, *, failed: bool) -> None:
-        """One request, begun at `started` on the clock, has ended."""
+    def record(self, started: float, *, failed: bool) -> None:
+        """Record a request that has just ended. `started` is the time of its start on the clock."""
         self._advance()
         latency = self._clock() - started
-        now = self._now
-        now.count += 1
-        now.failed += failed
-        now.busy += latency
-        now.longest = max(now.longest, latency)
-        self._latencies.append((self._began, latency))
+        current = self._current
+        current.count += 1
+        current.failed += failed
+        current.busy += latency
+        current.longest = max(current.longest, latency)
+        self._latencies.append((self._current_second, latency))
 
     def measurements(self) -> Measurements:
         """One Series of every Metric."""
         self._advance()
-        seconds = self._seconds
+        seconds = self._passed
         series = (
             Series(Metric.REQUESTS, tuple(float(each.count) for each in seconds)),
             Series(Metric.FAILED, tuple(100 * each.failed / max(each.count, 1) for each in seconds)),
@@ -117,29 +122,29 @@ class Statistics:
         return Measurements(series)
 
     def _percentiles(self) -> tuple[float, ...]:
-        oldest = self._began - SECONDS
-        found = sorted(1000 * latency for second, latency in self._latencies if second >= oldest)
-        if not found:
+        oldest = self._current_second - SECONDS
+        latencies = sorted(1000 * latency for second, latency in self._latencies if second >= oldest)
+        if not latencies:
             return (0.0,) * 100
-        return tuple(found[(len(found) * each + 99) // 100 - 1] for each in range(1, 101))
+        return tuple(latencies[(len(latencies) * percent + 99) // 100 - 1] for percent in range(1, 101))
 
     def _advance(self) -> None:
-        """Close the seconds that have passed."""
-        passed = int(self._clock()) - self._began
+        """Append the seconds that have passed since the last call."""
+        passed = int(self._clock()) - self._current_second
         if passed <= 0:
             return
         used, memory = self._cpu(), self._memory()
         for _ in range(min(passed, SECONDS + 1)):
-            self._now.cpu, self._now.memory = (used - self._cpu_then) / passed, memory
-            self._seconds.append(self._now)
-            self._now = _Second()
-        self._cpu_then = used
-        self._began += passed
+            self._current.cpu, self._current.memory = (used - self._cpu_before) / passed, memory
+            self._passed.append(self._current)
+            self._current = _Second()
+        self._cpu_before = used
+        self._current_second += passed
 
 
-def _resident() -> float:
-    """Bytes of memory that the process has; where the system has no /proc, the most that it ever had."""
+def _resident_bytes() -> float:
+    """The resident memory of the process in bytes; without /proc, its maximum so far."""
     try:
-        return int(_STATM.read_bytes().split()[1]) * _PAGE
+        return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""The status API: what runs, what waits, and where."""
+"""The status API: the state of listeners, backends and endpoints as JSON."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 
 class LastError(BaseModel):
-    """Why a call to an endpoint failed: the gateway's own words, without anything of what was sent or received."""
+    """Why a call to an endpoint failed. The text is the gateway's own and contains nothing of the request or the
+    reply."""
 
     text: str
     at: datetime
@@ -22,36 +23,37 @@ class EndpointStatus(BaseModel):
 
     address: str
     in_flight: int
-    """Calls that were sent and not answered, those that their clients gave up included."""
+    """Calls that were sent and not yet answered, including those whose clients have disconnected."""
     state: Literal["unknown", "up", "ejected"]
-    """`unknown` until it has answered. `ejected`: it failed, and gets no calls as long as its backend has others that
-    work."""
+    """`unknown` until the first answer. `ejected`: it failed, and gets no calls while its backend has other endpoints
+    that work."""
     last_error: LastError | None
-    """Its last failure, which may be long ago."""
+    """The last failure, even if later calls succeeded."""
     ejected_until: datetime | None
-    """From then on one call is let through as a trial, whose answer ends the ejection."""
+    """After this time one call is sent as a trial; an answer to it ends the ejection."""
 
 
 class BackendStatus(BaseModel):
-    """A backend: where its calls run, and how many wait for a slot."""
+    """A backend: its endpoints, and how many calls wait for one."""
 
     protocol: str
     max_in_flight: int
-    """Per endpoint; 0 is any number."""
+    """The most calls in flight to each endpoint; 0 means no limit."""
     waiting: int
     endpoints: list[EndpointStatus]
 
 
 class ListenerStatus(BaseModel):
-    """Where clients arrive."""
+    """A listener: its address, and the protocols that clients may speak there."""
 
     address: str
     protocols: list[str]
     refused_connections: int
-    """Since the start, because there were as many as `limits.connections` of the listener or of the process allows."""
+    """Connections refused since the start because `limits.connections` of the listener or of the process was
+    reached."""
 
 
-class Status(BaseModel):
+class GatewayStatus(BaseModel):
     """The whole gateway."""
 
     version: str
@@ -60,21 +62,23 @@ class Status(BaseModel):
     backends: dict[str, BackendStatus]
 
 
-def application(status: Callable[[], Status]) -> FastAPI:
-    """`GET /status`, and its OpenAPI description under `/openapi.json` and, for people, `/docs`: a page made of files
-    that are installed with the gateway, since a network may have no way to a CDN."""
+def application(status: Callable[[], GatewayStatus]) -> FastAPI:
+    """An application with `GET /status`, its OpenAPI description at `/openapi.json` and a page for people at `/docs`.
+
+    The page uses only files that are installed with the gateway, since the network may not reach a CDN.
+    """
     app = FastAPIOffline(
         title="Inference gateway: status",
         version=status().version,
         redoc_url=None,
         static_url="/docs/files",
         swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
-        # by default the page asks a server on the internet whether the description is valid
+        # by default the page sends the description to a validator on the internet
         swagger_ui_parameters={"validatorUrl": None},
     )
 
     @app.get("/status")
-    async def read() -> Status:
+    async def read() -> GatewayStatus:
         return status()
 
     return app

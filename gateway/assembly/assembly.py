@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
-from gateway.admin.statistics import Statistics
+from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.routes import (
     conditions,
     joined_versions,
@@ -23,7 +23,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import ServerInfo
-from gateway.registry import Policy
+from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
@@ -31,10 +31,10 @@ from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
 from gateway.routing.readiness import BackendReadiness, Readiness
 from gateway.routing.router import Route, Router
 
-Locate = Callable[[str, Protocol], Hashable]
+ParseAddress = Callable[[str, Protocol], Hashable]
 """The place of an endpoint, equal for all ways to write it."""
 Connect = Callable[[str, Protocol, Limits], Connector]
-Ready = Callable[[], bool]
+IsReady = Callable[[], bool]
 
 
 class Assembly:
@@ -44,29 +44,29 @@ class Assembly:
         self,
         config: Config,
         protocols: Mapping[str, Protocol],
-        policies: Mapping[str, Policy],
-        locate: Locate,
+        policies: Mapping[str, PolicyModule],
+        parse_address: ParseAddress,
         connect: Connect,
         clock: Callable[[], float],
         info: ServerInfo,
-        ready: Ready,
+        is_ready: IsReady,
     ) -> None:
         self._protocols = protocols
         self._policies = policies
-        self._locate = locate
+        self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
-        self.statistics = {each.name: Statistics(clock) for each in config.listeners if each.metrics_page}
+        self.statistics = {each.name: ListenerStatistics(clock) for each in config.listeners if each.metrics_page}
         """The statistics of listeners with a metrics page, by name."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         controlling = frozenset(each.name for each in config.listeners if each.allow_control)
         routed = dict.fromkeys(each.backend for each in config.routes)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
         """Whether the backends that routes name are ready."""
-        readiness = Readiness(ready, switchable, partial(self.readiness.why_not, config.ready))
+        readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
         asks_backends = config.ready != "none" and bool(routed)
         own = server_operations(info, readiness, self.statistics, asks_backends=asks_backends)
         names = {name for listener in config.listeners for name in listener.protocols}
@@ -92,7 +92,7 @@ class Assembly:
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
-        key = protocol.name, self._locate(address, protocol)
+        key = protocol.name, self._parse_address(address, protocol)
         if key not in self.endpoints:
             self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits), self._clock)
         return self.endpoints[key]
@@ -130,7 +130,7 @@ class Assembly:
         own_extensions = {client.name: client.traits.servers.own_extensions for client in clients}
         server = {
             **own,
-            Operation.MODELS: Destination(Listing(listed, one_point(clients))),
+            Operation.MODELS: Destination(Listing(listed, derivative_protocols(clients))),
             Operation.ALL_STATISTICS: Destination(AllStatistics(extended)),
         }
         if any(each.info for each in extended):
@@ -149,7 +149,7 @@ class Assembly:
         return [
             Extended(
                 conditions(config.match),
-                frozenset(client.name for client in _matched(config, clients)),
+                frozenset(client.name for client in _matching_clients(config, clients)),
                 config.backend,
                 self._backend_sides[config.backend].traits,
                 config.rewrite.model,
@@ -178,7 +178,7 @@ class Assembly:
 
     def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
         backend, settings = self._backend_sides[config.backend], route_settings(config)
-        bridges = {client.name: Bridge(settings, client, backend) for client in _matched(config, clients)}
+        bridges = {client.name: Bridge(settings, client, backend) for client in _matching_clients(config, clients)}
 
         def destination(handler: Handler, stream: StreamHandler) -> Destination:
             return Destination(
@@ -199,17 +199,17 @@ class Assembly:
 
         return Listed(
             conditions(config.match),
-            frozenset(client.name for client in _matched(config, clients)),
+            frozenset(client.name for client in _matching_clients(config, clients)),
             models[config.backend],
             config.rewrite.model,
             claims if backend.traits.wire.derivatives else None,
         )
 
 
-def one_point(protocols: Iterable[Protocol]) -> frozenset[str]:
+def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
     """The names of the protocols that have derivatives as operations: their clients need no companions in lists."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 
-def _matched(config: RouteConfig, clients: Iterable[Protocol]) -> list[Protocol]:
+def _matching_clients(config: RouteConfig, clients: Iterable[Protocol]) -> list[Protocol]:
     return [client for client in clients if config.match.protocol in (None, client.name)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from gateway.admin.statistics import Statistics
+from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.routes import any_model, joined_versions, route, without_policies
 from gateway.assembly.server_operations import server_operations
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
@@ -32,7 +32,7 @@ def reference_router(
     client: Protocol,
     clock: Callable[[], float],
     info: ServerInfo,
-    statistics: Statistics | None = None,
+    statistics: ListenerStatistics | None = None,
 ) -> Router:
     """The Router: one route for each model, and one for unknown models, whose error names the known ones. `statistics`
     are shown on its metrics page, if it has one."""

@@ -11,7 +11,7 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
-from gateway.registry import Policy
+from gateway.registry import PolicyModule
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import Route
 
@@ -34,7 +34,7 @@ def route_settings(config: RouteConfig) -> RouteSettings:
     return extended(RouteSettings, config.translate, config.rewrite.model, config.rewrite.version, config.signature)
 
 
-def with_policies(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping[str, Policy]) -> Handler:
+def with_policies(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping[str, PolicyModule]) -> Handler:
     """`handler` within its policies, the first one outermost."""
     for config in reversed(configs):
         handler = policies[config.name].wrap(handler, config.settings)
@@ -42,7 +42,7 @@ def with_policies(handler: Handler, configs: Sequence[PolicyConfig], policies: M
 
 
 def stream_with_policies(
-    handler: StreamHandler, configs: Sequence[PolicyConfig], policies: Mapping[str, Policy]
+    handler: StreamHandler, configs: Sequence[PolicyConfig], policies: Mapping[str, PolicyModule]
 ) -> StreamHandler:
     """`handler` within its policies, the first one outermost."""
     for config in reversed(configs):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gateway.admin.statistics import Statistics
+from gateway.admin.statistics import ListenerStatistics
 from gateway.core.errors import unsupported
 from gateway.core.operations import Operation
 from gateway.core.transport import Destination
@@ -11,7 +11,7 @@ from gateway.routing.readiness import Readiness
 
 
 def server_operations(
-    info: ServerInfo, readiness: Readiness, statistics: Mapping[str, Statistics], *, asks_backends: bool = False
+    info: ServerInfo, readiness: Readiness, statistics: Mapping[str, ListenerStatistics], *, asks_backends: bool = False
 ) -> dict[Operation, Destination]:
     """The Destination of each operation on the gateway itself.
 

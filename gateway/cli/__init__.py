@@ -1,4 +1,4 @@
-"""The command line: one module per command."""
+"""The command line `gateway`: one module per command."""
 
 from typing import Annotated
 
@@ -23,8 +23,8 @@ for command in (serve, demo, check, schema, reference, call):
     application.command()(command)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"gateway {INFO.version}")
         raise typer.Exit
 
@@ -32,7 +32,7 @@ def _print_version(asked: bool) -> None:
 @application.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Any model client to any model server."""

@@ -1,4 +1,4 @@
-"""`gateway call`: one V2-style JSON inference over any protocol."""
+"""`gateway call`: one inference over any protocol, with request and reply as V2 JSON."""
 
 import asyncio
 import sys
@@ -15,20 +15,20 @@ from gateway.core.exchange import decoded
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Translate
 
-FORM = "v2-rest"
-"""The protocol whose JSON the file and the output are in."""
+JSON_PROTOCOL = "v2-rest"
+"""The protocol whose JSON format the input file and the output have."""
 
-SHOWN = Translate(nan="literal")
-"""There is no route here that could say what becomes of NaN, and people know what it means."""
+OUTPUT_SETTINGS = Translate(nan="literal")
+"""How the reply is encoded: NaN and infinities are printed as such, since no route sets `translate.nan` here."""
 
 
 def call(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A V2 inference request as JSON; - is standard input.")],
     protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol that the server speaks.")],
     address: Annotated[str, typer.Option(metavar="ADDRESS", help="HOST:PORT, or a URL where the protocol has one.")],
-    model: Annotated[str, typer.Option(metavar="NAME", help="The server's name of the model.")],
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model's name on the server.")],
 ) -> None:
-    """Send one inference to a model server. Its reply is printed as V2 JSON."""
+    """Send one inference to a model server. The reply is printed as V2 JSON."""
     if protocol not in registry.protocols():
         fail(f"no protocol {protocol!r}; expected {', '.join(registry.protocols())}")
     try:
@@ -39,7 +39,7 @@ def call(
 
 
 async def _call(body: bytes, protocol: str, address: str, model: str) -> None:
-    form = registry.protocols()[FORM]
+    json_protocol = registry.protocols()[JSON_PROTOCOL]
     message = Message(
         "POST",
         parts=(body,),
@@ -48,9 +48,9 @@ async def _call(body: bytes, protocol: str, address: str, model: str) -> None:
         received=asyncio.get_running_loop().time(),
     )
     try:
-        async with one_backend(registry.protocols()[protocol], address, form) as handler:
-            request = decoded(message, form, ListenerSettings("call"))
-            reply = form.encode_response(await handler(request), request, SHOWN)
+        async with one_backend(registry.protocols()[protocol], address, json_protocol) as handler:
+            request = decoded(message, json_protocol, ListenerSettings("call"))
+            reply = json_protocol.encode_response(await handler(request), request, OUTPUT_SETTINGS)
     except (DecodeError, GatewayError, ValueError) as error:
         fail(error)
     print(bytes(reply.body).decode())

@@ -1,4 +1,4 @@
-"""`gateway check`: is a configuration right?"""
+"""`gateway check`: checks a configuration file."""
 
 import sys
 from typing import Annotated
@@ -11,12 +11,12 @@ from gateway.core.frozen import replace
 
 def check(
     config: ConfigFile,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings are errors.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
 ) -> None:
-    """Check a configuration. Exit 0, or print every error as file:line:column: message and exit 1. What is allowed but
-    hardly meant is printed as a warning."""
+    """Check a configuration. Exit 0 if it is valid; otherwise print every error as
+    file:line:column: message and exit 1. What is allowed but probably a mistake is printed as a warning."""
     _, warnings = read_with_warnings(config)
     if strict and warnings:
-        fail("\n".join(str(replace(each, is_warning=False)) for each in warnings))
-    for each in warnings:
-        print(each, file=sys.stderr)
+        fail("\n".join(str(replace(warning, is_warning=False)) for warning in warnings))
+    for warning in warnings:
+        print(warning, file=sys.stderr)

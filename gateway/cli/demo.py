@@ -1,4 +1,4 @@
-"""`gateway demo`: the gateway with model servers of its own behind it."""
+"""`gateway demo`: the gateway in front of its own model servers, without any other file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,16 +9,16 @@ import gateway
 from gateway.cli.serve import serve
 
 CONFIG = Path(gateway.__file__).with_name("demo.yaml")
-"""The configuration that comes with the package; in the repository it is `config/gateway.yaml`, too."""
+"""The configuration that the package contains; `config/gateway.yaml` in the repository is the same."""
 
 
 def demo(
-    print_it: Annotated[
-        bool, typer.Option("--print", help="Print the configuration and end: a file to start one's own from.")
+    print_config: Annotated[
+        bool, typer.Option("--print", help="Print the configuration and exit, as a start for your own.")
     ] = False,
 ) -> None:
-    """Serve the configuration that comes with the package. It has model servers of its own, all on loopback."""
-    if print_it:
+    """Serve the configuration that comes with the package. It runs its own model servers, all on loopback."""
+    if print_config:
         print(CONFIG.read_text("utf-8"), end="")
     else:
         serve(CONFIG)

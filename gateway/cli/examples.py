@@ -1,4 +1,4 @@
-"""The commands that `gateway serve` prints to try: one for each protocol of each listener, each one that works."""
+"""The example commands that `gateway serve` prints: a working one for each protocol of each listener."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
@@ -15,20 +15,21 @@ from gateway.routing.version_names import split_version
 
 
 def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
-    """The commands, under a heading; none if no route names a model. `addresses` are those of listeners by name.
+    """The lines to print: a heading and the commands; empty if no route names a model. `addresses` has the address of
+    each listener by name.
 
-    Each asks about the first model that a route names for its protocol and listener, with the version that the route
-    wants. A route that wants what the command cannot say is left out; so is one that wants headers, whose values may be
-    secrets.
+    A command asks for the metadata of the first model that a route for its listener and protocol names, in the version
+    of the route. Routes whose conditions the command cannot meet are left out, and so are routes with conditions on
+    headers, whose values may be secret.
     """
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]
-    found = [
+    commands = [
         f"  {command}"
         for listener in config.listeners
         for protocol in (registry.protocols()[name] for name in listener.protocols)
-        for command in _first(_commands(routes, listener, protocol, _reached_at(addresses[listener.name])))
+        for command in _first(_commands(routes, listener, protocol, _client_address(addresses[listener.name])))
     ]
-    return ["try:", *found] if found else []
+    return ["try:", *commands] if commands else []
 
 
 def _first(commands: Iterator[str]) -> list[str]:
@@ -36,26 +37,26 @@ def _first(commands: Iterator[str]) -> list[str]:
     return [] if command is None else [command]
 
 
-def _reached_at(address: str) -> str:
-    """`address` as clients on this machine write it, where it stands for all of its addresses."""
+def _client_address(address: str) -> str:
+    """`address`, with a wildcard host replaced by loopback so that clients on this machine can connect to it."""
     return address.replace("0.0.0.0:", "127.0.0.1:", 1).replace("[::]:", "[::1]:", 1)
 
 
 def _commands(
     routes: Sequence[Conditions], listener: ListenerConfig, protocol: Protocol, address: str
 ) -> Iterator[str]:
-    """A command for each route that it reaches, in the order of the routes."""
+    """One command for each route that such a command reaches, in the order of the routes."""
     prefix = listener.prefix.get(protocol.name, "")
     if protocol.example is None or (prefix and protocol.transport != "http"):
         return
     for route in routes:
         if not route.exact:
             continue
-        named = _named(route, protocol)
-        if named is None:
+        target = _model_and_version(route, protocol)
+        if target is None:
             continue
         try:
-            command = protocol.example(f"{address}{prefix}", *named)
+            command = protocol.example(f"{address}{prefix}", *target)
         except GatewayError:
             continue
         request = Request(
@@ -66,12 +67,12 @@ def _commands(
             protocol=protocol.name,
             path=_path(command),
         )
-        if _taker(routes, request, joined=named[0] != route.model) is route:
+        if _first_match(routes, request, joined=target[0] != route.model) is route:
             yield command
 
 
-def _named(route: Conditions, protocol: Protocol) -> tuple[str, str] | None:
-    """The model and the version as clients of `protocol` write them; None where they have no way."""
+def _model_and_version(route: Conditions, protocol: Protocol) -> tuple[str, str] | None:
+    """The model and the version as clients of `protocol` write them; None if its clients cannot name the version."""
     if not route.version:
         return route.model, ""
     if protocol.traits.models.joined_versions:
@@ -81,13 +82,15 @@ def _named(route: Conditions, protocol: Protocol) -> tuple[str, str] | None:
 
 
 def _path(command: str) -> str:
-    """The path that a command asks for."""
+    """The path of the URL in a command."""
     url = next((word for word in command.split() if "://" in word), "")
     return urlsplit(url.strip("'")).path
 
 
-def _taker(routes: Sequence[Conditions], request: Request, *, joined: bool) -> Conditions | None:
-    """The first route that takes `request`. Names that are `joined` with a version try exact routes first."""
+def _first_match(routes: Sequence[Conditions], request: Request, *, joined: bool) -> Conditions | None:
+    """The first route that matches `request`. For a model name `joined` with a version, exact routes come first."""
     key = RoutingKey(request.listener, request.protocol, request.model, request.version, request.operation)
     ordered = sorted(routes, key=lambda route: not route.exact) if joined else routes
-    return next((each for each in ordered if each.names(key, key.model, key.operation) and each.holds(request)), None)
+    return next(
+        (route for route in ordered if route.names(key, key.model, key.operation) and route.holds(request)), None
+    )

@@ -1,4 +1,4 @@
-"""Options that commands share, and how they end."""
+"""What commands share: the option `--config`, running on uvloop, failing, and reading a configuration."""
 
 import gc
 import sys
@@ -21,21 +21,22 @@ ConfigFile = Annotated[
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
-    """Run on uvloop until done."""
-    # What was imported lives as long as the process: the collector need not look at it again and again.
+    """Run a coroutine on uvloop until it returns."""
+    # Imported modules live as long as the process: freezing them spares the garbage collector from scanning them.
     gc.collect()
     gc.freeze()
     uvloop.run(program)
 
 
 def fail(message: object) -> NoReturn:
-    """Say why on standard error, and exit with 1."""
+    """Print `message` on standard error and exit with 1."""
     print(message, file=sys.stderr)
     raise SystemExit(1)
 
 
 def read(path: Path) -> Config:
-    """The configuration in `path`. Every warning about it is printed; every error in it, too, and ends the command."""
+    """The configuration in `path`. Warnings are printed. If it has errors, all are printed and the command exits with
+    1."""
     config, warnings = read_with_warnings(path)
     for warning in warnings:
         print(warning, file=sys.stderr)
@@ -43,7 +44,8 @@ def read(path: Path) -> Config:
 
 
 def read_with_warnings(path: Path) -> tuple[Config, tuple[Problem, ...]]:
-    """The configuration in `path`, and the warnings about it; every error in it is printed, and ends the command."""
+    """The configuration in `path` and the warnings about it. If it has errors, all are printed and the command exits
+    with 1."""
     try:
         return load_with_warnings(path, catalog())
     except ConfigError as error:
@@ -51,9 +53,9 @@ def read_with_warnings(path: Path) -> tuple[Config, tuple[Problem, ...]]:
 
 
 def catalog() -> Catalog:
-    """What a configuration may name."""
-    pillow = find_spec("PIL") is not None
-    return Catalog(registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, pillow)
+    """The protocols, policies and bundled models that a configuration may name."""
+    has_pillow = find_spec("PIL") is not None
+    return Catalog(registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, has_pillow)
 
 
 def _parse_endpoint(transport: str, endpoint: str) -> Place:

@@ -1,4 +1,4 @@
-"""`gateway reference`: bundled models, or Python callables, over one protocol."""
+"""`gateway reference`: a model server for bundled models or Python callables over one protocol."""
 
 import asyncio
 import logging
@@ -19,14 +19,17 @@ log = logging.getLogger(__name__)
 def reference(
     protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol to speak.")],
     bind_to: Annotated[
-        str, typer.Option("--bind", metavar="HOST:PORT", help="Where; port 0 is one that the system chooses.")
+        str,
+        typer.Option(
+            "--bind", metavar="HOST:PORT", help="The address to listen on; for port 0 the system chooses one."
+        ),
     ],
     model: Annotated[
         list[str], typer.Option(metavar="NAME", help="A bundled model, or a callable as MODULE:ATTRIBUTE; repeatable.")
     ],
 ) -> None:
-    """Serve bundled models or Python callables. As a model server, until SIGTERM or SIGINT: then what is in flight has
-    30 s, or until a second signal."""
+    """Serve bundled models or Python callables. On SIGTERM or SIGINT, requests in flight have 30 s to finish; a second
+    signal ends the server at once."""
     try:
         config = reference_config(protocol, bind_to, model, catalog())
     except ValueError as error:

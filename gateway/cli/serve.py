@@ -1,4 +1,4 @@
-"""`gateway serve`: the gateway of one configuration, until SIGTERM or SIGINT."""
+"""`gateway serve`: runs the gateway with one configuration until SIGTERM or SIGINT."""
 
 import logging
 
@@ -13,15 +13,16 @@ from gateway.transports.listener_connections import raise_descriptor_limit
 log = logging.getLogger(__name__)
 
 PATHS = {"health": "/healthz, /readyz", "admin": "/status, /docs"}
+"""What each port serves, as printed at the start."""
 
 
 def serve(config: ConfigFile) -> None:
-    """Serve a configuration. SIGTERM and SIGINT stop it as `drain` says, a second signal at once."""
-    checked = read(config)
+    """Serve a configuration. SIGTERM or SIGINT stops it after the times set in `drain`, a second signal at once."""
+    loaded = read(config)
     log_to_stderr()
     raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
-    run(_serve(checked))
+    run(_serve(loaded))
 
 
 async def _serve(config: Config) -> None:

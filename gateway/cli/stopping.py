@@ -1,4 +1,4 @@
-"""How a command that serves ends: SIGTERM or SIGINT lets it drain, a second one ends it at once. SIGHUP is ignored."""
+"""How commands that run a server stop: a first SIGTERM or SIGINT drains the server, a second one ends it at once."""
 
 import asyncio
 import logging
@@ -13,47 +13,47 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 
-class Server(typing.Protocol):
-    """What drains: a Gateway, or one Listener."""
+class Drainable(typing.Protocol):
+    """A server that can be drained: a Gateway or a Listener."""
 
     def announce_end(self) -> None:
-        """As of a Listener."""
+        """As `Listener.announce_end`."""
 
     async def drain(self, seconds: float) -> int:
-        """As of a Listener."""
+        """As `Listener.drain`."""
 
 
 class Signals:
-    """What the process is told from outside. To be made in a running loop, before anything is served."""
+    """The signals received so far. Created in a running event loop, before the server accepts requests."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end, number)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._ignore_hangup)
 
-    def _end(self, number: signal.Signals) -> None:
+    def _on_signal(self, number: signal.Signals) -> None:
         again = self.first.is_set()
         log.info("%s received%s", number.name, " again: ending at once" if again else "")
         (self.second if again else self.first).set()
 
-    def _hang_up(self) -> None:
-        log.warning("SIGHUP received: the configuration cannot be reloaded while the gateway runs; it serves on")
+    def _ignore_hangup(self) -> None:
+        log.warning("SIGHUP ignored: the configuration cannot be reloaded while the gateway runs")
 
 
-async def drain_on_signal(server: Server, signals: Signals, delay: float, timeout: float) -> NoReturn:
-    """Wait for the first signal, let `server` drain, in full view of the log, then end the process.
+async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:
+    """Wait for the first signal, drain `server`, log each step, then end the process.
 
-    For `delay` seconds everything is still accepted, so that load balancers notice that it is no longer ready. Then
-    what is in flight has `timeout` seconds. The second signal takes both away.
+    For `delay` seconds the server still accepts requests, so that load balancers notice that it is no longer ready.
+    Then requests in flight have `timeout` seconds to finish. A second signal ends both times at once.
     """
     await signals.first.wait()
     draining = spawn(_drain(server, delay, timeout))
-    hurried = spawn(signals.second.wait())
-    await asyncio.wait((draining, hurried), return_when=asyncio.FIRST_COMPLETED)
-    hurried.cancel()
+    second_signal = spawn(signals.second.wait())
+    await asyncio.wait((draining, second_signal), return_when=asyncio.FIRST_COMPLETED)
+    second_signal.cancel()
     draining.cancel()
     try:
         given_up = await draining
@@ -63,7 +63,7 @@ async def drain_on_signal(server: Server, signals: Signals, delay: float, timeou
     _exit()
 
 
-async def _drain(server: Server, delay: float, timeout: float) -> int:
+async def _drain(server: Drainable, delay: float, timeout: float) -> int:
     server.announce_end()
     if delay:
         log.info("draining: not ready, and new requests are still answered for %g s", delay)
@@ -73,8 +73,9 @@ async def _drain(server: Server, delay: float, timeout: float) -> int:
 
 
 def _exit() -> NoReturn:
-    """End the process with status 0, whatever its threads do. Python would wait for those that decode a large message
-    or compute a model, which nothing can stop. Sockets are closed by now; only what was printed may wait in a buffer.
+    """End the process with status 0 without waiting for threads. A normal exit would wait for threads that decode a
+    large message or compute a model, which cannot be stopped. Sockets are closed by now; only output may still be
+    buffered.
     """
     logging.shutdown()
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`timeout: {seconds: 2}`: a call that takes longer fails with DEADLINE_EXCEEDED."""
+"""The policy `timeout: {seconds: 2}`: a call that takes longer fails with DEADLINE_EXCEEDED."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,15 +19,20 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """The longest that a call may take, waiting in queues included; of a stream, the longest wait for each response."""
+    """The longest that a call may take, waiting in queues included; for a stream, the longest wait for each
+    response."""
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """`handler`, given up when a response keeps its consumer waiting for `settings.seconds`."""
+    """`handler`, cancelled when the wait for one response exceeds `settings.seconds`.
+
+    The stream raises:
+        GatewayError: DEADLINE_EXCEEDED (timeout).
+    """
     seconds = settings.seconds
 
-    async def within(request: Request) -> AsyncGenerator[Response, None]:
-        async with aclosing(handler(replace(request, time_limit=_shorter(request.time_limit, seconds)))) as responses:
+    async def with_timeout(request: Request) -> AsyncGenerator[Response, None]:
+        async with aclosing(handler(replace(request, time_limit=_smaller(request.time_limit, seconds)))) as responses:
             while True:
                 try:
                     async with asyncio.timeout(seconds) as limit:
@@ -35,35 +40,39 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
                 except StopAsyncIteration:
                     return
                 except TimeoutError as error:
-                    if not limit.expired():  # one that `handler` itself ran into
+                    if not limit.expired():  # a TimeoutError of `handler` itself
                         raise
                     text = f"no response within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
                     raise refusal(Reason.TIMEOUT, text) from error
                 yield response
 
-    return within
+    return with_timeout
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """`handler`, given up after `settings.seconds`. The next hop learns of it: the deadline of what it gets is no
-    later."""
+    """`handler`, cancelled after `settings.seconds`. The deadline of the request that it gets is no later than that, so
+    that the next server knows the limit.
+
+    The Handler raises:
+        GatewayError: DEADLINE_EXCEEDED (timeout).
+    """
     seconds = settings.seconds
 
-    async def within(request: Request) -> Answer:
+    async def with_timeout(request: Request) -> Answer:
         deadline = asyncio.get_running_loop().time() + seconds
-        earlier = _shorter(request.deadline, deadline)
-        request = replace(request, deadline=earlier, time_limit=_shorter(request.time_limit, seconds))
+        earliest = _smaller(request.deadline, deadline)
+        request = replace(request, deadline=earliest, time_limit=_smaller(request.time_limit, seconds))
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 return await handler(request)
         except TimeoutError as error:
-            if not limit.expired():  # one that `handler` itself ran into
+            if not limit.expired():  # a TimeoutError of `handler` itself
                 raise
             text = f"no answer within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
             raise refusal(Reason.TIMEOUT, text) from error
 
-    return within
+    return with_timeout
 
 
-def _shorter(given: float | None, own: float) -> float:
-    return own if given is None or own < given else given
+def _smaller(given: float | None, limit: float) -> float:
+    return limit if given is None or limit < given else given

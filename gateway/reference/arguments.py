@@ -1,4 +1,4 @@
-"""A request's tensors in the order in which the model takes them, checked against its Signature."""
+"""Puts a request's tensors into the order that the model expects, and checks them against its Signature."""
 
 from collections.abc import Sequence
 
@@ -12,32 +12,33 @@ from gateway.reference.model import Argument, Arguments, describe, is_batch
 
 
 def arrange(request: Request, signature: Signature) -> Arguments:
-    """The inputs in the order of `signature`, then what the request's operation adds to them, in DERIVATIVES' order.
+    """The inputs in the order of `signature`, then the tensors that a derivative adds, in the order of DERIVATIVES.
 
-    A Signature without inputs takes any tensors, in the request's order.
+    A Signature without inputs accepts any tensors; they stay in the request's order.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the tensor: missing, unknown, given twice, not the Signature's datatype or
-            shape, a different number of rows, a position out of range.
+        GatewayError: INVALID_ARGUMENT, naming the tensor, if it is missing, unknown, given twice, not of the
+        Signature's
+            datatype or shape, has a different number of rows, or is a position out of range.
     """
     given = {tensor.name: tensor for tensor in request.inputs}
     if len(given) != len(request.inputs):
-        raise _given_twice(request.inputs, signature)
+        raise _duplicate_input(request.inputs, signature)
     if not signature.inputs:
         return request.inputs
-    inputs = [_take(given, spec, signature) for spec in signature.inputs]
+    inputs = [_remove(given, spec, signature) for spec in signature.inputs]
     arguments: list[Argument] = [*inputs]
     if request.operation in DERIVATIVES:
-        arguments += _take_derivative(request.operation, given, inputs, signature)
+        arguments += _remove_derivative(request.operation, given, inputs, signature)
     if given:
-        raise _unknown(given, request.operation, signature)
+        raise _unknown_input(given, request.operation, signature)
     if len(arguments) > 1:
         _check_rows(arguments, inputs, signature)
     return tuple(arguments)
 
 
-def _take(given: dict[str, Tensor], spec: TensorSpec, signature: Signature) -> Tensor:
-    """Takes the tensor that `spec` describes out of `given`."""
+def _remove(given: dict[str, Tensor], spec: TensorSpec, signature: Signature) -> Tensor:
+    """Removes the tensor that `spec` describes from `given`, and returns it."""
     tensor = given.pop(spec.name, None)
     if tensor is None:
         expected = describe(spec.datatype, spec.shape)
@@ -49,28 +50,29 @@ def _take(given: dict[str, Tensor], spec: TensorSpec, signature: Signature) -> T
 
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    """Whether `shape` has the rank and the sizes that `declared` fixes."""
+    """Whether `shape` has the rank of `declared` and its sizes, where -1 stands for any size."""
     return len(shape) == len(declared) and all(
-        size == wanted or wanted == -1 for size, wanted in zip(shape, declared, strict=True)
+        size == expected or expected == -1 for size, expected in zip(shape, declared, strict=True)
     )
 
 
-def _take_derivative(
+def _remove_derivative(
     operation: Operation, given: dict[str, Tensor], inputs: list[Tensor], signature: Signature
 ) -> list[Argument]:
     names = DERIVATIVES[operation]
     positions = {name: _position(given.pop(name, None), name, signature) for name in names if name in INDEX_TENSORS}
-    # of the two positions of ApplyHessian the second is the one whose vector it is applied to
+    # ApplyHessian has two input positions; `vec` has the shape of the second one
     applied_to = inputs[positions.get("in_wrt2", positions.get("in_wrt", 0))]
     vectors = {
         "sens": TensorSpec("sens", Datatype.FP64, signature.outputs[positions["out_wrt"]].shape),
         "vec": TensorSpec("vec", Datatype.FP64, applied_to.shape),
     }
-    return [positions[name] if name in positions else _take(given, vectors[name], signature) for name in names]
+    return [positions[name] if name in positions else _remove(given, vectors[name], signature) for name in names]
 
 
 def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
-    """The position that an index tensor holds: INT64, `[1]` for all rows or `[B,1]` where all rows have the same."""
+    """The position in an index tensor: INT64, `[1]` for all rows, or `[B,1]` with the same value in every row. 0 if it
+    is missing or empty."""
     if tensor is None or tensor.elements == 0:
         return 0
     if tensor.datatype is not Datatype.INT64:
@@ -85,7 +87,8 @@ def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
 
 
 def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Signature) -> None:
-    """Batched tensors must have equally many rows; `sens` and `vec` are batched where the model's inputs are."""
+    """Raises GatewayError if batched tensors differ in their number of rows. `sens` and `vec` are batched if an input
+    is."""
     batched = [tensor for tensor, spec in zip(inputs, signature.inputs, strict=True) if is_batch(spec.shape)]
     if not batched:
         return
@@ -96,12 +99,12 @@ def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Sign
         raise invalid_input(f"the inputs of model {signature.name!r} must have the same number of rows: {listed}")
 
 
-def _given_twice(inputs: Sequence[Tensor], signature: Signature) -> GatewayError:
+def _duplicate_input(inputs: Sequence[Tensor], signature: Signature) -> GatewayError:
     names = [tensor.name for tensor in inputs]
     twice = next(name for name in names if names.count(name) > 1)
     return invalid_input(f"input {twice!r} of model {signature.name!r} is given twice")
 
 
-def _unknown(left: dict[str, Tensor], operation: Operation, signature: Signature) -> GatewayError:
+def _unknown_input(left: dict[str, Tensor], operation: Operation, signature: Signature) -> GatewayError:
     expected = ", ".join([*(spec.name for spec in signature.inputs), *DERIVATIVES.get(operation, ())])
     return invalid_input(f"model {signature.name!r} has no input {next(iter(left))!r}; its inputs are {expected}")

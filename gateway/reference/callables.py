@@ -1,4 +1,4 @@
-"""Any Python callable as a model: positional arrays in, an array or a tuple of arrays out."""
+"""Makes a model of any Python callable that takes arrays by position and returns an array or a tuple of arrays."""
 
 import asyncio
 import inspect
@@ -19,19 +19,19 @@ from gateway.reference.results import expected_outputs, tensors
 
 
 def from_callable(name: str, function: Callable[..., Any]) -> Model:
-    """A Model of `function`, with what its `@signature` declares.
+    """A Model of `function`, with the Signature that its `@signature` declares.
 
-    A coroutine function is awaited on the event loop; others run in threads, `workers` at once, so that a slow one
-    holds up nothing else. The arrays are copies that the callable may write to. A generator function, `async` or not,
-    streams: each value that it yields is one response.
+    A coroutine function is awaited on the event loop. Other functions run in threads, at most `workers` at a time, so
+    that a slow one does not block the event loop. The arrays are copies that the callable may change. A generator
+    function, `async` or not, streams: each value that it yields is one response.
 
     Raises:
-        ValueError: it cannot be called with as many arrays as it declares.
+        ValueError: it cannot be called with the number of arrays that it declares.
     """
     declared = declaration(function)
     computed = {Operation.INFER: function, **dict(declared.derivatives)}
     for operation, callable_ in computed.items():
-        _check_parameters(callable_, _count(operation, declared), name)
+        _check_parameters(callable_, _array_count(operation, declared), name)
     signature = Signature(declared.inputs, declared.outputs, name=name)
     workers = ThreadPoolExecutor(declared.workers, thread_name_prefix=f"model-{name}")
     calls = {key: _Call(key, item, takes_config(item), signature) for key, item in computed.items()}
@@ -43,7 +43,7 @@ def from_callable(name: str, function: Callable[..., Any]) -> Model:
 
 @frozen
 class _Call:
-    """One operation of a callable."""
+    """The function that computes one operation of a model."""
 
     operation: Operation
     function: Callable[..., Any]
@@ -51,24 +51,25 @@ class _Call:
     signature: Signature
 
     def start(self, arguments: Arguments, config: Config) -> Any:
-        """What the callable returns for copies of the arguments."""
+        """Call the function with copies of the arguments, and return its result."""
         copies = [item if isinstance(item, int) else np.array(item.array) for item in arguments]
         return self.function(*copies, config=config) if self.configurable else self.function(*copies)
 
     def finish(self, results: object, arguments: Arguments) -> Outputs:
+        """The results as Tensors, checked against what the model declares."""
         expected = expected_outputs(self.operation, arguments, self.signature)
         return tensors(results, expected, self.signature.name)
 
 
 def _function(call: _Call, workers: Executor) -> Function:
-    return _on_the_loop(call) if is_async(call.function) else _in_a_thread(call, workers)
+    return _on_event_loop(call) if is_async(call.function) else _in_a_thread(call, workers)
 
 
 def _stream(call: _Call, workers: Executor) -> Stream:
     return from_generator(call.function, call.start, call.finish, workers)
 
 
-def _on_the_loop(call: _Call) -> Function:
+def _on_event_loop(call: _Call) -> Function:
     async def compute(arguments: Arguments, config: Config) -> Outputs:
         return call.finish(await call.start(arguments, config), arguments)
 
@@ -79,7 +80,7 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
     def compute(arguments: Arguments, config: Config) -> Outputs:
         try:
             return call.finish(call.start(arguments, config), arguments)
-        except StopIteration as error:  # no future takes it: the caller would wait for ever
+        except StopIteration as error:  # a Future does not accept StopIteration: the caller would wait forever
             raise model_error(call.signature.name, error) from error
 
     def submit(arguments: Arguments, config: Config) -> Awaitable[Outputs]:
@@ -89,23 +90,23 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine; also of instances whose `__call__` is `async`."""
+    """Whether calling `function` returns a coroutine. True also for instances whose `__call__` is `async`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def takes_config(function: Callable[..., Any]) -> bool:
-    """Whether it has a parameter named `config`."""
+    """Whether `function` has a parameter named `config`."""
     return "config" in _parameters(function)
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(function).parameters
-    except ValueError:  # some built-in functions do not tell
+    except ValueError:  # some built-in functions have no signature
         return {}
 
 
-def _count(operation: Operation, declared: Declaration) -> int:
+def _array_count(operation: Operation, declared: Declaration) -> int:
     return len(declared.inputs) + len(DERIVATIVES.get(operation, ()))
 
 

@@ -1,4 +1,4 @@
-"""What a Python callable says of itself: names, datatypes and shapes, checked where they are written."""
+"""The decorator `@signature`: declares names, datatypes and shapes of a callable, and checks them at once."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -20,7 +20,8 @@ _ATTRIBUTE = "__gateway_signature__"
 
 @frozen
 class Declaration:
-    """`derivatives` are the callables that compute them; `workers` how many calls may run at once."""
+    """What `@signature` declares. `derivatives` has the callable of each derivative; `workers` is how many calls may
+    run at once."""
 
     inputs: Specs = ()
     outputs: Specs = ()
@@ -40,7 +41,7 @@ def signature(
     apply_hessian: Callable[..., Any] | None = None,
     workers: int = 1,
 ) -> Callable[[F], F]:
-    """Declares what a callable takes and gives; it stays the callable it was.
+    """Declares the inputs and outputs of a callable, and returns the callable itself.
 
     Each row is name, datatype and shape, -1 for a free dimension: `("theta", "FP64", [-1, 2])` is a batch of rows of 2.
     The callable gets one array per input, in order, and returns one per output: an array, or a tuple of them. A
@@ -52,16 +53,18 @@ def signature(
     - `apply_jacobian(*inputs, out_wrt, in_wrt, vec)`: `vec` `[B, n_in_wrt]`, returns `[B, m_out_wrt]`;
     - `apply_hessian(*inputs, out_wrt, in_wrt1, in_wrt2, sens, vec)`: `vec` `[B, n_in_wrt2]`, returns `[B, n_in_wrt1]`;
 
-    where `sens`, `vec` and what is returned are FP64 and positions are zero-based ints.
+    where `sens`, `vec` and the result are FP64, and positions are zero-based ints.
 
-    `workers` is how many calls may run at once, each in a thread of its own: 1 suits models that are not thread-safe.
-    Callables that are coroutine functions run on the event loop, any number at once.
+    `workers` is how many calls may run at once, each in its own thread; keep 1 for models that are not thread-safe.
+    Coroutine functions run on the event loop, any number at once.
 
     Raises:
-        ValueError: no such datatype, a name twice, a shape that is none, no inputs or no outputs.
+        ValueError: an unknown datatype, a repeated or reserved name, an invalid shape, no inputs, no outputs, or
+        `workers`
+            below 1.
     """
-    offered = zip(DERIVATIVES, (gradient, apply_jacobian, apply_hessian), strict=True)
-    derivatives = tuple((operation, function) for operation, function in offered if function is not None)
+    pairs = zip(DERIVATIVES, (gradient, apply_jacobian, apply_hessian), strict=True)
+    derivatives = tuple((operation, function) for operation, function in pairs if function is not None)
     declared = Declaration(specs(inputs, "input"), specs(outputs, "output"), derivatives, workers)
     _refuse_reserved_names(declared)
     if workers < 1:
@@ -75,14 +78,14 @@ def signature(
 
 
 def declaration(function: Callable[..., Any]) -> Declaration:
-    """What `@signature` declared of `function`; UNDECLARED without it."""
+    """What `@signature` declares for `function`; UNDECLARED without the decorator."""
     found = getattr(function, _ATTRIBUTE, UNDECLARED)
     assert isinstance(found, Declaration)
     return found
 
 
 def specs(rows: Iterable[Row], what: str) -> Specs:
-    """The TensorSpecs of `rows`. Raises ValueError, naming the row, for one that is none."""
+    """The TensorSpecs of `rows`. Raises ValueError, naming the row, if one is invalid."""
     found = tuple(_spec(row, what) for row in rows)
     if not found:
         raise ValueError(f"a signature needs at least one {what}")
@@ -113,8 +116,8 @@ def _datatype(name: str, where: str) -> Datatype:
 
 
 def _shape(shape: Sequence[int], where: str) -> tuple[int, ...]:
-    whole = isinstance(shape, list | tuple) and all(type(size) is int and size >= -1 for size in shape)
-    if not whole or len(shape) > MAX_RANK:
+    is_shape = isinstance(shape, list | tuple) and all(type(size) is int and size >= -1 for size in shape)
+    if not is_shape or len(shape) > MAX_RANK:
         raise ValueError(f"{where}: the shape is {shape!r}; expected at most {MAX_RANK} sizes, -1 for a free one")
     return tuple(shape)
 

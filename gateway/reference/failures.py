@@ -1,4 +1,4 @@
-"""Exceptions of models, told to clients without their tracebacks."""
+"""Makes errors for clients of the exceptions that models raise, without tracebacks."""
 
 import logging
 
@@ -8,9 +8,10 @@ log = logging.getLogger(__name__)
 
 
 def model_error(name: str, error: BaseException) -> GatewayError:
-    """What a client is told of an exception of model `name`: `ValueError: message`. Its traceback goes to the log.
+    """The error for an exception of model `name`, with the text `ValueError: message`. The traceback goes to the log.
 
-    A MemoryError says that resources are exhausted, which MIP tells as ERROR_MEMORY."""
+    A MemoryError becomes RESOURCE_EXHAUSTED (overloaded), which MIP encodes as ERROR_MEMORY.
+    """
     log.error("model %r failed", name, exc_info=error)
     message = without_traceback(str(error))
     reason = Reason.OVERLOADED if isinstance(error, MemoryError) else Reason.MODEL_ERROR

@@ -1,4 +1,4 @@
-"""Generator functions as models that stream: each value that one yields is one response."""
+"""Makes streams of generator functions: each value that the generator yields is one response."""
 
 import asyncio
 import inspect
@@ -16,26 +16,27 @@ log = logging.getLogger(__name__)
 Start: TypeAlias = Callable[[Arguments, Config], Any]
 """Calls the generator function."""
 Finish: TypeAlias = Callable[[object, Arguments], Outputs]
-"""The tensors of a value that it yields."""
+"""The tensors of a value that the generator yields."""
 
 _END = object()
+"""Returned in place of a value when the generator has ended."""
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives an iterator to be drawn from, also of instances whose `__call__` is a generator."""
+    """Whether `function` is a generator function, `async` or not. True also for instances whose `__call__` is one."""
     candidates = (function, getattr(function, "__call__", None))  # noqa: B004
     return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in candidates)
 
 
 def from_generator(function: Callable[..., Any], start: Start, finish: Finish, workers: Executor) -> Stream:
-    """A Stream of a generator function: an `async` one is drawn from on the event loop, others in a thread."""
+    """A Stream of a generator function. An `async` generator runs on the event loop, any other in threads."""
     call = getattr(function, "__call__", None)  # noqa: B004
     if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(call):
-        return _on_the_loop(start, finish)
+        return _on_event_loop(start, finish)
     return _in_threads(start, finish, workers)
 
 
-def _on_the_loop(start: Start, finish: Finish) -> Stream:
+def _on_event_loop(start: Start, finish: Finish) -> Stream:
     async def stream(arguments: Arguments, config: Config) -> AsyncGenerator[Outputs, None]:
         async with aclosing(start(arguments, config)) as results:
             async for result in results:
@@ -46,33 +47,33 @@ def _on_the_loop(start: Start, finish: Finish) -> Stream:
 
 def _in_threads(start: Start, finish: Finish, workers: Executor) -> Stream:
     async def stream(arguments: Arguments, config: Config) -> AsyncGenerator[Outputs, None]:
-        loop, drawn = asyncio.get_running_loop(), _Drawn(start(arguments, config))
+        loop, generator = asyncio.get_running_loop(), _LockedGenerator(start(arguments, config))
         try:
-            while (result := await loop.run_in_executor(workers, drawn.next)) is not _END:
+            while (result := await loop.run_in_executor(workers, generator.next)) is not _END:
                 yield finish(result, arguments)
         finally:
-            # not waited for: a client that goes away may leave a thread in the middle of a long step
-            loop.run_in_executor(workers, drawn.close)
+            # not awaited: after a client disconnected, a thread may still compute the next value for a long time
+            loop.run_in_executor(workers, generator.close)
 
     return stream
 
 
-class _Drawn:
-    """A generator that threads draw from, one at a time."""
+class _LockedGenerator:
+    """A generator that several threads may call, one at a time."""
 
     def __init__(self, results: Generator[object, None, None]) -> None:
         self._results = results
         self._lock = Lock()
 
     def next(self) -> object:
-        """The next value, _END behind the last."""
+        """The next value; _END after the last one."""
         with self._lock:
             return next(self._results, _END)
 
     def close(self) -> None:
-        """Runs its `finally`. Nobody waits for it, so an error is the log's."""
+        """Close the generator, which runs its `finally` blocks. Nobody awaits this, so an error is logged."""
         with self._lock:
             try:
                 self._results.close()
             except Exception as error:
-                log.error("a model's generator failed as it was closed", exc_info=error)
+                log.error("a model's generator failed while it was closed", exc_info=error)

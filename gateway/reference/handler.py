@@ -1,4 +1,4 @@
-"""The reference models as a Handler."""
+"""A Handler that answers requests with reference models."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,15 +24,17 @@ _ANSWERS: Mapping[Operation, Callable[[Model], Answer]] = {
 
 
 def check(models: Sequence[Model], protocol: Protocol) -> None:
-    """Whether one server can have `models` over `protocol`.
+    """Check that one server can serve `models` over `protocol`.
 
     Raises:
-        ValueError: it cannot: two have the same name, there are several where clients name none, or a one-point
-            protocol would have to show sizes that nothing tells.
+        ValueError: two models have the same name; there are several, but clients of the protocol do not name a model;
+            or a one-point protocol needs fixed sizes that a model does not declare.
     """
     names = [model.name for model in models]
     if len(names) > 1 and not protocol.names_models:
-        raise ValueError(f"clients of {protocol.name} name no model, so one server has one; got {', '.join(names)}")
+        raise ValueError(
+            f"clients of {protocol.name} do not name a model, so a server has only one; got {', '.join(names)}"
+        )
     for model in models:
         if names.count(model.name) > 1:
             raise ValueError(f"two models are named {model.name!r}; one server serves each name once")
@@ -49,11 +51,11 @@ def _obstacle(model: Model) -> str:
 def handler(models: Sequence[Model], *, points: bool = False, path: str = "") -> Handler:
     """Answers `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` for `models`.
 
-    `points`: models are what one-point protocols are shown; `check` tells whether they all can be. `path` is where a
-    request would name one (`/graphpipe/{model}`), for the error of a request that names none.
+    With `points`, models have the signatures for one-point protocols; `check` says whether all have one. `path` is the
+    path that names a model (`/graphpipe/{model}`), for the error text of a request that names none.
 
     The Handler raises:
-        GatewayError: NOT_FOUND for a model or version it does not have; UNIMPLEMENTED for an operation that the model
+        GatewayError: NOT_FOUND for an unknown model or version; UNIMPLEMENTED for an operation that the model
             does not offer; INVALID_ARGUMENT for tensors, outputs or parameters that do not fit; INTERNAL (model-error)
             for an exception of the model, (invalid-output) for results that are not what the model declared.
     """
@@ -64,25 +66,25 @@ def handler(models: Sequence[Model], *, points: bool = False, path: str = "") ->
         if request.operation is Operation.MODELS:
             return entries
         if not request.model:
-            raise _unnamed(served, path)
+            raise _no_model_named(served, path)
         model = find(served, request)
         function = model.functions.get(request.operation)
         if function is not None:
             return await _compute(function, model, request)
-        tell = _ANSWERS.get(request.operation)
-        if tell is None:
-            raise _not_offered(model, request.operation)
-        return tell(model)
+        answer = _ANSWERS.get(request.operation)
+        if answer is None:
+            raise _unsupported(model, request.operation)
+        return answer(model)
 
     return handle
 
 
 def by_name(models: Sequence[Model], *, points: bool) -> Mapping[str, Model]:
-    """The models as clients see them: those of one-point protocols see `points`."""
-    return {model.name: _as_points(model) if points else model for model in models}
+    """The models by name; with `points`, each has its signature for one-point protocols."""
+    return {model.name: _with_points(model) if points else model for model in models}
 
 
-def _as_points(model: Model) -> Model:
+def _with_points(model: Model) -> Model:
     if model.points is None:
         raise ValueError(f"model {model.name!r} cannot be served to one-point protocols: {_obstacle(model)}")
     return replace(model, signature=model.points)
@@ -98,9 +100,9 @@ def find(served: Mapping[str, Model], request: Request) -> Model:
     return model
 
 
-def _unnamed(served: Mapping[str, Model], path: str) -> GatewayError:
-    places = [path.replace("{model}", name) if path else name for name in served]
-    return not_found(f"the request names no model; this server has {', '.join(places)}")
+def _no_model_named(served: Mapping[str, Model], path: str) -> GatewayError:
+    choices = [path.replace("{model}", name) if path else name for name in served]
+    return not_found(f"the request names no model; this server has {', '.join(choices)}")
 
 
 async def _compute(function: Function, model: Model, request: Request) -> Response:
@@ -118,16 +120,16 @@ async def _compute(function: Function, model: Model, request: Request) -> Respon
 
 
 def response(outputs: Outputs, request: Request, model: Model) -> Response:
-    """The Response of `outputs`, or of those that were asked for."""
+    """The Response with `outputs`, or with those of them that the request asks for."""
     chosen = _select(outputs, request, model) if request.outputs else outputs
     return Response(chosen, model.name, VERSION, request.id)
 
 
 def config_of(request: Request, model: Model) -> Config:
-    """The request parameter `config`: JSON text of an object.
+    """The request parameter `config`: the text of a JSON object.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT for anything else, and for other parameters.
+        GatewayError: INVALID_ARGUMENT for any other value of it, and for other parameters.
     """
     if not request.parameters:
         return _NO_CONFIG
@@ -147,17 +149,17 @@ def config_of(request: Request, model: Model) -> Config:
 
 
 def _select(outputs: Outputs, request: Request, model: Model) -> Outputs:
-    """The outputs that were asked for, in that order."""
+    """The outputs that the request asks for, in its order."""
     by_name = {tensor.name: tensor for tensor in outputs}
     for wanted in request.outputs:
         if wanted.name not in by_name:
-            outputs_are = f"its outputs are {', '.join(by_name)}"
-            raise invalid_input(f"model {model.name!r} has no output {wanted.name!r}; {outputs_are}")
+            expected = f"its outputs are {', '.join(by_name)}"
+            raise invalid_input(f"model {model.name!r} has no output {wanted.name!r}; {expected}")
         for name in wanted.parameters:
             raise invalid_input(f"output {wanted.name!r} of model {model.name!r} takes no parameter {name!r}")
     return tuple(by_name[wanted.name] for wanted in request.outputs)
 
 
-def _not_offered(model: Model, operation: Operation) -> GatewayError:
+def _unsupported(model: Model, operation: Operation) -> GatewayError:
     offered = ", ".join(sorted(operation.value for operation in model.functions))
     return unsupported(f"model {model.name!r} offers no {operation.value}; it offers {offered}")

@@ -1,4 +1,4 @@
-"""Models by what the command line and the configuration call them: a bundled model's name, or `module:attribute`."""
+"""Finds models by their names on the command line and in the configuration: a bundled model, or `module:attribute`."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ def find(name: str) -> Model:
     """The bundled model `name`, or the callable at `module:attribute`.
 
     Raises:
-        ValueError: there is none; it says why, and what is near.
+        ValueError: there is no such model; the text gives the reason and a similar name.
     """
     if ":" in name:
         return load(name)
@@ -29,16 +29,16 @@ def find(name: str) -> Model:
 
 
 def load(path: str) -> Model:
-    """The callable at `module:attribute`, as a Model named by the attribute's last part. Modules are looked for in the
-    working directory too.
+    """The callable at `module:attribute`, as a Model named by the attribute's last part. Modules are also searched
+    in the working directory.
 
     Raises:
-        ValueError: no such module or attribute, the module fails as it is imported, it is not callable, or it cannot
-            take the inputs it declares.
+        ValueError: there is no such module or attribute, importing the module fails, the object is not callable, or it
+            cannot be called with the inputs that it declares.
     """
     module, colon, attribute = path.partition(":")
     if not (module and colon and attribute):
-        raise ValueError(f"{path!r} is no callable's address; expected module:attribute")
+        raise ValueError(f"{path!r} does not name a callable; expected module:attribute")
     found = _attribute(_import(module), attribute, path)
     if not callable(found):
         raise ValueError(f"{path!r} is of type {type(found).__name__}; expected a callable")

@@ -1,4 +1,4 @@
-"""What a Python callable returned, as Tensors that are what it declared."""
+"""Makes Tensors of what a Python callable returned, and checks them against what it declared."""
 
 from typing import Any, TypeAlias
 
@@ -16,50 +16,51 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def tensors(results: object, expected: Specs, model: str) -> Outputs:
-    """The Tensors of `results`: one thing that numpy makes an array of, or a tuple of them. Copied, since a model may
-    use its arrays again. Without `expected` they are `output0`.. of the datatype and shape they have.
+    """The Tensors of `results`: one array-like value, or a tuple of them. They are copied, since a model may use its
+    arrays again. Without `expected` they are named `output0`, `output1`, ... and keep their own datatypes and shapes.
 
-    Arrays pass where the expected datatype holds every value of theirs, Python's own numbers where it holds them.
+    An array is accepted if the expected datatype can hold every value of the array's datatype; Python numbers are
+    accepted if the expected datatype can hold these numbers.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output) naming the output: too few, too many, another datatype or shape.
+        GatewayError: INTERNAL (invalid-output), naming the output, for a wrong number of outputs, datatype or shape.
     """
-    several = results if isinstance(results, tuple) else (results,)
+    values = results if isinstance(results, tuple) else (results,)
     if not expected:
-        return tuple(_of_any(result, f"output{at}", model) for at, result in enumerate(several))
-    if len(several) != len(expected):
+        return tuple(_undeclared_tensor(result, f"output{at}", model) for at, result in enumerate(values))
+    if len(values) != len(expected):
         names = ", ".join(spec.name for spec in expected)
-        raise invalid_output(f"model {model!r} returned {len(several)} outputs; expected {len(expected)}: {names}")
-    return tuple(_of_spec(result, spec, model) for result, spec in zip(several, expected, strict=True))
+        raise invalid_output(f"model {model!r} returned {len(values)} outputs; expected {len(expected)}: {names}")
+    return tuple(_declared_tensor(result, spec, model) for result, spec in zip(values, expected, strict=True))
 
 
 def expected_outputs(operation: Operation, arguments: Arguments, signature: Signature) -> Specs:
-    """What `operation` must return for `arguments`: as many rows as they have."""
+    """The outputs that `operation` must return for `arguments`, with the number of rows that these have."""
     rows = _rows(arguments, signature)
     if operation is Operation.INFER:
-        return tuple(TensorSpec(spec.name, spec.datatype, _with(rows, spec.shape)) for spec in signature.outputs)
+        return tuple(TensorSpec(spec.name, spec.datatype, _with_rows(rows, spec.shape)) for spec in signature.outputs)
     [output] = DERIVATIVE_OUTPUTS
     out_wrt, in_wrt = arguments[len(signature.inputs) :][:2]
     assert isinstance(out_wrt, int)
     assert isinstance(in_wrt, int)
     if operation is Operation.APPLY_JACOBIAN:
-        return (TensorSpec(output.name, output.datatype, _with(rows, signature.outputs[out_wrt].shape)),)
-    by = arguments[in_wrt]
-    assert isinstance(by, Tensor)
-    return (TensorSpec(output.name, output.datatype, by.shape),)
+        return (TensorSpec(output.name, output.datatype, _with_rows(rows, signature.outputs[out_wrt].shape)),)
+    input_ = arguments[in_wrt]
+    assert isinstance(input_, Tensor)
+    return (TensorSpec(output.name, output.datatype, input_.shape),)
 
 
 def _rows(arguments: Arguments, signature: Signature) -> int:
-    """How many rows the batched inputs have; -1 if none is batched."""
-    pairs = zip(arguments, signature.inputs, strict=False)  # the arguments go on with those of a derivative
+    """The number of rows of the batched inputs; -1 if none is batched."""
+    pairs = zip(arguments, signature.inputs, strict=False)  # the arguments of a derivative follow the inputs
     return next((item.shape[0] for item, spec in pairs if isinstance(item, Tensor) and is_batch(spec.shape)), -1)
 
 
-def _with(rows: int, shape: Shape) -> Shape:
+def _with_rows(rows: int, shape: Shape) -> Shape:
     return (rows, *shape[1:]) if is_batch(shape) else shape
 
 
-def _of_any(result: object, name: str, model: str) -> Tensor:
+def _undeclared_tensor(result: object, name: str, model: str) -> Tensor:
     array = _array(result, name, model)
     if array.dtype.kind in "SU":
         array = _array(result, name, model, object)
@@ -68,7 +69,7 @@ def _of_any(result: object, name: str, model: str) -> Tensor:
     return tensor(name, array, datatype)
 
 
-def _of_spec(result: object, spec: TensorSpec, model: str) -> Tensor:
+def _declared_tensor(result: object, spec: TensorSpec, model: str) -> Tensor:
     array = _array(result, spec.name, model, object if spec.datatype is Datatype.BYTES else None)
     if not fits(array.shape, spec.shape):
         got, expected = list(array.shape), list(spec.shape)
@@ -82,11 +83,11 @@ def _of_spec(result: object, spec: TensorSpec, model: str) -> Tensor:
 
 
 def _array(result: object, name: str, model: str, dtype: type | None = None) -> Array:
-    """A copy of `result`. Text needs the dtype `object`: numpy's own drops NULs at the end."""
+    """A copy of `result` as an array. Text needs the dtype `object`: numpy's own text types drop trailing NULs."""
     try:
         return np.array(result, dtype)
-    except Exception as error:  # ragged lists, and whatever an object's own __array__ raises
-        raise invalid_output(f"output {name!r} of model {model!r} is no array: {error}") from error
+    except Exception as error:  # ragged lists, and any exception of an object's own __array__
+        raise invalid_output(f"output {name!r} of model {model!r} is not an array: {error}") from error
 
 
 def _datatype(array: Array, name: str, model: str) -> Datatype:
@@ -97,7 +98,7 @@ def _datatype(array: Array, name: str, model: str) -> Datatype:
 
 
 def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
-    """An array has a datatype of its own: it must be the expected one, or one that it holds."""
+    """Raises GatewayError unless the expected datatype is the array's own or can hold every value of it."""
     datatype = _datatype(array, spec.name, model)
     if spec.datatype not in WIDENINGS[datatype]:
         raise invalid_output(
@@ -107,7 +108,7 @@ def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
 
 
 def _from_python(array: Array, spec: TensorSpec, model: str) -> Array:
-    """Python's own values have no datatype: numbers must fit the expected one by value."""
+    """Python numbers have no datatype, so each value must fit the expected one."""
     if array.dtype.name in ("int64", "uint64", "float64"):
         try:
             return cast(array, spec.datatype, f"output {spec.name!r} of model {model!r}")
@@ -118,7 +119,7 @@ def _from_python(array: Array, spec: TensorSpec, model: str) -> Array:
 
 
 def _check_elements(array: Array, datatype: Datatype, name: str, model: str) -> None:
-    """The elements of an object array must be text or bytes."""
+    """Raises GatewayError if an element of an object array is neither text nor bytes."""
     if array.dtype.kind != "O":
         return
     wrong = next((type(item).__name__ for item in array.flat if not isinstance(item, str | bytes)), "")

@@ -1,4 +1,4 @@
-"""The reference models as a StreamHandler."""
+"""A StreamHandler that answers requests with reference models."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -15,9 +15,10 @@ from gateway.reference.model import Model, Stream
 
 
 def stream_handler(models: Sequence[Model], *, points: bool = False) -> StreamHandler:
-    """Answers `stream` for `models`: with each response of those that stream, with the one of the others.
+    """Answers `stream` for `models`. A model that streams gives each of its responses, any other model its one
+    response.
 
-    The StreamHandler raises what the Handler does, also after some responses.
+    The StreamHandler raises the same errors as the Handler, also after some responses.
     """
     served = by_name(models, points=points)
     unary = handler(models, points=points)
@@ -26,8 +27,8 @@ def stream_handler(models: Sequence[Model], *, points: bool = False) -> StreamHa
         model = find(served, request)
         if model.stream is not None:
             async with aclosing(_responses(model.stream, model, request)) as responses:
-                async for each in responses:
-                    yield each
+                async for item in responses:
+                    yield item
             return
         answer = await unary(replace(request, operation=Operation.INFER))
         assert isinstance(answer, Response)

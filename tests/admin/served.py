@@ -1,4 +1,4 @@
-"""An admin application as its clients reach it."""
+"""Serves an admin application on loopback for a test."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,16 +9,16 @@ from tests.paused_server import ask, get, port_of
 
 
 class Served:
-    """What comes back for a path: the status and the body."""
+    """Sends requests to a served application; gives the status and body of each reply."""
 
     def __init__(self, port: int) -> None:
-        self.number = port
+        self.port = port
 
     async def get(self, path: str) -> tuple[int, str]:
         return await self.send(get(path))
 
     async def send(self, request: bytes) -> tuple[int, str]:
-        head, _, body = (await ask(self.number, request)).decode("utf-8", "replace").partition("\r\n\r\n")
+        head, _, body = (await ask(self.port, request)).decode("utf-8", "replace").partition("\r\n\r\n")
         return int(head.split(" ")[1]), body
 
 

@@ -16,9 +16,11 @@ from tests.paused_server import ask, get, port_of
 
 @asynccontextmanager
 async def serving(
-    up: Callable[[], bool] = lambda: True, ready: Callable[[], Awaitable[bool]] | None = None, **settings: Timeouts
+    is_accepting: Callable[[], bool] = lambda: True,
+    backends_ready: Callable[[], Awaitable[bool]] | None = None,
+    **settings: Timeouts,
 ) -> AsyncIterator[int]:
-    server = HealthServer(up, ready, **settings)
+    server = HealthServer(is_accepting, backends_ready, **settings)
     await server.start(Address("127.0.0.1", 0))
     try:
         yield port_of(server.address)
@@ -26,74 +28,74 @@ async def serving(
         await server.stop()
 
 
-async def told(port: int, path: str) -> tuple[int, str]:
+async def get_text(port: int, path: str) -> tuple[int, str]:
     head, _, body = (await ask(port, get(path))).decode().partition("\r\n\r\n")
     return int(head.split(" ")[1]), body
 
 
 def probe(port: int, path: str) -> bytes:
-    """As kubelet does, while the loop of this thread stands still."""
+    """A blocking request, as kubelet sends it: the event loop of this thread does not run meanwhile."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         connection.sendall(get(path))
         return connection.recv(1000)
 
 
-async def test_it_tells_that_the_process_serves_and_whether_it_takes_requests() -> None:
+async def test_it_says_whether_the_process_is_alive_and_accepts_requests() -> None:
     states = [False, True]
 
     async def ready() -> bool:
         return states.pop(0)
 
-    async with serving(ready=ready) as port:
-        assert await told(port, "/healthz") == (200, "ok")
-        assert await told(port, "/readyz") == (503, "not ready")
-        assert await told(port, "/readyz") == (200, "ready")
+    async with serving(backends_ready=ready) as port:
+        assert await get_text(port, "/healthz") == (200, "ok")
+        assert await get_text(port, "/readyz") == (503, "not ready")
+        assert await get_text(port, "/readyz") == (200, "ready")
 
 
-async def test_it_tells_nothing_else() -> None:
+async def test_other_paths_and_methods_are_refused() -> None:
     async with serving() as port:
-        assert [(await told(port, path))[0] for path in ("/", "/docs", "/openapi.json", "/status")] == [404] * 4
+        assert [(await get_text(port, path))[0] for path in ("/", "/docs", "/openapi.json", "/status")] == [404] * 4
         assert b" 405 " in await ask(port, get("/healthz").replace(b"GET", b"DELETE"))
         assert b" 200 " in await ask(port, get("/healthz").replace(b"GET", b"HEAD"))
 
 
-async def test_a_busy_loop_fails_no_probe() -> None:
-    """The loop that serves requests stands still from the first line to the last."""
+async def test_a_busy_event_loop_fails_no_probe() -> None:
+    """The main event loop is blocked during the whole test."""
     async with serving() as port:
         assert probe(port, "/healthz").endswith(b"\r\n\r\nok")
         assert probe(port, "/readyz").endswith(b"\r\n\r\nready")
 
 
-async def test_a_loop_that_stands_still_for_long_fails_both(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_loop_blocked_for_long_fails_both_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving() as port:
         monkeypatch.setattr(health, "STALLED_SECONDS", -1.0)
         assert b" 503 " in probe(port, "/healthz")
         assert b" 503 " in probe(port, "/readyz")
 
 
-async def test_readiness_that_the_busy_loop_does_not_tell_is_the_last_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_the_event_loop_is_busy_the_last_readiness_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ready() -> bool:
         return True
 
     monkeypatch.setattr(health, "ANSWER_SECONDS", 0.01)
-    async with serving(ready=ready) as port:
-        assert b" 503 " in probe(port, "/readyz")  # nothing is known yet
+    async with serving(backends_ready=ready) as port:
+        assert b" 503 " in probe(port, "/readyz")  # there is no earlier result
         async with asyncio.timeout(20):
-            while await told(port, "/readyz") != (200, "ready"):
+            while await get_text(port, "/readyz") != (200, "ready"):
                 pass
         assert b" 200 " in probe(port, "/readyz")
-        monkeypatch.setattr(health, "KEPT_SECONDS", -1.0)
+        monkeypatch.setattr(health, "LAST_RESULT_SECONDS", -1.0)
         assert b" 503 " in probe(port, "/readyz")
 
 
-async def test_the_announced_end_is_told_at_once() -> None:
+async def test_the_announced_end_shows_at_once() -> None:
     is_up = True
 
     async def ready() -> bool:
         return True
 
     async with serving(lambda: is_up, ready) as port:
-        assert await told(port, "/readyz") == (200, "ready")
+        assert await get_text(port, "/readyz") == (200, "ready")
         is_up = False
         assert b" 503 " in probe(port, "/readyz")
         assert b" 200 " in probe(port, "/healthz")
@@ -106,7 +108,7 @@ async def test_idle_and_trickling_connections_are_closed() -> None:
 
 
 async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "CONNECTIONS", 2)
+    monkeypatch.setattr(health, "MAX_CONNECTIONS", 2)
     async with serving() as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         assert b" 503 " in await ask(port, get("/healthz"))
@@ -115,7 +117,7 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             await writer.wait_closed()
 
 
-async def test_a_taken_address_is_the_systems_error() -> None:
+async def test_an_address_in_use_raises_oserror() -> None:
     server = HealthServer(lambda: True, None)
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         await server.start(Address("127.0.0.1", taken.getsockname()[1]))

@@ -1,4 +1,4 @@
-"""Whom the status API answers."""
+"""Which Host headers the status API accepts."""
 
 import pytest
 
@@ -21,12 +21,12 @@ async def test_requests_to_loopback_are_answered(host: str) -> None:
     ["Host: evil.example\r\n", "Host: 127.0.0.1.evil.example\r\n", "Host: 10.0.0.1:9090\r\n", "Host: [::2]\r\n",
      "Host:\r\n", "", "Host: localhost\r\nHost: evil.example\r\n", "Host: localhost.evil:1\r\n"],
 )  # fmt: skip
-async def test_other_hosts_learn_nothing(hosts: str) -> None:
+async def test_requests_to_other_hosts_are_refused(hosts: str) -> None:
     reply = await status_of(hosts)
     assert reply.startswith((b"HTTP/1.1 421 ", b"HTTP/1.1 400 "))
     assert b"lab" not in reply
 
 
 async def status_of(hosts: str) -> bytes:
-    async with served(HostCheck(application(lambda: STATUS))) as port:
-        return await ask(port.number, f"GET /status HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n".encode())
+    async with served(HostCheck(application(lambda: STATUS))) as server:
+        return await ask(server.port, f"GET /status HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n".encode())

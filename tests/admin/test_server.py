@@ -1,4 +1,4 @@
-"""The carrier of the admin applications."""
+"""The server of the admin applications."""
 
 import asyncio
 import signal
@@ -36,7 +36,7 @@ async def test_it_leaves_signals_alone() -> None:
     await server.stop()
 
 
-async def test_a_taken_address_is_the_systems_error_and_no_end_of_the_process() -> None:
+async def test_an_address_in_use_raises_oserror_and_does_not_end_the_process() -> None:
     server = AdminServer(application(lambda: STATUS))
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         await server.start(Address("127.0.0.1", taken.getsockname()[1]))
@@ -64,7 +64,7 @@ async def test_one_connection_too_many_is_answered_503_and_the_next_one_after_a_
     port = port_of(server.address)
     try:
         async with asyncio.timeout(20):
-            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(admin_server.CONNECTIONS - 1)]
+            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(admin_server.MAX_CONNECTIONS - 1)]
             assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 200 ")
             idle.append(await asyncio.open_connection("127.0.0.1", port))
             assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 503 ")

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
-from gateway.admin.status import BackendStatus, EndpointStatus, LastError, ListenerStatus, Status, application
+from gateway.admin.status import BackendStatus, EndpointStatus, GatewayStatus, LastError, ListenerStatus, application
 from tests.admin.served import served
 
-STATUS = Status(
+STATUS = GatewayStatus(
     version="1.2.3",
     ready=True,
     listeners={"http": ListenerStatus(address="127.0.0.1:8080", protocols=["v2-rest"], refused_connections=2)},
@@ -32,7 +32,7 @@ STATUS = Status(
 )
 
 
-async def test_it_tells_what_runs_now() -> None:
+async def test_it_shows_the_current_state() -> None:
     now = [STATUS]
     async with served(application(lambda: now[-1])) as port:
         assert json.loads((await port.get("/status"))[1]) == STATUS.model_dump(mode="json")
@@ -40,7 +40,7 @@ async def test_it_tells_what_runs_now() -> None:
         assert json.loads((await port.get("/status"))[1])["ready"] is False
 
 
-async def test_it_describes_itself() -> None:
+async def test_it_has_an_openapi_description() -> None:
     async with served(application(lambda: STATUS)) as port:
         described = json.loads((await port.get("/openapi.json"))[1])
         assert described["info"]["version"] == "1.2.3"
@@ -59,7 +59,7 @@ class References(HTMLParser):
         self.found += [text for name, text in attributes if name in ("src", "href", "action", "data") and text]
 
 
-async def test_its_page_for_people_is_made_of_its_own_files() -> None:
+async def test_the_docs_page_uses_only_installed_files() -> None:
     async with served(application(lambda: STATUS)) as port:
         status, page = await port.get("/docs")
         assert status == 200

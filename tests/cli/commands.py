@@ -1,4 +1,4 @@
-"""The command line as people start it."""
+"""The command line in tests: a command in this process, or in one of its own."""
 
 import logging
 import os

@@ -10,12 +10,12 @@ SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_what_is_shipped_is_right(path: Path) -> None:
+def test_shipped_configurations_are_valid(path: Path) -> None:
     result = gateway("check", "--config", str(path))
     assert (result.exit_code, result.output) == (0, "")
 
 
-def test_every_error_is_told_with_its_place(tmp_path: Path) -> None:
+def test_every_error_is_printed_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(
         """listeners:
@@ -60,7 +60,7 @@ before routes[0]
 """
 
 
-def test_what_is_hardly_meant_is_a_warning(tmp_path: Path) -> None:
+def test_a_probable_mistake_is_a_warning(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(DOUBTFUL)
     lines = [line.split(": ", 1) for line in WARNINGS.splitlines()]
@@ -72,5 +72,5 @@ def test_what_is_hardly_meant_is_a_warning(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", expected)
 
 
-def test_strict_is_content_with_what_is_right(tmp_path: Path) -> None:
+def test_strict_accepts_a_configuration_without_warnings(tmp_path: Path) -> None:
     assert gateway("check", "--strict", "--config", str(SHIPPED[0])).exit_code == 0

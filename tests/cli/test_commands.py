@@ -1,4 +1,4 @@
-"""What the commands say of themselves."""
+"""Help, version and usage errors of the commands."""
 
 import json
 import tomllib
@@ -12,7 +12,7 @@ from gateway.registry import protocols
 from tests.cli.commands import ROOT, gateway
 
 
-def test_without_arguments_it_tells_its_commands() -> None:
+def test_without_arguments_it_lists_its_commands() -> None:
     result = gateway()
     for command, what in (
         ("serve", "Serve a configuration."),
@@ -36,13 +36,13 @@ def test_without_arguments_it_tells_its_commands() -> None:
         ("call", "--model NAME"),
     ],
 )
-def test_each_command_tells_its_options(command: str, option: str) -> None:
+def test_each_command_lists_its_options(command: str, option: str) -> None:
     result = gateway(command, "--help")
     assert result.exit_code == 0
     assert option in result.output
 
 
-def test_the_schema_is_json_that_knows_what_is_installed() -> None:
+def test_the_schema_is_json_and_lists_installed_protocols() -> None:
     printed = json.loads(gateway("schema").stdout)
     assert printed == json_schema(catalog())
     assert below(printed, ("backends", "x", "protocol"))["enum"] == sorted(protocols())
@@ -52,18 +52,18 @@ def test_the_schema_is_json_that_knows_what_is_installed() -> None:
     "arguments",
     [("serve",), ("check", "--config", "no/such/file.yaml"), ("check", "--config", "/"), ("call", "-"), ("sevre",)],
 )
-def test_misuse_is_told_with_a_code_of_its_own(arguments: tuple[str, ...]) -> None:
+def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     result = gateway(*arguments)
     assert result.exit_code == 2
     assert "Error: " in result.stderr
 
 
-def test_it_tells_its_version() -> None:
+def test_it_prints_its_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     result = gateway("--version")
     assert (result.exit_code, result.output) == (0, f"gateway {version}\n")
 
 
-def test_the_demo_s_configuration_is_the_documented_default() -> None:
+def test_the_configuration_of_the_demo_is_the_documented_default() -> None:
     result = gateway("demo", "--print")
     assert (result.exit_code, result.output) == (0, (ROOT / "config/gateway.yaml").read_text())

@@ -1,4 +1,4 @@
-"""The commands that `gateway serve` prints to try: what they say, and that each of them works."""
+"""The example commands that `gateway serve` prints: their text, and that each of them works."""
 
 import json
 import shlex
@@ -60,7 +60,7 @@ def test_one_for_each_protocol_of_each_listener() -> None:
     ]
 
 
-def test_a_version_is_said_in_the_protocols_way() -> None:
+def test_a_version_is_written_as_the_protocol_does() -> None:
     assert printed("model: m, version: v1.2") == [
         f"{V2}m/versions/v1.2",
         f"""{GRPS}'{{"str_data": "m-v1.2"}}'""",
@@ -71,7 +71,7 @@ def test_a_version_is_said_in_the_protocols_way() -> None:
     assert printed("model: m, version: latest")[0::2] == [f"{V2}m/versions/latest"]
 
 
-def test_names_are_written_as_the_shell_and_the_url_take_them() -> None:
+def test_names_are_quoted_for_the_shell_and_the_url() -> None:
     assert printed('model: "it\'s/a \\"b\\"", listener: http')[:2] == [
         f"{V2}it%27s%2Fa%20%22b%22",
         UMBRIDGE + shlex.quote('{"name": "it\'s/a \\"b\\""}'),
@@ -92,7 +92,7 @@ def test_names_are_written_as_the_shell_and_the_url_take_them() -> None:
         ("model: '*'", "model: m"),
     ],
 )
-def test_what_a_command_cannot_reach_is_not_shown(matches: tuple[str, ...]) -> None:
+def test_routes_that_a_command_cannot_reach_are_left_out(matches: tuple[str, ...]) -> None:
     assert printed(*matches) == []
 
 
@@ -141,7 +141,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 
 @with_curl
-def test_each_of_them_works(commands: list[str]) -> None:
+def test_each_command_works(commands: list[str]) -> None:
     replies = [curl(each, "--fail") if each.startswith("curl") else grpcurl(each) for each in commands]
     assert len(commands) == 6
     for at, about in enumerate(("dou%20ble/versions/1", "sizes", "sizes", "dou ble-1", "dou ble", "dou ble-1")):
@@ -152,7 +152,7 @@ def test_each_of_them_works(commands: list[str]) -> None:
 
 
 @with_curl
-def test_a_mistake_in_one_is_told_in_its_protocol(commands: list[str]) -> None:
+def test_an_error_comes_in_the_form_of_its_protocol(commands: list[str]) -> None:
     rest, umbridge, graphpipe, grps, v2_grpc, grps_grpc = commands
     version = "model 'dou ble' has version '1' here, not '2'"
     name = "no model 'sizs' here; did you mean 'sizes'?"

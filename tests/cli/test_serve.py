@@ -68,13 +68,13 @@ async def until_refused(port: int) -> None:
             await writer.wait_closed()
 
 
-async def test_it_prints_where_it_is_and_what_to_try(tmp_path: Path) -> None:
+async def test_it_prints_addresses_and_example_commands(tmp_path: Path) -> None:
     async with serving(tmp_path) as (_, _, printed):
         found = [re.fullmatch(line, text) for line, text in zip(PRINTED, printed, strict=True)]
         assert None not in found, printed
 
 
-async def test_a_signal_lets_what_is_in_flight_finish(tmp_path: Path) -> None:
+async def test_a_signal_lets_requests_in_flight_finish(tmp_path: Path) -> None:
     async with serving(tmp_path) as (lab, process, printed):
         port = port_of(printed[0].split()[2])
         inflight = asyncio.ensure_future(ask(port, INFER))
@@ -98,7 +98,7 @@ async def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         assert await inflight == b""
 
 
-def test_warnings_are_told_at_the_start(tmp_path: Path) -> None:
+def test_warnings_are_printed_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -122,7 +122,7 @@ async def test_the_log_goes_to_stderr_with_time_and_level(tmp_path: Path) -> Non
         running.stop()
 
 
-def test_what_cannot_be_bound_is_told(tmp_path: Path) -> None:
+def test_an_address_that_cannot_be_bound_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "gateway.yaml"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -134,7 +134,7 @@ def test_what_cannot_be_bound_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "check"])
-def test_a_wrong_configuration_is_told(tmp_path: Path, command: str) -> None:
+def test_errors_of_the_configuration_are_printed(tmp_path: Path, command: str) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(CONFIG.replace("PORT", "1").replace("backend: lab", "backend: lob", 1))
     result = gateway(command, "--config", str(path))

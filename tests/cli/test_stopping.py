@@ -194,7 +194,7 @@ def test_no_call_is_lost_under_load(tmp_path: Path, delay: int) -> None:
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
-def test_every_step_is_a_line_with_time_and_level(tmp_path: Path) -> None:
+def test_every_step_is_logged_with_time_and_level(tmp_path: Path) -> None:
     text = HANGING.replace("PORT", "1") + "drain: {delay: 0.01, timeout: 5}\n"
     with serving(tmp_path, text) as (process, ports):
         process.send_signal(signal.SIGTERM)
@@ -215,7 +215,7 @@ def test_every_step_is_a_line_with_time_and_level(tmp_path: Path) -> None:
         assert re.fullmatch(f"{STAMP} INFO {text}\n", line), line
 
 
-async def test_in_the_delay_it_is_not_ready_and_still_serves(tmp_path: Path) -> None:
+async def test_during_the_delay_it_is_not_ready_and_still_serves(tmp_path: Path) -> None:
     with serving(tmp_path, HANGING.replace("PORT", "1") + "ready: none\ndrain: {delay: 1000}\n") as (process, ports):
         assert (await ask(ports["health"], get("/readyz"))).startswith(b"HTTP/1.1 200")
         assert (await ask(ports["http"], get("/v2/health/ready"))).startswith(b"HTTP/1.1 200")
@@ -231,7 +231,7 @@ async def test_in_the_delay_it_is_not_ready_and_still_serves(tmp_path: Path) -> 
         assert await asyncio.to_thread(process.wait) == 0
 
 
-async def test_what_takes_too_long_is_given_up_and_counted(tmp_path: Path) -> None:
+async def test_requests_that_take_too_long_are_cancelled_and_counted(tmp_path: Path) -> None:
     async with held() as lab:
         text = HANGING.replace("PORT", str(lab.port)) + "drain: {timeout: 1}\n"
         with serving(tmp_path, text) as (process, ports):
@@ -244,7 +244,7 @@ async def test_what_takes_too_long_is_given_up_and_counted(tmp_path: Path) -> No
     assert told[-1].endswith("WARNING gateway.cli.stopping: ended; requests given up: 3\n")
 
 
-async def test_a_second_signal_gives_up_what_is_in_flight(tmp_path: Path) -> None:
+async def test_a_second_signal_cancels_requests_in_flight(tmp_path: Path) -> None:
     async with held() as lab:
         with serving(tmp_path, HANGING.replace("PORT", str(lab.port))) as (process, ports):
             call = asyncio.ensure_future(ask(ports["http"], INFER))
@@ -278,7 +278,7 @@ drain: {timeout: TIMEOUT}
 
 
 @pytest.mark.parametrize(("command", "signals"), [("serve", 1), ("serve", 2), ("reference", 2)])
-def test_a_thread_that_does_not_end_keeps_no_process_alive(tmp_path: Path, command: str, signals: int) -> None:
+def test_a_thread_that_does_not_end_does_not_keep_the_process_alive(tmp_path: Path, command: str, signals: int) -> None:
     """Threads cannot be stopped, whether they compute a model or decode a large message."""
     (tmp_path / "own.py").write_text(ENDLESS)
     text = COMPUTING.replace("BACKEND", str(free_port())).replace("TIMEOUT", "0.1" if signals == 1 else "1000")
@@ -304,7 +304,7 @@ def test_a_thread_that_does_not_end_keeps_no_process_alive(tmp_path: Path, comma
 
 
 @pytest.mark.parametrize("command", ["serve", "reference"])
-async def test_a_hang_up_ends_nothing(tmp_path: Path, command: str) -> None:
+async def test_sighup_is_ignored(tmp_path: Path, command: str) -> None:
     (tmp_path / "gateway.yaml").write_text(HANGING.replace("PORT", "1"))
     options = {
         "serve": ("--config", str(tmp_path / "gateway.yaml")),

@@ -19,7 +19,7 @@ async def test_an_answer_in_time_passes() -> None:
     assert await wrap(prompt, Settings(seconds=60))(Request(Operation.INFER)) is ANSWER
 
 
-async def test_a_late_answer_is_given_up_and_its_handler_cancelled() -> None:
+async def test_a_late_answer_is_an_error_and_its_handler_is_cancelled() -> None:
     given_up: list[str] = []
 
     async def never(request: Request) -> Answer:
@@ -36,7 +36,7 @@ async def test_a_late_answer_is_given_up_and_its_handler_cancelled() -> None:
     assert given_up == ["m"]
 
 
-async def test_the_handlers_own_timeout_is_not_taken_for_this_one() -> None:
+async def test_a_timeout_error_of_the_handler_passes_unchanged() -> None:
     async def own(request: Request) -> Answer:
         raise TimeoutError("of something else")
 
@@ -44,7 +44,7 @@ async def test_the_handlers_own_timeout_is_not_taken_for_this_one() -> None:
         await wrap(own, Settings(seconds=60))(Request(Operation.INFER))
 
 
-async def test_a_clients_cancel_stays_a_cancel() -> None:
+async def test_cancellation_by_the_client_passes_unchanged() -> None:
     started = asyncio.Event()
 
     async def never(request: Request) -> Answer:
@@ -76,12 +76,12 @@ async def test_the_next_hop_gets_the_earlier_deadline(own: float | None, lowered
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "1", True, float("inf"), float("nan"), None])
-def test_settings_that_bound_nothing_are_refused(seconds: object) -> None:
+def test_invalid_seconds_are_refused(seconds: object) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate({"seconds": seconds})
 
 
-async def test_responses_of_a_stream_that_come_in_time_pass() -> None:
+async def test_stream_responses_in_time_pass() -> None:
     async def prompt(request: Request) -> AsyncGenerator[Response, None]:
         yield ANSWER
         yield ANSWER
@@ -90,7 +90,7 @@ async def test_responses_of_a_stream_that_come_in_time_pass() -> None:
     assert [response async for response in responses] == [ANSWER, ANSWER]
 
 
-async def test_a_stream_that_keeps_its_consumer_waiting_is_given_up() -> None:
+async def test_a_stream_with_a_late_response_is_cancelled() -> None:
     closed: list[bool] = []
 
     async def stalls(request: Request) -> AsyncGenerator[Response, None]:
@@ -108,7 +108,7 @@ async def test_a_stream_that_keeps_its_consumer_waiting_is_given_up() -> None:
     assert closed
 
 
-async def test_the_streams_own_timeout_is_not_taken_for_this_one() -> None:
+async def test_a_timeout_error_of_the_stream_passes_unchanged() -> None:
     async def own(request: Request) -> AsyncGenerator[Response, None]:
         yield ANSWER
         raise TimeoutError("of something else")

@@ -74,11 +74,11 @@ async def test_objects_and_partials_are_models() -> None:
     assert (await call(from_callable("power", power), {"x": X}))["output0"].tolist() == [[2, 4]]
 
 
-async def test_builtin_functions_that_do_not_tell_their_parameters_are_models() -> None:
+async def test_builtin_functions_without_a_signature_are_models() -> None:
     assert (await call(from_callable("max", max), {"x": doubles([3, 1])}))["output0"] == 3
 
 
-async def test_a_slow_function_does_not_hold_up_the_event_loop() -> None:
+async def test_a_slow_function_does_not_block_the_event_loop() -> None:
     started, release = threading.Event(), threading.Event()
 
     def slow(x: Array) -> Array:
@@ -139,7 +139,7 @@ async def test_a_function_may_write_to_its_arrays_and_use_its_result_again() -> 
     assert asked.inputs[0].array.tolist() == [[1, 2]]
 
 
-async def test_config_is_handed_to_functions_that_have_such_a_parameter() -> None:
+async def test_config_is_passed_to_functions_with_that_parameter() -> None:
     def scaled(x: Array, config: Mapping[str, Any]) -> Array:
         return float(config.get("scale", 1)) * x
 
@@ -149,7 +149,7 @@ async def test_config_is_handed_to_functions_that_have_such_a_parameter() -> Non
     assert answer["y"].tolist() == [[5, 10]]
 
 
-async def test_config_is_handed_to_the_derivatives_that_want_it() -> None:
+async def test_config_is_passed_to_derivatives_with_that_parameter() -> None:
     def gradient(x: Array, out_wrt: int, in_wrt: int, sens: Array, *, config: Mapping[str, Any]) -> Array:
         return float(config["scale"]) * sens
 
@@ -199,7 +199,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize(("failing", "reason", "text"), FAILURES, ids=[text for _, _, text in FAILURES])
-async def test_exceptions_are_told_without_a_traceback(failing: Any, reason: Reason, text: str) -> None:
+async def test_the_error_of_an_exception_has_no_traceback(failing: Any, reason: Reason, text: str) -> None:
     def model(x: Array) -> Array:
         failing()
         return x
@@ -242,7 +242,7 @@ def test_a_derivative_must_take_the_tensors_of_its_operation() -> None:
         from_callable("f", declare(plain))
 
 
-def test_a_model_of_fixed_sizes_can_be_shown_to_one_point_protocols() -> None:
+def test_a_model_of_fixed_sizes_has_a_signature_for_one_point_protocols() -> None:
     def plain(x: Array) -> Array:
         return x
 

@@ -43,7 +43,7 @@ async def test_each_value_is_one_response(function: Callable[..., Any]) -> None:
     assert found == [[[1, 2]], [[2, 4]], [[3, 6]]]
 
 
-async def test_a_client_of_one_response_is_refused() -> None:
+async def test_infer_is_refused() -> None:
     with pytest.raises(GatewayError, match="model 'thrice' streams its responses"):
         await call(from_callable("thrice", declared(thrice)), {"x": X})
 
@@ -57,7 +57,7 @@ async def test_config_reaches_a_generator() -> None:
     assert found["y"].tolist() == [[5, 10]]
 
 
-async def test_a_generator_that_was_given_up_runs_its_finally() -> None:
+async def test_a_cancelled_generator_runs_its_finally() -> None:
     closed = threading.Event()
 
     def endless(x: Array) -> Generator[Array, None, None]:
@@ -82,7 +82,7 @@ async def test_a_failure_comes_after_the_responses_before_it() -> None:
     assert (error.reason, error.message) == (Reason.MODEL_ERROR, "ValueError: out of ideas")
 
 
-async def test_a_value_that_was_not_declared_is_the_models_fault() -> None:
+async def test_a_value_that_was_not_declared_is_a_model_error() -> None:
     def wrong(x: Array) -> Iterator[Array]:
         yield x[:, :1]
 
@@ -91,7 +91,7 @@ async def test_a_value_that_was_not_declared_is_the_models_fault() -> None:
     assert failed.value.reason is Reason.INVALID_OUTPUT
 
 
-async def test_a_failure_while_closing_is_the_logs(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_while_closing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     logged = threading.Event()
 
     def notice(record: logging.LogRecord) -> bool:
@@ -110,4 +110,4 @@ async def test_a_failure_while_closing_is_the_logs(caplog: pytest.LogCaptureFixt
         async with aclosing(stream(from_callable("stubborn", declared(stubborn)), {"x": X})) as responses:
             await anext(responses)
         assert await asyncio.to_thread(logged.wait, 10)
-    assert "failed as it was closed" in caplog.text
+    assert "failed while it was closed" in caplog.text

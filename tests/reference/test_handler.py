@@ -1,4 +1,4 @@
-"""What the Handler answers, and how it refuses."""
+"""What the Handler of reference models answers and refuses."""
 
 import asyncio
 from typing import Any
@@ -219,7 +219,7 @@ def test_a_callable_without_signature_is_refused_to_one_point_protocols() -> Non
 def test_several_models_are_refused_where_clients_name_none() -> None:
     nameless = replace(TENSORS, name="mip", traits=Traits(models=Models(named=False)))
     check([BUNDLED["upper"]], nameless)
-    with pytest.raises(ValueError, match="clients of mip name no model, so one server has one; got upper, double"):
+    with pytest.raises(ValueError, match="mip do not name a model, so a server has only one; got upper, double"):
         check([BUNDLED["upper"], BUNDLED["double"]], nameless)
 
 

@@ -62,8 +62,8 @@ def test_an_attribute_may_be_one_of_a_class() -> None:
 REFUSED = [
     ("doubel", "no model 'doubel' (did you mean 'double'?); expected identity, double, "),
     ("zebra", "no model 'zebra'; expected identity, double, "),
-    ("served_models:", "'served_models:' is no callable's address; expected module:attribute"),
-    (":triple", "':triple' is no callable's address; expected module:attribute"),
+    ("served_models:", "'served_models:' does not name a callable; expected module:attribute"),
+    (":triple", "':triple' does not name a callable; expected module:attribute"),
     ("served_modles:triple", "no module 'served_modles'; looked in "),
     ("served_models.sub:triple", "no module 'served_models.sub'; looked in "),
     ("served_models:tripel", "'served_models:tripel' has no attribute 'tripel' (did you mean 'triple'?)"),
@@ -76,7 +76,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "text"), REFUSED, ids=[path for path, _ in REFUSED])
-def test_what_is_not_there_is_refused_with_the_reason(path: str, text: str) -> None:
+def test_an_unknown_model_is_refused_with_the_reason(path: str, text: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         find(path)
     assert str(caught.value).startswith(text)

@@ -59,13 +59,13 @@ REFUSED: list[tuple[Any, str, list[int], str]] = [
     ([300], "UINT8", [-1], "output 'y' of model 'm': element 0, 300, is out of the range of UINT8"),
     ([1, 2], "BYTES", [-1], "output 'y' of model 'm' holds a int; expected str or bytes"),
     ([["a"], ["b", "c"]], "BYTES", [-1], "output 'y' of model 'm' holds a list; expected str or bytes"),
-    ([[1], [2, 3]], "FP64", [-1, 1], "output 'y' of model 'm' is no array"),
+    ([[1], [2, 3]], "FP64", [-1, 1], "output 'y' of model 'm' is not an array"),
     (np.array([1j]), "FP64", [1], "output 'y' of model 'm': numpy dtype complex128 has no datatype"),
 ]
 
 
 @pytest.mark.parametrize(("result", "datatype", "shape", "text"), REFUSED, ids=[text for *_, text in REFUSED])
-async def test_results_that_do_not_fit_are_the_models_fault(
+async def test_results_that_do_not_fit_are_model_errors(
     result: Any, datatype: str, shape: list[int], text: str
 ) -> None:
     with pytest.raises(GatewayError) as caught:

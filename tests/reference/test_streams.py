@@ -1,4 +1,4 @@
-"""What the StreamHandler answers, and how it refuses."""
+"""What the StreamHandler of reference models answers and refuses."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`double`: `x` FP64 `[-1, -1]` to `y` of the same shape, twice `x`; with config `{"scale": s}` s times.
+"""`double`: `x` FP64 `[-1, -1]` to `y` of the same shape: `2 * x`, or `s * x` with config `{"scale": s}`.
 `add_sub`: INPUT0 and INPUT1, INT32 `[-1]`, to OUTPUT0, their sum, and OUTPUT1, their difference."""
 
 from typing import Any
@@ -67,7 +67,7 @@ double = build(
 
 
 def _add_sub(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Beyond INT32 both wrap around, as numpy's arithmetic does."""
+    """Results outside the range of INT32 wrap around, as numpy's arithmetic does."""
     if first.shape != second.shape:
         raise invalid_input(
             f"INPUT0 of model 'add_sub' is {list(first.shape)} and INPUT1 {list(second.shape)}; expected the same shape"

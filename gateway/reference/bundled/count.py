@@ -1,5 +1,5 @@
 """`count`: `n` INT32 `[-1, 1]`, one row, to n responses: `i` INT32 `[-1, 1]` is 0 in the first and n - 1 in the last.
-For a negative n an error (aborted) comes after as many. It streams, so clients that want one response are refused."""
+A negative n gives -n responses and then an error (aborted). The model streams, so `infer` is refused."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -11,27 +11,27 @@ from gateway.core.types import Tensor, tensor
 from gateway.reference.declaration import specs
 from gateway.reference.model import Arguments, Config, Outputs, build
 
-MOST = 100_000
-"""Responses to one request."""
+MAX_RESPONSES = 100_000
+"""The most responses to one request."""
 
 
 async def _count(arguments: Arguments, config: Config) -> AsyncGenerator[Outputs, None]:
     n = _number(arguments)
     for i in range(abs(n)):
         yield (tensor("i", np.array([[i]], np.int32)),)
-        await asyncio.sleep(0)  # a reader that is always ready would keep everyone else waiting
+        await asyncio.sleep(0)  # let other tasks run even if the reader is always ready
     if n < 0:
         raise refusal(Reason.ABORTED, f"model 'count' was asked to fail after {-n} responses")
 
 
 def _number(arguments: Arguments) -> int:
-    [given] = arguments
-    assert isinstance(given, Tensor)
-    if given.shape[0] != 1:
-        raise invalid_input(f"input 'n' of model 'count' has {given.shape[0]} rows; expected 1")
-    n = int(given.array[0, 0])
-    if abs(n) > MOST:
-        raise invalid_input(f"input 'n' of model 'count' is {n}; expected at most {MOST}")
+    [count_to] = arguments
+    assert isinstance(count_to, Tensor)
+    if count_to.shape[0] != 1:
+        raise invalid_input(f"input 'n' of model 'count' has {count_to.shape[0]} rows; expected 1")
+    n = int(count_to.array[0, 0])
+    if abs(n) > MAX_RESPONSES:
+        raise invalid_input(f"input 'n' of model 'count' is {n}; expected at most {MAX_RESPONSES}")
     return n
 
 

@@ -1,6 +1,6 @@
-"""`identity`: every input comes back as the output of the same name, whatever its datatype and shape.
+"""`identity`: returns every input as the output of the same name, with any datatype and shape.
 
-Its Signature is empty, for any tensors; one-point protocols are shown `x` FP64 `[-1, 2]`.
+Its Signature is empty, which means any tensors; for one-point protocols it has `x` FP64 `[-1, 2]`.
 """
 
 from gateway.core.operations import Operation
@@ -10,7 +10,7 @@ from gateway.reference.model import Arguments, Config, Outputs, build
 
 
 def _echo(arguments: Arguments, config: Config) -> Outputs:
-    # without the input's parameters: they are about the request
+    # without the input's parameters, which concern the request only
     return tuple(
         Tensor(item.name, item.datatype, item.shape, item.data, item.content_type)
         for item in arguments

@@ -1,5 +1,8 @@
-"""Models for tests. `slow`: `seconds` FP64 `[-1, 1]` comes back as `slept` after as many seconds (those of the slowest
-row). `fail`: `kind` INT32 `[-1, 1]`, a number of KINDS, is the error it raises; 0 succeeds and comes back as `y`."""
+"""Models for tests.
+
+`slow`: returns `seconds` FP64 `[-1, 1]` as `slept` after that time (the greatest of all rows).
+`fail`: raises the error that `kind` INT32 `[-1, 1]`, a key of KINDS, stands for; for 0 it succeeds and returns `y`.
+"""
 
 import asyncio
 from collections.abc import Awaitable
@@ -15,7 +18,7 @@ from gateway.reference.model import Arguments, Config, Outputs, build
 MAX_SECONDS = 3600.0
 
 KINDS = {
-    # gRPC's number of the status, with the first reason that has it
+    # gRPC's status codes, each with the first of its reasons
     1: Reason.CANCELLED,
     2: Reason.UNKNOWN,
     3: Reason.INVALID_INPUT,
@@ -32,13 +35,13 @@ KINDS = {
     14: Reason.UNREACHABLE,
     15: Reason.DATA_LOSS,
     16: Reason.UNAUTHENTICATED,
-    # and in the hundreds the further ones
+    # further reasons of a status: its code plus 100, 200, ...
     108: Reason.OVERLOADED,
     113: Reason.INVALID_OUTPUT,
     114: Reason.NOT_READY,
     213: Reason.INTERNAL,
 }
-"""The numbers that `fail` takes, and the errors they stand for."""
+"""The values of `kind`, and the errors that they stand for."""
 
 
 def _slow(arguments: Arguments, config: Config) -> Awaitable[Outputs]:

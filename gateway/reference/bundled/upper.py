@@ -1,4 +1,4 @@
-"""`upper`: `text` BYTES `[-1]`, which must be UTF-8, to `upper` BYTES `[-1]`, in upper case (Unicode's)."""
+"""`upper`: `text` BYTES `[-1]`, which must be UTF-8, to `upper` BYTES `[-1]`: the text in upper case (Unicode)."""
 
 from typing import Any
 

@@ -24,14 +24,14 @@ async def test_it_counts_to_n(responses: int) -> None:
     assert all(each.dtype == np.int32 for each in found)
 
 
-async def test_a_negative_n_fails_after_as_many_responses() -> None:
+async def test_a_negative_n_fails_after_its_responses() -> None:
     found, error = await broken_off(stream(COUNT, n(-2)))
     assert [each["i"].tolist() for each in found] == [[[0]], [[1]]]
     assert error.reason is Reason.ABORTED
     assert error.message == "model 'count' was asked to fail after 2 responses"
 
 
-async def test_a_client_of_one_response_is_refused() -> None:
+async def test_infer_is_refused() -> None:
     with pytest.raises(GatewayError, match="model 'count' streams its responses") as refused:
         await call(COUNT, n(1))
     assert refused.value.reason is Reason.UNSUPPORTED
@@ -46,7 +46,7 @@ async def test_a_client_of_one_response_is_refused() -> None:
         (n(), "has 0 rows; expected 1"),
     ],
 )
-async def test_there_is_an_end_to_what_is_asked_for(inputs: dict[str, NDArray[Any]], text: str) -> None:
+async def test_the_number_of_responses_is_limited(inputs: dict[str, NDArray[Any]], text: str) -> None:
     with pytest.raises(GatewayError, match=text) as refused:
         _ = [each async for each in stream(COUNT, inputs)]
     assert refused.value.reason is Reason.INVALID_INPUT

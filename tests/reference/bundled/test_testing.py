@@ -18,7 +18,7 @@ def kinds(*numbers: int) -> dict[str, NDArray[Any]]:
     return {"kind": np.array(numbers, "<i4").reshape(-1, 1)}
 
 
-async def test_slow_tells_how_long_it_slept() -> None:
+async def test_slow_returns_how_long_it_slept() -> None:
     assert (await call(SLOW, {"seconds": doubles([[0.0], [0.001]])}))["slept"].tolist() == [[0], [0.001]]
 
 

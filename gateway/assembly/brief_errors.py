@@ -21,7 +21,7 @@ ADDRESS = "its address"
 _Shorten = Callable[[str], str]
 
 
-class Brief:
+class BriefErrors:
     """Makes the protocols of listeners with `detail: brief`."""
 
     def __init__(self, config: Config) -> None:
@@ -32,16 +32,16 @@ class Brief:
         """`protocol` with brief errors."""
         encode_error, encode_response = protocol.encode_error, protocol.encode_response
 
-        def error_of(error: GatewayError, request: Request | None, message: Message) -> Message:
+        def encode_brief_error(error: GatewayError, request: Request | None, message: Message) -> Message:
             return encode_error(self._shortened(error, listener, request, message), request, message)
 
-        def response_of(answer: Answer, request: Request, translate: Translate) -> Message:
+        def encode_brief_response(answer: Answer, request: Request, translate: Translate) -> Message:
             if isinstance(answer, NotReady):
                 self._log(listener, request, request.peer, answer.text)
                 answer = NotReady("not ready")
             return encode_response(answer, request, translate)
 
-        return replace(protocol, encode_error=error_of, encode_response=response_of)
+        return replace(protocol, encode_error=encode_brief_error, encode_response=encode_brief_response)
 
     def _shortened(self, error: GatewayError, listener: str, request: Request | None, message: Message) -> GatewayError:
         is_unreachable = isinstance(error, TransportError) and error.reason is Reason.UNREACHABLE
@@ -62,20 +62,20 @@ def _shorten(config: Config) -> _Shorten:
     """A function that replaces the names of backends (after the word "backend") and their addresses in a text: as they
     are configured, and as host and port."""
     addresses = {address for backend in config.backends.values() for address in backend.endpoints}
-    addresses |= {place for address in addresses for place in _places(address)}
+    addresses |= {place for address in addresses for place in _hosts_and_paths(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
     address = f"(?:{alternatives})" if alternatives else "(?!)"
     names = "|".join(re.escape(repr(name)) for name in sorted(config.backends, key=len, reverse=True)) or "(?!)"
-    named = re.compile(rf"\bbackends? (?:{names})(?:, (?:{names}))*(?: \([a-z]+\))?(?: at {address})?")
-    alone = re.compile(address)
+    backend_name = re.compile(rf"\bbackends? (?:{names})(?:, (?:{names}))*(?: \([a-z]+\))?(?: at {address})?")
+    address_alone = re.compile(address)
 
     def shortened(text: str) -> str:
-        return alone.sub(ADDRESS, named.sub(BACKEND, text))
+        return address_alone.sub(ADDRESS, backend_name.sub(BACKEND, text))
 
     return shortened
 
 
-def _places(address: str) -> set[str]:
+def _hosts_and_paths(address: str) -> set[str]:
     """The host and port of an address without its scheme and path; the path of a unix socket."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from gateway.app import Gateway, one_backend
-from gateway.assembly.brief import Brief
+from gateway.assembly.brief_errors import BriefErrors
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.keys import Config
@@ -79,7 +79,7 @@ TEXTS = {
 def test_names_and_addresses_are_left_out_and_the_rest_stays(
     path: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    protocol = Brief(config(path)).protocol(protocols()["umbridge"], "round")
+    protocol = BriefErrors(config(path)).protocol(protocols()["umbridge"], "round")
     reply = protocol.encode_error(refusal(Reason.INVALID_OUTPUT, text), None, Message(peer="1.2.3.4:5"))
     assert f'"{TEXTS[text]}"'.encode() in bytes(reply.body)
     logged = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
