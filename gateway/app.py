@@ -36,8 +36,8 @@ from gateway.core.protocol import (
     Protocol,
     StreamForm,
     Target,
-    at_endpoints,
-    by_batch,
+    resolve_batch,
+    traits_at_endpoints,
 )
 from gateway.core.streaming import answer_stream
 from gateway.core.tasks import spawn
@@ -48,7 +48,7 @@ from gateway.reference.loading import find
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.router import Router
-from gateway.transports import connections, memory
+from gateway.transports import listener_connections, memory
 
 log = logging.getLogger(__name__)
 
@@ -93,10 +93,10 @@ class Gateway:
 
     async def _start(self) -> None:
         config = self.config
-        connections.PROCESS.fit(config.limits.connections)
-        memory.PROCESS.limit = config.limits.memory or memory.default_limit()
+        listener_connections.PROCESS_CONNECTIONS.fit(config.limits.connections)
+        memory.PROCESS_MEMORY.limit = config.limits.memory or memory.default_limit()
         memory.set_allocator()
-        self._giving_back = spawn(memory.give_back(memory.PROCESS))
+        self._giving_back = spawn(memory.give_back(memory.PROCESS_MEMORY))
         for reference in config.reference:
             served = await serve_reference(reference, self._clock)
             self.references.append(served)
@@ -288,8 +288,8 @@ async def one_backend(protocol: Protocol, address: str, client: Protocol) -> Asy
         ValueError: `address` is none of the protocol's transport.
     """
     connector = connect(address, protocol, DEFAULT_LIMITS)
-    batch, traits = by_batch(protocol, "")
-    traits = at_endpoints(traits, [address])
+    batch, traits = resolve_batch(protocol, "")
+    traits = traits_at_endpoints(traits, [address])
     target = Target("server", batch=batch)
     backend = Backend(target, protocol, [Endpoint(address, connector)], traits.servers.max_in_flight)
     signatures = SignatureCache(backend, traits, asyncio.get_running_loop().time)

@@ -12,8 +12,8 @@ from grpc_tools import protoc
 
 SCHEMAS = Path(__file__).parent
 GATEWAY = SCHEMAS.parent / "gateway"
-ELSEWHERE = {"grpc": GATEWAY / "transports" / "grpc"}
-"""The folders of schemas that are no protocol's."""
+ELSEWHERE = {"grpc": GATEWAY / "transports" / "grpc", "v2": GATEWAY / "protocols" / "v2" / "grpc"}
+"""The folders of schemas that are not read in `gateway/protocols/NAME`."""
 
 
 def descriptors(name: str) -> bytes:

@@ -19,8 +19,8 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.errors import GatewayError
 from gateway.registry import protocols
-from gateway.transports import connections, memory
-from gateway.transports.connections import Admission, Connections, Room, reserve
+from gateway.transports import listener_connections, memory
+from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections, reserve
 from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 
@@ -69,7 +69,8 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
     assert lines == [
         "listener 'here' refuses connections: 2 are open; limits.connections of the listener (2) allows no more"
     ]
-    assert (connections.PROCESS.open, connections.PROCESS.leaving) == (0, 0)
+    shared = listener_connections.PROCESS_CONNECTIONS
+    assert (shared.open, shared.being_refused) == (0, 0)
 
 
 async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
@@ -94,31 +95,32 @@ class Idle:
 
     def drain(self) -> None: ...
     def abort(self) -> None: ...
-    def give_up(self) -> None: ...
+    def terminate(self) -> None: ...
 
 
-def test_listeners_share_the_room_of_the_process() -> None:
-    room = Room(3)
-    first, second = Connections("a", None, room), Connections("b", 2, room)
+def test_listeners_share_the_limit_of_the_process() -> None:
+    shared = ConnectionLimit(3)
+    first, second = ListenerConnections("a", None, shared), ListenerConnections("b", 2, shared)
     taken = [Idle() for _ in range(3)]
-    assert [each.admit(idle) for each, idle in zip((first, second, first), taken, strict=True)] == [Admission.TAKEN] * 3
+    seen = [each.admit(idle) for each, idle in zip((first, second, first), taken, strict=True)]
+    assert seen == [Admission.ACCEPTED] * 3
     late = Idle()
     assert second.admit(late) is Admission.REFUSED
-    assert (room.open, room.leaving, second.refused, len(second)) == (3, 1, 1, 2)
+    assert (shared.open, shared.being_refused, second.refused, len(second)) == (3, 1, 1, 2)
     second.discard(late)
     second.discard(late)
     first.discard(taken[0])
-    assert (room.open, room.leaving) == (2, 0)
-    assert second.admit(Idle()) is Admission.TAKEN
+    assert (shared.open, shared.being_refused) == (2, 0)
+    assert second.admit(Idle()) is Admission.ACCEPTED
     assert second.admit(Idle()) is Admission.REFUSED
 
 
 def test_a_flood_is_not_told_one_by_one() -> None:
     """Being told takes a descriptor for a while, of which only the reserve is left."""
-    room = Room(0)
-    here = Connections("a", None, room)
-    seen = [here.admit(Idle()) for _ in range(room.most_leaving + 5)]
-    assert seen == [Admission.REFUSED] * room.most_leaving + [Admission.DROPPED] * 5
+    shared = ConnectionLimit(0)
+    here = ListenerConnections("a", None, shared)
+    seen = [here.admit(Idle()) for _ in range(shared.max_being_refused + 5)]
+    assert seen == [Admission.REFUSED] * shared.max_being_refused + [Admission.DROPPED] * 5
 
 
 @pytest.mark.parametrize(
@@ -127,10 +129,10 @@ def test_a_flood_is_not_told_one_by_one() -> None:
 def test_the_limit_is_what_the_descriptors_leave(
     available: int, configured: int, limit: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "descriptors", lambda: available)
-    room = Room(1)
-    room.fit(configured)
-    assert room.limit == limit
+    monkeypatch.setattr(listener_connections, "descriptors", lambda: available)
+    shared = ConnectionLimit(1)
+    shared.fit(configured)
+    assert shared.limit == limit
     warned = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert bool(warned) == (limit < configured)
     assert reserve(available) >= 64
@@ -142,7 +144,7 @@ async def test_the_memory_of_messages_is_configured() -> None:
         gateway = Gateway(loads(f"{text}\n{line}", "test.yaml", catalog(), {}))
         await gateway.start()
         await gateway.drain(0)
-        assert memory.PROCESS.limit == limit
+        assert memory.PROCESS_MEMORY.limit == limit
 
 
 SERVED = """

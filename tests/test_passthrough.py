@@ -204,8 +204,8 @@ async def test_what_the_second_connector_finds_out_the_endpoint_knows() -> None:
 
 async def test_no_other_request_takes_such_a_route() -> None:
     here = Assembled()
-    plain = Request(Operation.INFER, protocol="messages", listener="http", origin=Message("POST", "/v1/chat"))
+    plain = Request(Operation.INFER, protocol="messages", listener="http", path="/v1/chat")
     destination = here.assembly.router.select(plain)
     assert destination.handler is not None  # that of the first route, which fits tensors
     with pytest.raises(GatewayError, match="no route for a request without a model"):
-        here.assembly.passthrough.select(replace(plain, origin=Message("POST", "/v1/other")))
+        here.assembly.passthrough.select(replace(plain, path="/v1/other"))

@@ -3,12 +3,12 @@
 import asyncio
 from contextlib import suppress
 
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import Peer, serving
 from tests.peers import brpc_peer
 from tests.peers.grps_messages import SUCCESS, tensor
 from tests.peers.protobuf import Document
 from tests.test_hung_servers import infer, running, states
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import Peer, serving
 from tests.transports.grpc.toy import GENEROUS
 
 ELOGOFF = (2003, "Server is stopping")

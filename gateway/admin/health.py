@@ -16,8 +16,8 @@ from gateway.core.errors import GatewayError
 from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol
 from gateway.core.transport import EventualReply, Exchanges
 from gateway.core.types import Headers, Message
-from gateway.transports.connections import Room
 from gateway.transports.http.server.listener import HttpListener
+from gateway.transports.listener_connections import ConnectionLimit
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 STALLED_SECONDS = 30.0
@@ -101,7 +101,13 @@ class HealthServer:
         self._end = asyncio.Event()
         exchanges: Any = Exchanges(self._answer, _no_stream, _refuse)
         settings = ListenerSettings("health", _LIMITS)
-        listener = HttpListener(settings, [(_PROTOCOL, "")], exchanges, timeouts=self._timeouts, room=Room(CONNECTIONS))
+        listener = HttpListener(
+            settings,
+            [(_PROTOCOL, "")],
+            exchanges,
+            timeouts=self._timeouts,
+            connection_limit=ConnectionLimit(CONNECTIONS),
+        )
         await listener.start(address)
         self._own = asyncio.get_running_loop()
         started.set_result(listener.address)

@@ -20,15 +20,15 @@ from gateway.config.keys import BackendConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, Protocol, Target, at_endpoints, by_batch
+from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import ServerInfo
 from gateway.registry import Policy
 from gateway.routing.backend import Backend
-from gateway.routing.endpoint import Beside, Endpoint
+from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
-from gateway.routing.readiness import Backends, Readiness
+from gateway.routing.readiness import BackendReadiness, Readiness
 from gateway.routing.router import Route, Router
 
 Locate = Callable[[str, Protocol], Hashable]
@@ -64,7 +64,7 @@ class Assembly:
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         controlling = frozenset(each.name for each in config.listeners if each.allow_control)
         routed = dict.fromkeys(each.backend for each in config.routes)
-        self.readiness = Backends({name: self.backends[name].is_ready for name in routed}, clock)
+        self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
         """Whether the backends that routes name are ready."""
         readiness = Readiness(ready, switchable, partial(self.readiness.why_not, config.ready))
         asks_backends = config.ready != "none" and bool(routed)
@@ -84,7 +84,7 @@ class Assembly:
         protocol = self._protocols[config.protocol]
         endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
         limit = protocol.traits.servers.max_in_flight if config.max_in_flight is None else config.max_in_flight
-        batch, _ = by_batch(protocol, config.batch)
+        batch, _ = resolve_batch(protocol, config.batch)
         target = Target(
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
         )
@@ -100,8 +100,8 @@ class Assembly:
     def _backend_side(self, name: str, config: BackendConfig) -> BackendSide:
         backend = self.backends[name]
         protocol = backend.protocol
-        _, traits = by_batch(protocol, config.batch)
-        traits = at_endpoints(traits, config.endpoints)
+        _, traits = resolve_batch(protocol, config.batch)
+        traits = traits_at_endpoints(traits, config.endpoints)
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
         handler = with_policies(backend, config.policies, self._policies)
@@ -168,7 +168,7 @@ class Assembly:
         for endpoint in backend.endpoints:
             if endpoint.passthrough is None:
                 limits = whole.backends[config.backend].limits
-                endpoint.passthrough = Beside(endpoint, self._connect(endpoint.address, form, limits))
+                endpoint.passthrough = PassthroughConnector(endpoint, self._connect(endpoint.address, form, limits))
         stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies)
         stream = stream_with_policies(stream, config.policies, self._policies)
         joins = backend.protocol.traits.models.joined_versions

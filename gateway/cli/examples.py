@@ -9,9 +9,9 @@ from gateway.config.keys import Config, ListenerConfig
 from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Message, Request
-from gateway.routing.conditions import Conditions, Key
-from gateway.routing.versioned import split_version
+from gateway.core.types import Request
+from gateway.routing.conditions import Conditions, RoutingKey
+from gateway.routing.version_names import split_version
 
 
 def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
@@ -64,7 +64,7 @@ def _commands(
             route.version,
             listener=listener.name,
             protocol=protocol.name,
-            origin=Message(path=_path(command)),
+            path=_path(command),
         )
         if _taker(routes, request, joined=named[0] != route.model) is route:
             yield command
@@ -88,6 +88,6 @@ def _path(command: str) -> str:
 
 def _taker(routes: Sequence[Conditions], request: Request, *, joined: bool) -> Conditions | None:
     """The first route that takes `request`. Names that are `joined` with a version try exact routes first."""
-    key = Key(request.listener, request.protocol, request.model, request.version, request.operation)
+    key = RoutingKey(request.listener, request.protocol, request.model, request.version, request.operation)
     ordered = sorted(routes, key=lambda route: not route.exact) if joined else routes
     return next((each for each in ordered if each.names(key, key.model, key.operation) and each.holds(request)), None)

@@ -8,7 +8,7 @@ from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import ConfigFile, fail, read, run
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config.keys import Config
-from gateway.transports.connections import raise_descriptor_limit
+from gateway.transports.listener_connections import raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Where something listens."""
+"""The addresses that listeners bind and backends are reached at."""
 
 from ipaddress import ip_address
 
@@ -9,7 +9,10 @@ _ALL_ADDRESSES = ("0.0.0.0", "::")
 
 @frozen
 class Address:
-    """Host and port (0: one that the system chooses), or the path of a unix socket. `scheme` is as written."""
+    """A host and port, or the path of a unix socket.
+
+    Port 0 lets the system choose one. `scheme` is what the configuration wrote before `://`, or empty.
+    """
 
     host: str = ""
     port: int = 0
@@ -33,7 +36,7 @@ class Address:
             return False
 
     def clashes(self, other: "Address") -> bool:
-        """Whether both cannot be bound at once."""
+        """Whether the two cannot be bound at the same time."""
         if self.path or other.path:
             return self.path == other.path
         if self.port != other.port or self.port == 0:
@@ -43,8 +46,8 @@ class Address:
         return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(_ALL_ADDRESSES))
 
 
-def of_peer(name: tuple[str, int] | str | None) -> str:
-    """`host:port` of what a socket calls its peer; empty on a unix socket, whose clients have no address."""
+def peer_address(name: tuple[str, int] | str | None) -> str:
+    """`host:port` of a socket's peer name; empty on a unix socket, whose clients have no address."""
     return _host_port(*name[:2]) if isinstance(name, tuple) else ""
 
 

@@ -1,14 +1,18 @@
-"""A deadline that is moved far more often than it is met."""
+"""A timer that is postponed far more often than it fires, such as a connection's idle timeout.
+
+Postponing only stores the new time. When the event loop's timer fires too early, it is set again for the rest: one
+loop timer for each period, not one for each message.
+"""
 
 import asyncio
 import math
 from collections.abc import Callable
 
-_LEAST = 0.001
+_MIN_SECONDS = 0.001
 
 
 class Alarm:
-    """Calls `ring` once the time is over. Moving it later costs nothing: the timer that fires too early is set anew."""
+    """Calls `ring` once when its time has come."""
 
     __slots__ = ("_loop", "_ring", "_timer", "_when")
 
@@ -19,9 +23,9 @@ class Alarm:
         self._when = math.inf
 
     def set(self, seconds: float) -> None:
-        """Ring in `seconds`, a millisecond at the least, and not at the time set before."""
-        # uvloop makes a plain Handle, which has no `when`, of a timer that is due at once.
-        self._when = self._loop.time() + max(seconds, _LEAST)
+        """Ring in `seconds` (at least a millisecond) instead of at the time set before."""
+        # For a timer that is due at once uvloop returns a plain Handle, which has no `when`.
+        self._when = self._loop.time() + max(seconds, _MIN_SECONDS)
         if self._timer is None:
             self._timer = self._loop.call_at(self._when, self._fire)
         elif self._when < self._timer.when():
@@ -29,12 +33,13 @@ class Alarm:
             self._timer = self._loop.call_at(self._when, self._fire)
 
     def silence(self) -> None:
-        """Do not ring until set again."""
+        """Do not ring unless it is set again."""
         self._when = math.inf
 
     def stop(self) -> None:
-        """Never ring again, and let go of `ring`, whose owner most likely owns the alarm."""
-        self._ring = _nothing
+        """Never ring again. Drops `ring` as well: its owner usually holds the alarm, which would be a reference
+        cycle."""
+        self._ring = _do_nothing
         self.silence()
         if self._timer is not None:
             self._timer.cancel()
@@ -42,11 +47,11 @@ class Alarm:
 
     def _fire(self) -> None:
         self._timer = None
-        left = self._when - self._loop.time()
-        if left <= 0:
+        remaining = self._when - self._loop.time()
+        if remaining <= 0:
             self._ring()
-        elif left < math.inf:
-            self.set(left)
+        elif remaining < math.inf:
+            self.set(remaining)
 
 
-def _nothing() -> None: ...
+def _do_nothing() -> None: ...

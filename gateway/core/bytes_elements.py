@@ -1,4 +1,5 @@
-"""BYTES tensors in V2's raw form: each element a little-endian u32 length and that many bytes."""
+"""The raw form of BYTES tensors (V2, "Binary Tensor Data"): for each element a little-endian u32 length, then its
+bytes."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -11,15 +12,15 @@ from gateway.core.errors import DecodeError
 _LENGTH = Struct("<I")
 
 PIECE = 2**14
-"""Elements. What makes objects of more in one call of C keeps all other threads waiting: 15 million take 0.6 s."""
+"""Elements made by one call into C, during which no other thread runs: 15 million at once would take 0.6 s."""
 
-_MANY = 4096  # bytes from which looking for elements of one length pays
+_MIN_SIZE = 4096  # bytes; from here on a check for elements of one common length pays off
 
 
 def pack(elements: Iterable[bytes]) -> bytes:
     """The raw form of `elements`."""
     length = _LENGTH.pack
-    # not joined from a list of pieces, which would take 200 bytes for each, and three times as long
+    # joining a list of parts would take 200 bytes for each element, and three times as long
     packed = bytearray()
     for element in elements:
         packed += length(len(element))
@@ -28,19 +29,19 @@ def pack(elements: Iterable[bytes]) -> bytes:
 
 
 def unpack(data: bytes | bytearray | memoryview) -> list[bytes]:
-    """The elements of a raw form.
+    """All elements of a raw form.
 
     Raises:
         DecodeError: an element reaches past the end.
     """
     elements: list[bytes] = []
-    for some in pieces(data):
-        elements += some
+    for piece in pieces(data):
+        elements += piece
     return elements
 
 
 def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
-    """The elements of a raw form, in lists of at most PIECE.
+    """The elements of a raw form in order, in lists of at most PIECE elements.
 
     Raises:
         DecodeError: an element reaches past the end.
@@ -51,7 +52,7 @@ def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
         for at in range(0, len(view), step):
             yield list(chain.from_iterable(iter_unpack(f"<4x{common}s", view[at : at + step])))
         return
-    # slices of bytes are bytes, at half the price of copying each out of a view
+    # slicing bytes costs half as much as copying each element out of a memoryview
     whole = bytes(data)
     end, at, found = len(whole), 0, 0
     length = _LENGTH.unpack_from
@@ -74,7 +75,7 @@ def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
 
 
 def count(data: bytes | bytearray | memoryview) -> int:
-    """How many elements a raw form holds, without making them.
+    """The number of elements of a raw form, without creating them.
 
     Raises:
         DecodeError: an element reaches past the end.
@@ -96,8 +97,8 @@ def count(data: bytes | bytearray | memoryview) -> int:
 
 
 def _common_length(data: bytes | bytearray | memoryview) -> int | None:
-    """The length that all elements of a large raw form have, if they have."""
-    if len(data) < _MANY:
+    """The common length of all elements of a large raw form; None if they differ or the data is small."""
+    if len(data) < _MIN_SIZE:
         return None
     length: int = _LENGTH.unpack_from(data)[0]
     elements, rest = divmod(len(data), 4 + length)

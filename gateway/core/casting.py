@@ -1,4 +1,4 @@
-"""Numbers that came from JSON text, fitted to a datatype: checked by value, never wrapped."""
+"""Casts numbers read from JSON text to a datatype. Values are checked; nothing wraps around or becomes infinite."""
 
 from contextlib import suppress
 from typing import Any
@@ -33,7 +33,7 @@ def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.n
 
 def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
     if datatype is not Datatype.BF16:
-        # where the processor tells of no overflow, nobody need look for one, which takes thrice as long
+        # numpy reports overflow from the processor's flag; searching for infinities takes three times as long
         with suppress(FloatingPointError), np.errstate(over="raise"):
             return values.astype(datatype.dtype)
     with np.errstate(over="ignore"):
@@ -44,8 +44,11 @@ def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> 
 
 
 def _single_for_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """`values` as float32 whose rounding to BF16 is that of `values`: ml_dtypes rounds by way of float32, where
-    1 + 2^-8 + 2^-40 becomes a tie between two BF16 numbers, and then the wrong one."""
+    """`values` as float32 numbers that round to the same BF16 number as `values` themselves.
+
+    ml_dtypes rounds to float32 first. There 1 + 2^-8 + 2^-40 becomes a tie between two BF16 numbers, and the tie is
+    then broken to the wrong one. Ties are therefore moved one float32 step towards the true value.
+    """
     single = values.astype(np.float32)
     tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
     rounded, true = single[tie], values[tie]

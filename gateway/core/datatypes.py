@@ -1,4 +1,4 @@
-"""V2's datatypes (specification section "Tensor Data Types", plus BF16), and which of them holds which others."""
+"""V2's datatypes (specification section "Tensor Data Types", and BF16), and which can hold every value of which."""
 
 from enum import StrEnum
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Kind(StrEnum):
-    """What the elements are."""
+    """The sort of a datatype's elements."""
 
     BOOL = "bool"
     SIGNED = "signed integer"
@@ -51,12 +51,13 @@ class Datatype(StrEnum):
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 
 GATEWAY_DATATYPE = "gateway_datatype"
-"""The parameter of a tensor that was widened for a wire without its datatype: the datatype it had. A wire that has no
-parameters leaves it out."""
+"""A tensor's parameter with its original datatype, set where the wire lacks that datatype and a wider one is sent.
+Wires without parameters leave it out."""
 
 NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
+"""The integers and floats."""
 
-# (exponent bits, significand bits with the implicit one) of IEEE 754's and Google's formats
+# (exponent bits, significand bits including the implicit one) of IEEE 754 formats and of bfloat16
 _FLOAT_BITS = {Datatype.FP16: (5, 11), Datatype.BF16: (8, 8), Datatype.FP32: (8, 24), Datatype.FP64: (11, 53)}
 
 
@@ -83,4 +84,4 @@ def _holds(wide: Datatype, narrow: Datatype) -> bool:
 WIDENINGS: dict[Datatype, frozenset[Datatype]] = {
     narrow: frozenset(wide for wide in Datatype if _holds(wide, narrow)) for narrow in Datatype
 }
-"""The datatypes that hold every value of the key exactly, itself included. INT64 and UINT64 do not fit FP64."""
+"""For each datatype those that hold all of its values exactly, itself included. FP64 does not hold INT64 or UINT64."""

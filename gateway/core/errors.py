@@ -1,13 +1,14 @@
-"""One error for every protocol: a Status, a Reason, and a text that says what was wrong, where, and what is right.
+"""The errors that all protocols share: a Status, a Reason, and a text that says what was wrong, where, and what is
+right.
 
-Only codecs turn a Status and a Reason into a protocol's own numbers, and back.
+Only codecs convert a Status and a Reason to a protocol's own error numbers, and back.
 """
 
 from enum import Enum, IntEnum
 
 
 class Status(IntEnum):
-    """gRPC's canonical codes, which every protocol's own numbers map to."""
+    """gRPC's canonical codes. Every protocol's own error numbers map to them."""
 
     OK = 0
     CANCELLED = 1
@@ -29,7 +30,7 @@ class Status(IntEnum):
 
 
 class Reason(Enum):
-    """Picks the number where a Status is too coarse. The value travels as REASON_HEADER between gateways."""
+    """What went wrong, more precisely than its Status. Between gateways the value travels in REASON_HEADER."""
 
     def __new__(cls, text: str, status: Status) -> "Reason":
         member = object.__new__(cls)
@@ -58,13 +59,13 @@ class Reason(Enum):
     DATA_LOSS = "data-loss", Status.DATA_LOSS
     UNKNOWN = "unknown", Status.UNKNOWN
     INVALID_OUTPUT = "invalid-output", Status.INTERNAL
-    """The backend's reply is malformed, or does not fit what the backend declared."""
+    """The backend's reply is malformed, or contradicts the model's metadata."""
     MODEL_ERROR = "model-error", Status.INTERNAL
-    """The model failed while it computed."""
+    """The model failed while computing."""
     INTERNAL = "internal", Status.INTERNAL
     """The gateway failed."""
 
-    # HTTP's own refusals, which never reach a codec's decode_request.
+    # Refused by the HTTP transport, before any codec sees the request.
     METHOD_NOT_ALLOWED = "method-not-allowed", Status.UNIMPLEMENTED
     REQUEST_TIMEOUT = "request-timeout", Status.DEADLINE_EXCEEDED
     UNSUPPORTED_ENCODING = "unsupported-encoding", Status.INVALID_ARGUMENT
@@ -74,7 +75,7 @@ class Reason(Enum):
 
 
 REASON_HEADER = "gateway-reason"
-"""The header, or metadata, of an error reply that carries the value of its Reason between gateways."""
+"""The header or metadata key of an error reply that carries its Reason between gateways."""
 
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
@@ -82,11 +83,12 @@ DEFAULT_REASONS: dict[Status, Reason] = {
     **{reason.status: reason for reason in reversed(Reason)},
     Status.INTERNAL: Reason.MODEL_ERROR,
 }
-"""The Reason of a Status that arrived without one: the first that has it; INTERNAL is the model's."""
+"""The Reason assumed for a Status that arrived without one: the first Reason with that Status; for INTERNAL it is
+MODEL_ERROR."""
 
 
 class GatewayError(Exception):
-    """A request failed. `message` is meant for the client: it holds no traceback and no path of this machine."""
+    """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine."""
 
     def __init__(self, status: Status, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -96,16 +98,19 @@ class GatewayError(Exception):
 
 
 class DecodeError(Exception):
-    """Bytes that are not what the protocol says. `answer` blames the client for it, `ask` the backend."""
+    """Bytes that violate their protocol. `exchange.answer` reports them as the client's error, `ask` as the
+    backend's."""
 
 
 class WrongReplyError(DecodeError):
-    """A backend's reply that belongs to another request. What comes after it on the same connection may as well."""
+    """A backend's reply belongs to another request. The connection is closed: later replies on it may be wrong too."""
 
 
 class TransportError(GatewayError):
-    """An exchange with an endpoint failed. `sent`: whether the endpoint may have seen the request. `answered`: it did
-    answer, with more than the gateway takes."""
+    """An exchange with an endpoint failed.
+
+    `sent`: the endpoint may have seen the request. `answered`: it did answer, but its reply is beyond a limit.
+    """
 
     def __init__(self, status: Status, reason: Reason, message: str, *, sent: bool, answered: bool = False) -> None:
         super().__init__(status, reason, message)
@@ -114,40 +119,40 @@ class TransportError(GatewayError):
 
 
 def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
-    """The header that tells another gateway the Reason of `error`."""
+    """The name and value of the header that carries the Reason of `error` to another gateway."""
     return REASON_HEADER.encode(), error.reason.value.encode()
 
 
 def refusal(reason: Reason, message: str) -> GatewayError:
-    """The error of `reason` with the Status it stands for."""
+    """An error with this Reason and its Status."""
     return GatewayError(reason.status, reason, message)
 
 
 def invalid_input(message: str) -> GatewayError:
-    """The client's tensors or parameters do not fit."""
+    """The error for tensors or parameters of a client that are wrong."""
     return refusal(Reason.INVALID_INPUT, message)
 
 
 def invalid_output(message: str) -> GatewayError:
-    """The backend's reply does not fit."""
+    """The error for a backend's reply that is wrong."""
     return refusal(Reason.INVALID_OUTPUT, message)
 
 
 def not_found(message: str) -> GatewayError:
-    """No such model or version."""
+    """The error for a model or version that does not exist."""
     return refusal(Reason.MODEL_NOT_FOUND, message)
 
 
 def unsupported(message: str) -> GatewayError:
-    """The model, or the protocol in between, has no such operation."""
+    """The error for an operation that the model, or the protocol in between, does not have."""
     return refusal(Reason.UNSUPPORTED, message)
 
 
 def drop_tracebacks(error: BaseException) -> None:
-    """Drop the tracebacks of `error` and of the errors that led to it.
+    """Drop the tracebacks of `error` and of its causes and contexts.
 
-    A traceback holds the frames that the error passed, and these hold the request's body. Many a frame holds the error
-    in turn, through a task or a future: such a circle would keep the body until the garbage collector finds it.
+    A traceback keeps the frames that the error passed through, and with them the request's body. Where a frame also
+    refers to the error (through a task or a future), that cycle would keep the body until the garbage collector runs.
     """
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
@@ -160,12 +165,12 @@ def drop_tracebacks(error: BaseException) -> None:
 
 
 def without_traceback(text: str) -> str:
-    """A backend's error text for clients: of a traceback only its last line, of Triton's `At:` list nothing."""
+    """A backend's error text as clients get it: a traceback is cut to its last line, Triton's `At:` list is removed."""
     # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"
     text = text.split("\n\nAt:\n", 1)[0]
     starts = [at for mark in ("Traceback", 'File "') if (at := text.find(mark)) >= 0]
     if not starts:
         return text
     last = text[min(starts) :].rstrip().splitlines()[-1].strip()
-    told = "" if 'File "' in last or "Traceback" in last else last
-    return f"{text[: min(starts)].rstrip()} {told}".strip()
+    shown = "" if 'File "' in last or "Traceback" in last else last
+    return f"{text[: min(starts)].rstrip()} {shown}".strip()

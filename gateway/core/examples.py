@@ -1,4 +1,4 @@
-"""Commands for people to try: one question, asked with curl or grpcurl, as a shell takes it."""
+"""Example commands for people to try: one request with curl or grpcurl, quoted for a shell."""
 
 import json
 from shlex import quote
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def curl(url: str, body: Any = None) -> str:
-    """GET, or POST with `body` as JSON."""
+    """A GET request; with `body` a POST of it as JSON."""
     return f"curl {quote(url)}" if body is None else f"curl {quote(url)} -d {_json(body)}"
 
 

@@ -1,4 +1,10 @@
-"""The two functions that join the halves: `answer` faces clients, `ask` faces backends."""
+"""One request and its reply: `answer` turns a client's message into a reply, `ask` sends a request to a backend.
+
+    client bytes ── decode_request ──▶ Request ── select ──▶ Destination            (answer)
+    client bytes ◀── encode_response ── Answer ◀── Handler ── ask ──▶ backend
+
+Both decode and encode large messages in a thread (`offload`) and small ones in place.
+"""
 
 import asyncio
 import logging
@@ -15,8 +21,8 @@ from gateway.core.errors import (
     refusal,
     without_traceback,
 )
-from gateway.core.forwarding import forwarding
-from gateway.core.frozen import put, replace
+from gateway.core.forwarding import with_forwarded_headers
+from gateway.core.frozen import replace, set_field
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
@@ -25,13 +31,14 @@ from gateway.core.types import Answer, Message, ReplyMessage, Request
 log = logging.getLogger(__name__)
 
 LONGEST_TEXT = 8192
-"""Characters of a backend's error that a client gets."""
+"""Characters of a backend's error text that are passed on to a client."""
 
 
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
-    """A client's message to its reply; an awaitable of it where a Handler must be waited for.
+    """The reply to a client's message, or an awaitable of it if a Handler must be waited for.
 
-    A DecodeError is the client's fault. Whatever is not a GatewayError is logged once and answered INTERNAL.
+    Raises nothing: every error becomes a reply. A DecodeError is reported as INVALID_ARGUMENT; an exception that is
+    neither a GatewayError nor a DecodeError is logged and reported as INTERNAL.
     """
     if is_large(message, protocol):
         return _answer_large(message, protocol, listener, select)
@@ -70,19 +77,20 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
 
 
 def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:
-    """The Request of a client's message: what the codec read in it, and how it came.
+    """The Request in a client's message, with the fields that say how it came (`listener` to `path`, and `deadline`).
 
     Raises:
         DecodeError, GatewayError: as the protocol's `decode_request`.
     """
     request = protocol.decode_request(message, listener)
-    # One after the other: `replace` would make a second Request, which takes three times as long.
-    put(request, "listener", listener.name)
-    put(request, "protocol", protocol.name)
-    put(request, "headers", message.headers)
-    put(request, "peer", message.peer)
+    # The Request is new, so its fields are set in place: `replace` would take three times as long.
+    set_field(request, "listener", listener.name)
+    set_field(request, "protocol", protocol.name)
+    set_field(request, "path", message.path)
+    set_field(request, "headers", message.headers)
+    set_field(request, "peer", message.peer)
     if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
-        put(request, "deadline", message.deadline)
+        set_field(request, "deadline", message.deadline)
     return request
 
 
@@ -101,7 +109,7 @@ async def _until(deadline: float, handler: Handler, request: Request) -> Answer:
 
 
 def deadline_passed() -> GatewayError:
-    """The error of a request whose answer did not come in the time that the client gave it."""
+    """The error for a request that was not answered before the client's deadline."""
     return refusal(Reason.TIMEOUT, "the deadline that the client set has passed")
 
 
@@ -110,37 +118,38 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def as_gateway_error(error: Exception) -> GatewayError:
-    """The error that the client is told in place of `error`, which nobody raises again: its traceback is dropped."""
+    """The GatewayError to report to a client for `error`. Drops the traceback of `error`, which must not be raised
+    again."""
     if isinstance(error, GatewayError):
-        told = error
+        reported = error
     elif isinstance(error, DecodeError):
-        told = refusal(Reason.INVALID_INPUT, str(error))
+        reported = refusal(Reason.INVALID_INPUT, str(error))
     else:
         log.error("unexpected error", exc_info=error)
-        told = refusal(Reason.INTERNAL, "the gateway failed on this request; its log says why")
+        reported = refusal(Reason.INTERNAL, "the gateway failed on this request; its log says why")
     drop_tracebacks(error)
-    return told
+    return reported
 
 
 async def ask(request: Request, protocol: Protocol, connector: Connector, target: Target) -> Answer:
     """A backend's answer to `request`.
 
     Raises:
-        GatewayError: the error that the backend told; UNAVAILABLE or INTERNAL, naming the backend, where it could not
-            be reached, broke off, or replied with something that is not its protocol.
+        GatewayError: the error in the backend's reply; naming the backend, UNAVAILABLE if it could not be reached or
+            broke off, INTERNAL if its reply is malformed.
     """
     if has_large_inputs(request):
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
-    message = forwarding(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
+    message = with_forwarded_headers(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
     if request.deadline is not None and message.deadline is None:
-        # Also where the wire has no word for it: the transport needs it to leave time for another endpoint.
+        # The transport needs the deadline even if the wire cannot carry it, to leave time to try another endpoint.
         message = replace(message, deadline=request.deadline)
     try:
         reply = await connector.exchange(message)
     except TransportError as error:
-        raise named(error, target) from error
+        raise with_backend(error, target) from error
     if reply.status in protocol.traits.servers.unannounced_ends:
         _close(reply)
     try:
@@ -152,28 +161,29 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
             _close(reply)
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        sanitize(error, target)
+        sanitize_error(error, target)
         raise
 
 
 def _close(reply: Message) -> None:
-    """Use the connection of this reply no further."""
+    """Close the connection that this reply came over."""
     if isinstance(reply, ReplyMessage) and reply.close is not None:
         reply.close()
 
 
-def named(error: TransportError, target: Target) -> TransportError:
-    """The error with the backend's name and address in its text."""
+def with_backend(error: TransportError, target: Target) -> TransportError:
+    """`error` with the backend's name and address before its text."""
     text = f"backend {target.backend!r} at {target.address}: {error.message}"
     return TransportError(error.status, error.reason, text, sent=error.sent)
 
 
-def sanitize(error: GatewayError, target: Target) -> None:
-    """Remove tracebacks from the text of a backend's error and bound its length; the log gets the whole in one line."""
+def sanitize_error(error: GatewayError, target: Target) -> None:
+    """Remove tracebacks from the text of a backend's error and bound its length. If that changes it, log the
+    original."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
     if text != error.message:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
-        error.message = text or "the backend told nothing but a traceback"
+        error.message = text or "the backend's error was only a traceback"
         error.args = (error.message,)

@@ -1,5 +1,7 @@
-"""The headers that a backend gets beside those of its protocol: the client's that it is to have, and how many gateways
-the request has passed."""
+"""Headers added to each request to a backend: the client's `forward_headers`, and the number of gateways passed so far.
+
+The count stops requests that go round: a route may lead to its own listener, directly or through another gateway.
+"""
 
 import re
 from collections.abc import Iterator
@@ -10,21 +12,21 @@ from gateway.core.types import Headers, Message, Metadata, Request, with_headers
 
 HOPS = "gateway-hops"
 MOST_HOPS = 8
-"""Gateways that a request may pass. A route that leads to its own listener would go round for ever."""
+"""The largest number of gateways that one request may pass."""
 
 _HOPS = HOPS.encode()
 _FIRST = (_HOPS, b"1")
 
-# RFC 9110 section 5.5, and text rather than bytes
+# what RFC 9110 section 5.5 forbids in a field value
 _CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f]")
 
 
-def forwarding(request: Request, message: Message, target: Target, *, has_headers: bool) -> Message:
-    """`message` to `target` with these headers. A wire without headers has no place for them.
+def with_forwarded_headers(request: Request, message: Message, target: Target, *, has_headers: bool) -> Message:
+    """`message` with the headers that `target` gets; unchanged where the wire has no headers (`has_headers` is False).
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a header of the client has no form in others; FAILED_PRECONDITION, the request
-            has passed too many gateways.
+        GatewayError: INVALID_ARGUMENT, a header to be forwarded is not text; FAILED_PRECONDITION, the request has
+            passed MOST_HOPS gateways.
     """
     if not has_headers:
         return message
@@ -33,11 +35,11 @@ def forwarding(request: Request, message: Message, target: Target, *, has_header
         return with_headers(message, Headers(raw))
     received = request.headers
     is_metadata = isinstance(received, Metadata)
-    raw += _chosen(received, target.forward_headers, is_metadata)
+    raw += _forwarded(received, target.forward_headers, is_metadata)
     return with_headers(message, Metadata(raw) if is_metadata else Headers(raw))
 
 
-def _chosen(received: Headers, names: tuple[str, ...], is_metadata: bool) -> Iterator[tuple[bytes, bytes]]:
+def _forwarded(received: Headers, names: tuple[str, ...], is_metadata: bool) -> Iterator[tuple[bytes, bytes]]:
     for name in names:
         wanted, is_text = name.encode(), not (is_metadata and name.endswith("-bin"))
         for key, text in received.raw:
@@ -59,7 +61,7 @@ def _check(name: str, text: bytes) -> None:
 
 
 def _hop(request: Request, target: Target) -> tuple[bytes, bytes]:
-    """The count that `target` gets."""
+    """The header with the number of gateways passed, this one included."""
     for name, text in request.headers.raw:
         if name == _HOPS:
             return _next_hop(text, target)

@@ -1,4 +1,4 @@
-"""HTTP's numbers for a Status and a Reason, shared by the protocols that use them as HTTP means them."""
+"""HTTP status codes for a Status and a Reason, shared by the protocols that use them in their usual meaning."""
 
 from gateway.core.errors import GatewayError, Reason, Status
 
@@ -37,7 +37,7 @@ REASONS_BY_NUMBER = {
     404: Reason.MODEL_NOT_FOUND,
     405: Reason.UNSUPPORTED,
     413: Reason.TOO_LARGE,
-    422: Reason.INVALID_INPUT,  # the validation of FastAPI, on which MLServer and KServe stand
+    422: Reason.INVALID_INPUT,  # FastAPI's validation errors; MLServer and KServe are built on it
     429: Reason.OVERLOADED,
     499: Reason.CANCELLED,
     501: Reason.UNSUPPORTED,
@@ -45,9 +45,9 @@ REASONS_BY_NUMBER = {
     503: Reason.UNREACHABLE,
     504: Reason.TIMEOUT,
 }
-"""The Reason of a backend that tells none; any other number is MODEL_ERROR."""
+"""The Reason of a backend's error reply that carries none, by its status code. Any other code is MODEL_ERROR."""
 
 
 def number(error: GatewayError) -> int:
-    """The status of the reply that tells `error`."""
+    """The status code of the reply to `error`."""
     return _BY_REASON.get(error.reason) or _BY_STATUS.get(error.status, 500)

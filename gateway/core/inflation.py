@@ -1,8 +1,8 @@
-"""How far compressed content may inflate, and inflating it as far as that. Pure.
+"""Inflates compressed content within limits.
 
-A few bytes can stand for many: what is inflated is bounded by `limits.message`, and by `limits.inflation` times its
-compressed size, before anybody reads it. The two formats are zlib's and gzip's; raw deflate is refused, and so is
-everything behind the end of the compressed data.
+A few compressed bytes can stand for gigabytes. The inflated size is bounded by `limits.message` and by
+`limits.inflation` times the compressed size; content beyond that is refused while it is inflated. The formats are zlib
+and gzip. Raw deflate is refused, and so are bytes after the end of the compressed data.
 """
 
 import zlib
@@ -13,37 +13,38 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 
 ANY_RATIO = 2**20
-"""Bytes that content may inflate to however few it is compressed to."""
+"""Bytes that content may inflate to whatever its ratio (within `limits.message`)."""
 
 WINDOWS = {"gzip": 31, "deflate": 15, "zlib": 15}
-"""zlib's `wbits` of each coding: 15 is its own format with the largest window, 16 + 15 gzip's. `deflate` is HTTP's and
-gRPC's name of zlib's format (RFC 9110 section 8.4.1.2)."""
+"""The `wbits` argument of zlib for each coding: 15 is the zlib format with the largest window, 31 (16 + 15) is gzip.
+HTTP and gRPC call the zlib format `deflate` (RFC 9110 section 8.4.1.2)."""
 
-# What is inflated at a time, which makes at most 1,032 times as much: zlib holds all that it makes in one go twice.
+# Compressed bytes per call of zlib. They inflate to at most 1,032 times as many, which zlib holds twice meanwhile.
 _PIECE = 16 * 2**10
 
 
-def most_inflated(size: int, limits: Limits) -> int:
-    """How many bytes `size` compressed bytes may inflate to."""
+def max_inflated_size(size: int, limits: Limits) -> int:
+    """The number of bytes that `size` compressed bytes may inflate to."""
     return min(limits.message, max(ANY_RATIO, limits.inflation * size))
 
 
-def too_inflated(what: str, size: int, limits: Limits) -> GatewayError:
-    """The error of `what` (the body, the payload) that has `size` bytes and inflates to more than it may."""
+def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
+    """The error for content (`what`: the body, the payload) of `size` compressed bytes that inflates to more than
+    allowed."""
     allowed = f"limits.message, {limits.message} bytes, and limits.inflation, {limits.inflation} times its size"
-    text = f"{what} of {size} compressed bytes inflates to more than {most_inflated(size, limits)} bytes"
+    text = f"{what} of {size} compressed bytes inflates to more than {max_inflated_size(size, limits)} bytes"
     return refusal(Reason.TOO_LARGE, f"{text}, the most that is allowed: {allowed} (or 1 MiB, if that is more)")
 
 
 def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[bytes]:
-    """What `data`, in one of WINDOWS, inflates to, in pieces.
+    """The inflated content of `data` in pieces; `coding` is a key of WINDOWS, `what` names the content in errors.
 
     Raises:
-        DecodeError: it is not in that coding, is cut short, or goes on behind its end.
-        GatewayError: RESOURCE_EXHAUSTED, it inflates to more than it may.
+        DecodeError: not in that coding, cut short, or followed by other bytes.
+        GatewayError: RESOURCE_EXHAUSTED, it inflates to more than the limits allow.
     """
     view, stream = memoryview(data), zlib.decompressobj(WINDOWS[coding])
-    left = most_inflated(len(view), limits)
+    left = max_inflated_size(len(view), limits)
     for at in range(0, len(view), _PIECE):
         if stream.eof:
             raise DecodeError(f"bytes behind the end of {what}'s {coding} data")
@@ -53,7 +54,7 @@ def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[b
             raise DecodeError(f"{what} is not {coding} data: {error}") from error
         left -= len(piece)
         if left < 0:
-            raise too_inflated(what, len(view), limits)
+            raise limit_error(what, len(view), limits)
         if stream.unused_data:
             raise DecodeError(f"bytes behind the end of {what}'s {coding} data")
         yield piece

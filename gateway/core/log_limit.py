@@ -1,4 +1,4 @@
-"""Log lines about events that a client or a server can cause as often as it likes."""
+"""Bounds the number of log lines about events that a client or a server can cause at will."""
 
 import logging
 from collections.abc import Callable, Hashable
@@ -10,10 +10,11 @@ MOST_KEYS = 1000
 
 
 class LogLimit:
-    """Writes at most `lines` lines about one key in `seconds` seconds. The next line about that key after this time
-    tells how many were left out.
+    """Writes at most `lines` log lines per key in `seconds` seconds. The first line after that says how many were left
+    out.
 
-    A key is what the lines are about: an endpoint, a listener. Clients must not choose it: `MOST_KEYS` are remembered.
+    A key is what a line is about: an endpoint, a listener. It must not come from clients: only the last `MOST_KEYS`
+    keys are remembered.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class LogLimit:
         self._intervals: dict[Hashable, _Interval] = {}
 
     def write(self, key: Hashable, level: int, text: str, *values: object) -> None:
-        """Log `text % values` at `level`, unless there were too many lines about `key`."""
+        """Log `text % values` at `level`, unless too many lines about `key` were written lately."""
         now = self._clock()
         interval = self._intervals.get(key)
         if interval is None or now >= interval.end:
@@ -49,7 +50,7 @@ class LogLimit:
 
 
 class _Interval:
-    """The lines about one key since its first one."""
+    """The lines about one key in the current interval, which ends at `end`."""
 
     __slots__ = ("end", "left_out", "written")
 

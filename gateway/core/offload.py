@@ -1,7 +1,8 @@
-"""Work on large messages, away from the event loop.
+"""Decides which messages are decoded and encoded in a thread, and runs that work there.
 
-Decoding or encoding 64 MiB takes up to seconds, in which nobody else would be served. Python runs one thread at a time,
-so this makes nothing faster: it lets the loop have its turn in between, every few milliseconds.
+Decoding or encoding 64 MiB can take seconds. In the event loop's own thread nobody else would be served meanwhile.
+Python runs one thread at a time, so a second thread makes nothing faster, but the loop gets its turn every few
+milliseconds.
 """
 
 import asyncio
@@ -17,39 +18,39 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 LARGE = 256 * 2**10
-"""Bytes of a message or of its tensors. The slowest content, strings of one letter in JSON, takes 13 ms for as many;
-numbers take 0.3 ms. The way to a thread and back takes 0.1 ms."""
+"""Bytes of a message, or of its tensors, above which a thread does the work. The slowest content, strings of one letter
+in JSON, takes 13 ms for this size, numbers take 0.3 ms. Handing work to a thread and back takes 0.1 ms."""
 
 _NUMBERS = 4
-"""Numbers are encoded in a thread from so many times LARGE on: 1 MiB of them takes at most 5 ms."""
+"""Tensors of numbers may be this many times larger than LARGE: encoding 1 MiB of them takes at most 5 ms."""
 
-# More of them would only compete with the loop for its turn.
+# More threads would only compete with the event loop for its turn.
 _threads = ThreadPoolExecutor(2, thread_name_prefix="codec")
 
 
 async def in_thread(work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-    """What `work` returns, or raises, away from the loop."""
+    """Run `work` in a thread; returns what it returns and raises what it raises."""
     return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
 
 
-# Plain loops: for the one tensor that most messages have, `sum` of a generator takes twice as long.
+# These loops are plain because most messages have one part or tensor, where `sum` of a generator takes twice as long.
 
 
 def is_large(message: Message, protocol: Protocol) -> bool:
-    """Whether decoding `message` would hold up the loop."""
+    """Whether decoding `message` would block the event loop for too long."""
     size = 0
     for part in message.parts:
         size += len(part)
-    return size > LARGE and (protocol.looked_at is None or protocol.looked_at(message) > LARGE)
+    return size > LARGE and (protocol.parsed_size is None or protocol.parsed_size(message) > LARGE)
 
 
 def has_large_inputs(request: Request) -> bool:
-    """Whether encoding `request` would hold up the loop."""
+    """Whether encoding `request` would block the event loop for too long."""
     return _are_large(request.inputs)
 
 
 def has_large_outputs(answer: Answer) -> bool:
-    """Whether encoding `answer` would hold up the loop."""
+    """Whether encoding `answer` would block the event loop for too long."""
     return isinstance(answer, Response) and _are_large(answer.outputs)
 
 

@@ -1,10 +1,10 @@
-"""What a client can ask for, listed once."""
+"""The operations that a client can ask for."""
 
 from enum import Enum
 
 
 class Operation(Enum):
-    """One question. The values are the words of logs, metrics and YAML."""
+    """One operation. The values are the words used in logs, metrics and YAML."""
 
     INFER = "infer"
     EXPLAIN = "explain"
@@ -45,28 +45,31 @@ SERVER_OPERATIONS = frozenset(
         Operation.ALL_STATISTICS,
     }
 )
-"""Asked of the server as a whole: they name no model and take no route. ONLINE and OFFLINE change whether the listener
-where they arrive calls itself ready; STATISTICS asks how its requests went, second by second; ALL_STATISTICS for the
-counters of every model."""
+"""Operations on the server as a whole: they name no model and take no route. ONLINE and OFFLINE change whether the
+listener that received them reports itself ready. STATISTICS asks for figures of that listener's requests for each
+second, ALL_STATISTICS for the counters of every model."""
 
 CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRACE_SETTINGS, Operation.LOG_SETTINGS})
-"""They show or change how a model server runs, and are refused unless the listener has `allow_control`. LOG_SETTINGS
-never names a model and TRACE_SETTINGS need not; without one they take a route whose `match` has no `model`."""
+"""Operations that show or change how a model server runs. They are refused unless the listener has `allow_control`.
+LOG_SETTINGS never names a model and TRACE_SETTINGS need not; without a model they take a route without
+`match.model`."""
 
 DERIVATIVES: dict[Operation, tuple[str, ...]] = {
     Operation.GRADIENT: ("out_wrt", "in_wrt", "sens"),
     Operation.APPLY_JACOBIAN: ("out_wrt", "in_wrt", "vec"),
     Operation.APPLY_HESSIAN: ("out_wrt", "in_wrt1", "in_wrt2", "sens", "vec"),
 }
-"""The tensors that follow a model's own inputs in each derivative, in this order, by these names. On tensor protocols
-they are the extra inputs of a companion model (`M.gradient`), whose only output is `output`."""
+"""For each derivative the names of the tensors that follow the model's own inputs, in this order. Tensor protocols have
+them as extra inputs of a companion model (`M.gradient`), whose only output is COMPANION_OUTPUT."""
 
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
-"""Zero-based positions of inputs and outputs, INT64. Left out they mean 0; they count neither for batch nor rank."""
+"""Those that hold the zero-based position of an input or output, as INT64; 0 if absent. They have no batch
+dimension."""
 
 COMPANION_OUTPUT = "output"
 
 COMPANION_SUFFIXES: dict[str, Operation] = {f".{operation.value}": operation for operation in DERIVATIVES}
+"""`.gradient` and so on: what follows a model's name in the name of a companion model."""
 
 
 def split_companion(model: str) -> tuple[str, Operation] | None:

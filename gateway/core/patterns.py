@@ -1,8 +1,12 @@
-"""Which protocol a path belongs to, on an address that several share.
+"""Finds the protocol for a request's path where several protocols share one HTTP address.
 
-A pattern is `METHOD /literal/{capture}/literal`; `{name}` stands for exactly one segment, `{name}:word` for one that
-ends in `:word`. The most literal pattern wins, compared segment by segment from the left. One that ends in `*` takes
-what begins so and nothing else has.
+    pattern                           matches
+    POST /v2/models/{model}/infer     `{model}` is exactly one segment, percent-decoded: not empty, not `.` or `..`
+    POST /v1/models/{model}:predict   a segment that ends in `:predict`
+    GET  /open/*                      every path that begins so, if no other pattern matches it
+
+If several patterns match, segments are compared from the left: a literal one wins over `{capture}:word`, and that over
+`{capture}`. Patterns are kept in a tree with one level for each segment.
 """
 
 import re
@@ -14,17 +18,18 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Protocol
 
-# Paths are the clients' choice, so what is remembered of them is bounded in number and in size.
+# Clients choose the paths, so the cache is bounded in number and in size of its entries.
 _REMEMBERED_PATHS = 1024
 _REMEMBERED_LENGTH = 256
 
-# RFC 3986 section 3.3 gives these a meaning of their own; passed on as a name they would climb in a backend's paths.
+# Dot segments have a meaning of their own (RFC 3986 section 3.3): as a model's name they would change the path that a
+# backend is asked for.
 _NEVER_CAPTURED = frozenset({"", ".", ".."})
 
 
 @frozen
 class Match:
-    """A path's pattern and what its `{segments}` hold, percent-decoded once."""
+    """The protocol and pattern of a path, and the values of the pattern's `{captures}`, percent-decoded once."""
 
     protocol: Protocol
     pattern: str
@@ -33,7 +38,7 @@ class Match:
 
 @frozen
 class Tie:
-    """Two protocols that claim the same paths equally."""
+    """Two protocols that have the same pattern."""
 
     pattern: str
     first: str
@@ -41,26 +46,28 @@ class Tie:
 
 
 @frozen
-class _Claim:
+class _Entry:
     protocol: Protocol
     pattern: str
     captures: tuple[tuple[str, int, int], ...]
-    """The name of each `{segment}`, where in the path it stands, and how long the literal text at its end is."""
+    """For each `{capture}` its name, the index of its segment, and the length of the literal text at the segment's
+    end."""
 
 
 class _Node:
-    """The patterns that share their first segments."""
+    """A node of the tree: the patterns that share their first segments."""
 
-    __slots__ = ("captures", "claims", "literals")
+    __slots__ = ("captures", "entries", "literals")
 
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
         self.captures: dict[str, _Node] = {}
-        """By the literal text that the captured segment ends in, the longest first; empty for any segment."""
-        self.claims: dict[str, _Claim] = {}
+        """By the literal text at the end of the captured segment, the longest first; empty if the whole segment is
+        captured."""
+        self.entries: dict[str, _Entry] = {}
 
     def child(self, segment: str) -> "_Node":
-        """The node below for a pattern's `segment`, made where there is none."""
+        """The child for a pattern's `segment`, created if there is none."""
         if not _is_capture(segment):
             return self.literals.setdefault(segment, _Node())
         ending = _ending(segment)
@@ -68,56 +75,57 @@ class _Node:
             self.captures = dict(sorted([*self.captures.items(), (ending, _Node())], key=lambda item: -len(item[0])))
         return self.captures[ending]
 
-    def ends(self, segments: list[str], at: int = 0) -> Iterator["_Node"]:
-        """The nodes where `segments` can end, the most literal first."""
+    def reached(self, segments: list[str], at: int = 0) -> Iterator["_Node"]:
+        """The nodes that a path of these `segments` reaches, the most literal first."""
         if at == len(segments):
             yield self
             return
         literal = self.literals.get(segments[at])
         if literal is not None:
-            yield from literal.ends(segments, at + 1)
+            yield from literal.reached(segments, at + 1)
         for ending, node in self.captures.items():
             if segments[at].endswith(ending) and _captured(segments[at], len(ending)) not in _NEVER_CAPTURED:
-                yield from node.ends(segments, at + 1)
+                yield from node.reached(segments, at + 1)
 
 
 class PathTable:
-    """The patterns of the protocols of one listener, each below its prefix."""
+    """The patterns of all protocols of one listener, each below its prefix. `ties` are those that two protocols
+    have."""
 
     ties: tuple[Tie, ...]
 
     def __init__(self, rows: Iterable[tuple[Protocol, str]]) -> None:
         rows = tuple(rows)
         self._first = rows[0][0]
-        self._owners: dict[str, Protocol] = {}
+        self._by_first_segment: dict[str, Protocol] = {}
         self._root = _Node()
-        self._open: dict[str, _Node] = {}
-        self._depth = 0
+        self._wildcards: dict[str, _Node] = {}
+        self._max_depth = 0
         self.ties = tuple(
             tie
             for protocol, prefix in rows
             for pattern in protocol.patterns
             for tie in self._add(protocol, prefix, pattern)
         )
-        self._open = dict(sorted(self._open.items(), key=lambda item: -len(item[0])))
-        self._recall = lru_cache(_REMEMBERED_PATHS)(self._find)
+        self._wildcards = dict(sorted(self._wildcards.items(), key=lambda item: -len(item[0])))
+        self._cached_find = lru_cache(_REMEMBERED_PATHS)(self._find)
 
     def match(self, method: str, path: str) -> Match | tuple[str, ...]:
-        """The Match of a raw path (no query); without one the methods that the path has under another pattern, none
-        if it is unknown. HEAD matches GET patterns.
+        """The Match of a raw path (without query). If there is none, the methods that the path has: none for an unknown
+        path. HEAD matches the patterns of GET.
 
         Raises:
             DecodeError: a segment is not percent-encoded UTF-8.
         """
         if len(path) <= _REMEMBERED_LENGTH:
-            return self._recall(method, path)
+            return self._cached_find(method, path)
         return self._find(method, path)
 
-    def blame(self, path: str) -> Protocol:
-        """Whose error form an unknown path gets: the protocol that has a pattern with the same first segment, else the
-        first."""
+    def protocol_for_error(self, path: str) -> Protocol:
+        """The protocol in whose form an error about an unknown `path` is written: the one that has a pattern with the
+        same first segment, else the listener's first."""
         first_segment = path.lstrip("/").partition("/")[0]
-        return self._owners.get(first_segment, self._first)
+        return self._by_first_segment.get(first_segment, self._first)
 
     def _add(self, protocol: Protocol, prefix: str, pattern: str) -> tuple[Tie, ...]:
         method, _, path = pattern.rpartition(" ")  # gRPC's have no method
@@ -130,41 +138,41 @@ class PathTable:
             for at, segment in enumerate(segments)
             if _is_capture(segment)
         )
-        claim = _Claim(protocol, pattern, captures)
-        holder = node.claims.setdefault(method, claim)
-        self._owners.setdefault(segments[0], protocol)
-        self._depth = max(self._depth, len(segments))
-        return () if holder is claim else (Tie(f"{method} {path}".lstrip(), holder.protocol.name, protocol.name),)
+        entry = _Entry(protocol, pattern, captures)
+        earlier = node.entries.setdefault(method, entry)
+        self._by_first_segment.setdefault(segments[0], protocol)
+        self._max_depth = max(self._max_depth, len(segments))
+        return () if earlier is entry else (Tie(f"{method} {path}".lstrip(), earlier.protocol.name, protocol.name),)
 
     def _node(self, path: str, segments: list[str]) -> _Node:
-        """Where the claims of a pattern's `path` stand."""
+        """The node for a pattern's `path`."""
         if path.endswith("*"):
-            return self._open.setdefault(path[:-1], _Node())
+            return self._wildcards.setdefault(path[:-1], _Node())
         node = self._root
         for segment in segments:
             node = node.child(segment)
         return node
 
-    def _ends(self, path: str, segments: list[str]) -> Iterable[_Node]:
-        """The nodes that `path` leads to; the open ones only where it is nobody's."""
-        own = [end for end in self._root.ends(segments) if end.claims] if segments else []
-        if own or not self._open or _climbs(path):
+    def _reached(self, path: str, segments: list[str]) -> Iterable[_Node]:
+        """The nodes that `path` reaches; those of patterns with `*` only if there is no other."""
+        own = [node for node in self._root.reached(segments) if node.entries] if segments else []
+        if own or not self._wildcards or _has_dot_segments(path):
             return own
-        return (node for beginning, node in self._open.items() if path.startswith(beginning))
+        return (node for beginning, node in self._wildcards.items() if path.startswith(beginning))
 
     def _find(self, method: str, path: str) -> Match | tuple[str, ...]:
-        # MATLAB's and other clients that are given a URL with a trailing slash ask for `//Info`.
+        # Clients that are given a URL with a trailing slash, such as UM-Bridge's for MATLAB, ask for `//Info`.
         path = path.lstrip("/")
-        raw = path.split("/", self._depth)
-        segments = [_decode(segment) for segment in raw] if len(raw) <= self._depth else []
+        raw = path.split("/", self._max_depth)
+        segments = [_decode(segment) for segment in raw] if len(raw) <= self._max_depth else []
         wanted = "GET" if method == "HEAD" else method
         others: dict[str, None] = {}
-        for end in self._ends(f"/{path}", segments):
-            claim = end.claims.get(wanted)
-            if claim is not None:
-                captures = {name: _captured(segments[at], ending) for name, at, ending in claim.captures}
-                return Match(claim.protocol, claim.pattern, captures)
-            others |= dict.fromkeys(end.claims)
+        for node in self._reached(f"/{path}", segments):
+            entry = node.entries.get(wanted)
+            if entry is not None:
+                captures = {name: _captured(segments[at], ending) for name, at, ending in entry.captures}
+                return Match(entry.protocol, entry.pattern, captures)
+            others |= dict.fromkeys(node.entries)
         return _with_head(others)
 
 
@@ -176,13 +184,19 @@ def rows(
     *,
     pages: bool = False,
 ) -> tuple[tuple[Protocol, str], ...]:
-    """What a listener's PathTable is made of: `protocols`, each with its prefix, and what those take beside their own
-    patterns that take any path. `model` is the listener's; `routed` are the paths that its routes match, each with the
-    protocol's name that the route wants, or none; `passed` those of `passthrough` routes, each with the name of
-    their protocol; `pages`: the pages of metrics are served.
+    """The protocols and prefixes that a listener's PathTable is built from.
 
-    A path that another pattern has stays with it, but not where its protocol's messages pass through. A route that
-    wants any protocol gives away no more than one path, unless there is only one protocol.
+    Besides their own patterns, protocols with `any_path` serve further paths: `/` if the listener has a `model` and the
+    protocol's clients cannot name one, and the paths of routes.
+
+    - `protocols`: each protocol of the listener with its prefix.
+    - `routed`: the paths in `match` of its routes, each with the name of the protocol that the route wants, or empty.
+    - `passed`: the paths of `passthrough` routes, each with the name of their protocol. They are removed from that
+      protocol's own patterns.
+    - `pages`: whether pages of metrics are served.
+
+    A routed path that already has a pattern keeps it. A path with `*` needs a named protocol, unless the listener has
+    only one.
     """
     own = tuple((_with_pages(_with_root(protocol, model), pages), prefix) for protocol, prefix in protocols)
     own = _with_passthrough(own, tuple(passed))
@@ -203,7 +217,7 @@ def rows(
 def _with_passthrough(
     own: tuple[tuple[Protocol, str], ...], passed: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[Protocol, str], ...]:
-    """`own`, and its forms for the paths that are `passed`, which are then not its own any more."""
+    """`own` and the passthrough forms of its protocols, with the `passed` paths moved from the former to the latter."""
     forms = {
         protocol.name: replace(
             form,
@@ -246,9 +260,9 @@ def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{method} {path}" for path in paths for method in protocol.http.any_path))
 
 
-def _climbs(path: str) -> bool:
-    """Whether a backend might take `path` for another one: RFC 3986 section 5.2.4 removes dot segments, and many
-    servers decode first."""
+def _has_dot_segments(path: str) -> bool:
+    """Whether a backend might resolve `path` to another one: dot segments are removed (RFC 3986 section 5.2.4), by many
+    servers after decoding."""
     return any(unquote_to_bytes(segment) in (b".", b"..") for segment in re.split(r"/|%2f|\\|%5c", path, flags=re.I))
 
 
@@ -257,7 +271,7 @@ def _is_capture(segment: str) -> bool:
 
 
 def _ending(segment: str) -> str:
-    """The literal text behind a pattern's `{capture}`."""
+    """The literal text after a pattern's `{capture}`."""
     return segment.partition("}")[2]
 
 

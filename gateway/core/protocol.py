@@ -1,7 +1,8 @@
-"""The value that describes one wire form: everything the gateway knows of a protocol.
+"""`Protocol`, the value that describes one wire form, and the values that it is made of.
 
-A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one of these per wire form. The registry finds
-it; nothing else names it, and nothing compares its name: what others need to know stands in its Traits.
+A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one Protocol for each wire form, found by the
+registry. No other code names a protocol or compares its name: what others need to know about it is in its Traits and in
+its carrier (HttpForm, GrpcForm or StreamForm).
 """
 
 import typing
@@ -19,8 +20,8 @@ from gateway.core.types import Answer, Buffer, Message, Request, ServerInfo, Sig
 
 @frozen
 class Limits:
-    """`limits:` of listeners and backends. Bytes, except `json_values`, JSON values outside tensor data, and
-    `inflation`, how many times its compressed size a message may inflate to."""
+    """`limits` of listeners and backends. In bytes, except `json_values` (JSON values outside tensor data), `inflation`
+    (the largest ratio of inflated to compressed size) and `connections`."""
 
     message: int = 64 * 2**20
     headers: int = 64 * 2**10
@@ -28,7 +29,7 @@ class Limits:
     config: int = 2**20
     inflation: int = 100
     connections: int | None = None
-    """Of a listener, at once; None is any number."""
+    """Open connections of a listener; None is any number."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -36,7 +37,7 @@ DEFAULT_LIMITS = Limits()
 
 @frozen
 class ListenerSettings:
-    """What decode_request may know of the listener: its name, limits, and the model of clients that name none."""
+    """What `decode_request` knows about the listener. `model` is the one asked for by clients that name none."""
 
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
@@ -45,7 +46,7 @@ class ListenerSettings:
 
 @frozen
 class Target:
-    """What encode_request and decode_response may know of the endpoint they write to."""
+    """What `encode_request` and `decode_response` know about the endpoint."""
 
     backend: str = ""
     address: str = ""
@@ -53,23 +54,25 @@ class Target:
     batch: str = ""
     limits: Limits = DEFAULT_LIMITS
     forward_headers: tuple[str, ...] = ()
-    """Headers of clients, in lower case, that the endpoint gets; it gets no other."""
+    """Names, in lower case, of the client headers that are passed on to the endpoint."""
     extensions: frozenset[str] | None = None
-    """What its server metadata lists; None: it was not asked."""
+    """The extensions in its server metadata; None if it was not asked."""
 
 
 class Rows(Enum):
-    """Where the rows of a batch are in what one call carries."""
+    """How the tensors of one call hold the rows of a batch."""
 
-    FREE = "where the model's signature has a batch dimension"
-    FIRST = "the first dimension of every tensor counts rows, whatever the model is"
-    ONE = "a call is one row, and no tensor has a batch dimension"
+    FREE = "in the batch dimension, if the model's signature has one"
+    FIRST = "in the first dimension of every tensor, whatever the model"
+    ONE = "a call is one row; no tensor has a batch dimension"
 
 
 @frozen
 class Flavors:
-    """The sorts of servers that speak a protocol each in its own way. `detect` gives the flavor of a server that tells
-    this of itself, None being nothing."""
+    """The kinds of servers that speak a protocol, each with deviations of its own.
+
+    `detect` returns the flavor of a server by its metadata, or by None if it has no metadata.
+    """
 
     names: tuple[str, ...]
     detect: Callable[[ServerInfo | None], str]
@@ -77,89 +80,90 @@ class Flavors:
 
 @frozen
 class Wire:
-    """What a message of a protocol can carry."""
+    """What the messages of a protocol can carry."""
 
     datatypes: frozenset[Datatype] = frozenset(Datatype)
-    """Those that its tensors can have."""
+    """The datatypes that its tensors can have."""
     untyped: bool = False
-    """Numbers travel without a datatype."""
+    """Numbers are sent without a datatype."""
     numbers: Datatype | None = None
-    """What numbers without a datatype are where nobody says; None: what their literals are."""
+    """The datatype of numbers sent without one, if neither metadata nor configuration gives it; None: that of their
+    literals."""
     unnamed: bool = False
-    """Tensors travel without names, or may: they are told apart by their position."""
+    """Tensors are sent without names, always or optionally: their position identifies them."""
     selects: bool = True
-    """A request can say which of the outputs it wants."""
+    """A request can select outputs."""
     parameters: bool = True
     """A request can carry parameters."""
     rows: Rows = Rows.FREE
     points: bool = False
-    """One call is one point: every tensor is a vector. Its `rows` are ONE."""
+    """One call is one point: every tensor is a vector. `rows` is ONE."""
     derivatives: bool = False
-    """Gradient and its like are operations of their own; elsewhere they are companion models."""
+    """Derivatives are operations of the protocol; in others they are companion models."""
     streams: bool = False
     """A backend can be asked for a stream of responses to one request."""
     nan: str = "error"
-    """How NaN and infinities are written where the route does not say: error, literal, null or string."""
+    """The default of a route's `translate.nan`: error, literal, null or string."""
 
 
 @frozen
 class Models:
-    """How a protocol names models, and what its servers tell of them."""
+    """How a protocol names models, and what its servers say about them."""
 
     named: bool = True
-    """A backend needs a model's name, and every client gives one."""
+    """Every request names a model."""
     may_be_named: bool = False
-    """A call may name a model or leave it to the server."""
+    """A request may name a model or leave the choice to the server."""
     versions: Callable[[str], bool] | None = None
-    """Whether a text can be a version; None: models have no versions."""
+    """Whether a text is a valid version; None: models have no versions."""
     joined_versions: bool = False
     """Clients write a model and its version as one name, `M-1.0.0`."""
     companions: bool = True
-    """A request can name another model of the same server, such as the companion `M.gradient` of `M`."""
+    """A request can name other models of the same server, such as `M.gradient`, the companion of `M`."""
     one_at: Callable[[str], bool] | None = None
-    """Whether the server at such an endpoint has one model, whatever a request names: it has no `companions` then."""
+    """Whether the server at an endpoint (its address as configured) has a single model, whatever a request names. Such
+    a backend has no `companions`."""
     ready_as_a_whole: bool = False
-    """A server says whether it is ready, not whether one of its models is. That it has the model, its metadata says."""
+    """A server reports whether it is ready as a whole. Whether it has a model is found out by its metadata."""
     metadata_parts: tuple[str, ...] = ("",)
-    """What a backend must be asked, one question each, for a whole Signature; empty: it has no metadata."""
+    """The requests for metadata (`Request.part`) that together give a whole Signature; empty: there is no metadata."""
     operations_part: str = ""
-    """The one of them that asks for a model's operations and for nothing else; empty: they come with the tensors."""
+    """The part that asks for a model's operations only; empty: they come with the tensors."""
     trusted_metadata: bool = True
-    """A backend's metadata is what it really takes and gives."""
+    """A backend's metadata can be relied on."""
     tells_names: bool = True
-    """Its metadata names the inputs and outputs. It may, whether or not the tensors of a call are `unnamed`."""
+    """Its metadata names the inputs and outputs, also if the tensors of calls are `unnamed`."""
     platform: str = ""
-    """`platform` in the metadata of its models where the server tells none."""
+    """The `platform` of its models if their metadata has none."""
 
 
 @frozen
 class Servers:
-    """What the servers that speak a protocol have beside it, and what they bear."""
+    """How the servers of a protocol behave, and which extensions they have."""
 
     flavors: Flavors | None = None
-    """What `flavor` on a backend can be, and how it is found where it is absent."""
+    """The values of a backend's `flavor`, and how it is detected if it is not configured."""
     extensions: Mapping[Operation, str] = field(default_factory=dict)
-    """The operations that only those servers have whose metadata lists the extension of this name."""
+    """For operations that not every server has, the extension that the server's metadata lists if it does."""
     further_extensions: frozenset[str] = frozenset()
-    """Extensions that need no operation of their own: what they are about passes with inferences."""
+    """Extensions without an operation of their own: they only change inferences."""
     own_extensions: tuple[str, ...] = ()
-    """The extensions that the wire form itself stands for, whatever the servers have."""
+    """Extensions that the wire form itself implies, whatever the servers have."""
     max_in_flight: int = 0
-    """Calls at once per endpoint; 0: any number."""
+    """The default of a backend's `max_in_flight`, calls at once for each endpoint; 0: any number."""
     connection_per_call: bool = False
-    """A new connection for every call (`Connection: close`)."""
+    """Every call gets a new connection (`Connection: close`)."""
     unannounced_ends: frozenset[int] = frozenset()
-    """The statuses after which its servers close a connection without saying so in the reply."""
+    """Statuses of replies after which servers close the connection without announcing it."""
     one_connection: bool = False
-    """A server accepts the next connection only when it is done with the one before: every exchange takes a slot, not
-    only those that make a model work."""
+    """A server serves one connection at a time. Every exchange takes a slot, not only those that run a model."""
     runs_to_the_end: bool = False
-    """A call that its client gave up goes on in the server: its slot stays taken until the answer comes."""
+    """The server finishes a call even if it was given up. Its slot stays taken until the answer comes."""
 
 
 @frozen
 class Traits:
-    """What the bridge and the endpoints need to know of a protocol."""
+    """The properties of a protocol that the bridge and the backends depend on."""
 
     wire: Wire = Wire()
     models: Models = Models()
@@ -168,91 +172,97 @@ class Traits:
 
 @frozen
 class Framing:
-    """Where messages begin and end on a byte stream. The transport reads `header_size` bytes, checks `size(header)`
-    against the limit, allocates one buffer and receives into it; a Message has the header and the rest as its two
-    parts. `size` raises DecodeError for what is no header.
+    """Where messages begin and end on a byte stream.
 
-    On multiplexed streams `tag` reads the correlation number of a message; it raises DecodeError where none can be
-    read. `retag` writes into a request the connector's own and, where the wire has a word for it, the seconds until
-    its deadline; None is no deadline."""
+    The transport reads `header_size` bytes, checks `size(header)` against the limit, allocates one buffer of that size
+    and receives the rest into it. A Message has two parts: the header and the rest. `size` raises DecodeError for
+    invalid headers.
+
+    On multiplexed streams `tag` reads a message's correlation number; it raises DecodeError if there is none. `retag`
+    replaces the correlation number in a request and, if the wire has a field for it, sets the seconds until the
+    deadline (None: no deadline).
+    """
 
     header_size: int
     size: Callable[[Buffer], int]
     tag: Callable[[Message], int] | None = None
     retag: Callable[[Message, int, float | None], Message] | None = None
     head: Callable[[Buffer], int] | None = None
-    """How many of the bytes that follow a header are a head: the message's own headers, within `limits.headers`. Of a
-    message beyond `limits.message` only they are handed over, and what follows is dropped as it comes: the codec
-    refuses it, and the others on the stream live on. Without heads such a message ends the stream."""
+    """The number of bytes after the header that are the message's own head, bounded by `limits.headers`. For a message
+    beyond `limits.message` only the head is handed over and the rest is dropped as it arrives: the codec refuses it and
+    the stream goes on. Without this function such a message ends the stream."""
     stopping: Callable[[Message], GatewayError | None] | None = None
-    """The error of a reply which says that the server is stopping and has not run the request. Another endpoint gets
-    it then, and the connection no further ones."""
+    """The error in a reply that says the server is stopping and did not run the request; None for other replies. The
+    request then goes to another endpoint, and the connection is not used again."""
     is_compressed: Callable[[Message], bool] | None = None
-    """Whether content must be inflated."""
+    """Whether a message's content is compressed."""
     inflate: Callable[[Message, Limits], Message] | None = None
-    """A compressed message as it would be if it were not, its content inflated within the limits. What the codec
-    would do by itself, for transports to do away from the loop. Raises as `decode_request` does."""
+    """The message with its content decompressed, within the limits. Transports call it, in a thread if the content is
+    large; codecs accept both forms. Raises as `decode_request` does."""
 
 
 class Cutter(typing.Protocol):
-    """Cuts one streamed body into its messages, as it arrives."""
+    """Cuts one streamed body into messages as it arrives."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """The messages that `data` completes. Raises DecodeError for what is none, GatewayError beyond the limit."""
+        """The messages that `data` completes. Raises DecodeError if malformed, GatewayError beyond the limit."""
 
     def boundary(self) -> list[Buffer]:
-        """The same at the end of a chunk of HTTP's: some servers write one for each message."""
+        """The messages that the end of an HTTP chunk completes: some servers write one chunk for each message."""
 
     def end(self) -> list[Buffer]:
-        """The same at the end of the body. Raises DecodeError where that is inside a message."""
+        """The messages that the end of the body completes. Raises DecodeError if it ends inside a message."""
 
 
 @frozen
 class StreamFraming:
-    """Where messages begin and end in a streamed HTTP body. `wrap` gives a message's parts as they stand in it;
-    `cutter` makes a Cutter whose messages have at most so many bytes."""
+    """Where messages begin and end in a streamed HTTP body.
+
+    `wrap` turns a message's parts into those written to the body. `cutter` creates a Cutter; its argument is the
+    largest size of a message in bytes.
+    """
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
     cutter: Callable[[int], Cutter]
     keeps_coding: bool = False
-    """A body is left in its Content-Encoding, since nobody looks into it."""
+    """A body is not decompressed, because nothing reads it."""
 
 
 @frozen
 class HttpForm:
-    """What HTTP alone needs to know of a wire form."""
+    """The properties of a wire form over HTTP."""
 
     transport: ClassVar[str] = "http"
     any_path: tuple[str, ...] = ()
-    """The methods that it also serves at paths that are not its own: those that routes match, and `/` where the
-    listener has a `model` and clients do not name one in their messages (`Models.may_be_named`)."""
+    """The methods that it also serves at paths outside its patterns: those that routes match, and `/` if the listener
+    has a `model` and clients cannot name one in their messages (`Models.may_be_named` is False)."""
     wants_stream: Callable[[Message], bool] | None = None
-    """Whether a request is answered with any number of messages, by its path, query and headers: its body may still be
+    """Whether a request is answered by a stream. Decided by its path, query and headers: the body may still be
     compressed. None: no request is."""
     stream_framing: StreamFraming | None = None
-    """Where messages begin and end in a streamed body; None where bodies are never streamed."""
+    """Where messages begin and end in a streamed body; None if bodies are never streamed."""
     passthrough: "Protocol | None" = None
-    """The wire form of the paths of `passthrough` routes, which looks into nothing; its requests are all streams."""
+    """The wire form for the paths of `passthrough` routes: it reads no content and treats every request as a stream."""
     is_passthrough: bool = False
-    """It is another one's `passthrough`, at the paths of such routes."""
+    """This is the `passthrough` of another wire form."""
     pages: tuple[str, ...] = ()
-    """The patterns of its page of metrics, served where the listener has `metrics_page`."""
+    """The patterns of its page of metrics, served if the listener has `metrics_page`."""
 
 
 @frozen
 class GrpcForm:
-    """What gRPC alone needs to know of a wire form."""
+    """The properties of a wire form over gRPC."""
 
     transport: ClassVar[str] = "grpc"
     streams: frozenset[str] = frozenset()
-    """Those of the patterns that take and answer any number of messages."""
+    """The patterns of streaming methods, which take and return any number of messages."""
     descriptors: bytes = b""
-    """The FileDescriptorSet of the services, for reflection."""
+    """The serialized FileDescriptorSet of its services, for reflection."""
 
 
 @frozen
 class StreamForm:
-    """What byte streams alone, TCP and unix sockets, need to know of a wire form. They have no place for headers."""
+    """The properties of a wire form over byte streams (TCP and unix sockets), which have no headers."""
 
     transport: ClassVar[str] = "tcp"
     framing: Framing
@@ -272,18 +282,22 @@ DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
 
 @frozen
 class Protocol:
-    """One wire form. The five functions are pure.
+    """One wire form: its codec, which is five pure functions, and its properties.
 
-    `decode_request` and `decode_response` raise DecodeError for bytes that are not what the protocol says, and
-    GatewayError for a request it has no words for, or for the error that a backend's reply tells.
-    `encode_response` and `encode_request` raise GatewayError where a value has no form on the wire.
-    `encode_error` raises nothing.
+    | function | from | to | raises |
+    |---|---|---|---|
+    | decode_request | client's Message | Request | DecodeError: malformed; GatewayError: not supported |
+    | encode_request | Request | Message to a backend | GatewayError: a value has no form on the wire |
+    | decode_response | backend's Message | Answer | DecodeError: malformed; GatewayError: the error in the reply |
+    | encode_response | Answer | Message to the client | GatewayError: a value has no form on the wire |
+    | encode_error | GatewayError | Message to the client | nothing |
     """
 
     name: str
     carrier: Carrier
     patterns: tuple[str, ...]
-    """What it serves: `POST /v2/models/{model}/infer`; on gRPC `/package.Service/Method`; empty on byte streams."""
+    """The paths that it serves: `POST /v2/models/{model}/infer`; over gRPC `/package.Service/Method`; none on byte
+    streams."""
     decode_request: DecodeRequest
     encode_response: EncodeResponse
     encode_error: EncodeError
@@ -291,56 +305,57 @@ class Protocol:
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
     batches: Mapping[str, Traits] = field(default_factory=dict)
-    """What a backend's `batch` may be, the default first, and the Traits that the protocol has by each; empty where a
-    batch travels in one way only."""
+    """The values of a backend's `batch`, the default first, each with the protocol's Traits for it; empty if there is
+    one way only to send a batch."""
     payloads: tuple[str, ...] = ()
-    """The forms that a request's tensors can travel in, the usual one first, where the wire has several of a whole
-    message: what a route's `payload` can be towards it."""
+    """The values of a route's `payload`: the forms of a whole request, the default first; empty if there is only
+    one."""
     example: Example | None = None
-    """The command that shows it to people, made of address, model and version: it asks for a model's metadata. The
-    version is empty, unless the traits have `versions` and no `joined_versions`. Raises GatewayError for a name without
-    a form on the wire."""
+    """Makes an example command for people from address, model and version; it asks for the model's metadata. The
+    version is empty unless the traits have `versions` and not `joined_versions`. Raises GatewayError if the name has no
+    form on the wire."""
     encode_end: Callable[[Request], Message | None] | None = None
-    """What ends the stream of one request's responses, where the wire has such a message and the client wants it."""
-    looked_at: Callable[[Message], int] | None = None
-    """How many bytes of a message are looked at one by one when it is decoded, where those of raw tensors are not: it
-    is decoded in a thread only if these are many. None: all."""
+    """The message that ends a stream of responses, if the wire has one and the client wants it."""
+    parsed_size: Callable[[Message], int] | None = None
+    """How many bytes of a message are parsed, as opposed to raw tensor data that is only referred to. A message is
+    decoded in a thread only if these are many. None: all bytes are parsed."""
     faces: Mapping[str, "Protocol"] = field(default_factory=dict)
-    """What a listener's `flavor` may be, and the wire form as it then faces clients: the server that they take the
-    gateway for. A listener without `flavor` has the wire form itself."""
+    """The values of a listener's `flavor`, each with the wire form that imitates that server towards clients. A
+    listener without `flavor` uses this wire form itself."""
 
     @property
     def transport(self) -> str:
-        """The folder under `gateway/transports` that carries it."""
+        """The folder under `gateway/transports` whose transport carries it."""
         return self.carrier.transport
 
     @property
     def http(self) -> HttpForm:
-        """Its carrier where that is HTTP; elsewhere an empty one, for those who set listeners up."""
+        """Its carrier if that is HTTP, else an empty HttpForm."""
         return self.carrier if isinstance(self.carrier, HttpForm) else NO_HTTP
 
     @property
     def names_models(self) -> bool:
-        """Whether a client can say which model it means."""
+        """Whether a client can name a model."""
         models = self.traits.models
         return models.named or models.may_be_named or any("{model}" in pattern for pattern in self.patterns)
 
 
-def by_batch(protocol: Protocol, word: str) -> tuple[str, Traits]:
-    """A backend's `batch`, the default if `word` is empty, and the Traits that go with it."""
-    word = word or next(iter(protocol.batches), "")
-    return word, protocol.batches.get(word, protocol.traits)
+def resolve_batch(protocol: Protocol, batch: str) -> tuple[str, Traits]:
+    """A backend's `batch` (the default if empty) and the protocol's Traits for it."""
+    batch = batch or next(iter(protocol.batches), "")
+    return batch, protocol.batches.get(batch, protocol.traits)
 
 
-def at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
-    """The Traits of a backend with these endpoints."""
+def traits_at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
+    """`traits` of a backend with these endpoints: without companions if one of its servers has a single model."""
     models = traits.models
-    alone = models.one_at is not None and any(map(models.one_at, endpoints))
-    return replace(traits, models=replace(models, companions=False)) if alone else traits
+    has_one = models.one_at is not None and any(map(models.one_at, endpoints))
+    return replace(traits, models=replace(models, companions=False)) if has_one else traits
 
 
 def merge(parts: tuple[Signature, ...]) -> Signature:
-    """One Signature of the answers to a protocol's `metadata_parts`: each part gives what it knows."""
+    """The Signature made of the answers to all `metadata_parts` of a protocol. For each field the first that has it
+    wins."""
     whole = parts[0]
     for part in parts[1:]:
         whole = Signature(

@@ -1,7 +1,8 @@
-"""`answer` and `ask` for streams: requests in order, and the responses of each in order.
+"""Streams: `answer_stream` answers a client's messages one by one, `ask_stream` yields a backend's responses.
 
-The consumer pulls one message, writes it, waits until the peer took it, and pulls the next: that is the back-pressure.
-Every iterator is closed as soon as its consumer stops, so that a client that goes away stops the backend.
+Everything is pulled. The transport pulls a message, writes it, waits until its peer has taken it, and pulls the next,
+so a slow client slows the backend down. Every generator is closed as soon as its consumer stops, so a client that
+leaves ends the backend's stream.
 """
 
 import asyncio
@@ -9,21 +10,22 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
-from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, named, sanitize
-from gateway.core.forwarding import forwarding
+from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, sanitize_error, with_backend
+from gateway.core.forwarding import with_forwarded_headers
 from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
 
 SECONDS_TO_END = 1.0
-"""What a backend's stream may go on after the error that it told, before it is cancelled."""
+"""How long a backend's stream may take to end after it reported an error, before it is cancelled."""
 
 
 async def answer_stream(
     messages: AsyncIterator[Message], protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
-    """The replies to a client's messages, one request after the other. An error ends its own request only."""
+    """The replies to a client's messages. Requests are answered one after the other; an error ends only its own
+    request."""
     async for message in messages:
         async with aclosing(_answer_one(message, protocol, listener, select)) as replies:
             async for reply in replies:
@@ -57,10 +59,9 @@ async def _answer_one(
 
 
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
-    """The deadline that nobody else minds: at a call's own, gRPC ends the call, whose client is told by its status and
-    by nothing else."""
-    is_of_call = isinstance(protocol.carrier, GrpcForm) and request.deadline == message.deadline
-    return None if is_of_call else request.deadline
+    """The deadline to be enforced here: none if it is that of a gRPC call, which gRPC itself ends with a status."""
+    is_deadline_of_call = isinstance(protocol.carrier, GrpcForm) and request.deadline == message.deadline
+    return None if is_deadline_of_call else request.deadline
 
 
 def _in_time(stream: StreamHandler, request: Request, deadline: float | None) -> AsyncGenerator[Response, None]:
@@ -69,8 +70,12 @@ def _in_time(stream: StreamHandler, request: Request, deadline: float | None) ->
 
 
 async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> AsyncGenerator[Response, None]:
-    """The responses that come before the deadline. Each is waited for on its own: a timer around the `yield` would
-    cancel whoever consumes them."""
+    """The responses until the deadline. The timer covers the wait for each one, not the `yield`: there it would cancel
+    the consumer.
+
+    Raises:
+        GatewayError: DEADLINE_EXCEEDED.
+    """
     now = asyncio.get_running_loop().time
     async with aclosing(responses):
         while now() < deadline:
@@ -90,16 +95,16 @@ async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> 
 async def ask_stream(
     request: Request, protocol: Protocol, connector: Connector, target: Target
 ) -> AsyncGenerator[Response, None]:
-    """A backend's responses to one request, on a stream of its own that is closed for writing at once.
+    """A backend's responses to one request, on a stream of its own that sends nothing else.
 
     Raises:
-        GatewayError: as `ask`; also after some responses.
+        GatewayError: as `exchange.ask`, also after some responses.
     """
     if has_large_inputs(request):
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
-    message = forwarding(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
+    message = with_forwarded_headers(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
     try:
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:
@@ -109,22 +114,22 @@ async def ask_stream(
                     else:
                         answer = protocol.decode_response(reply, request, target)
                 except GatewayError:
-                    await _ended(replies)
+                    await _wait_for_end(replies)
                     raise
                 assert isinstance(answer, Response)
                 yield answer
     except TransportError as error:
-        raise named(error, target) from error
+        raise with_backend(error, target) from error
     except DecodeError as error:
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
-        sanitize(error, target)
+        sanitize_error(error, target)
         raise
 
 
-async def _ended(replies: AsyncGenerator[Message, None]) -> None:
-    """Let a stream that told an error end by itself, which it does at once nearly always: Triton 2.51 dies of a cancel
-    that comes while it ends a stream after an error."""
+async def _wait_for_end(replies: AsyncGenerator[Message, None]) -> None:
+    """Wait for a stream to end by itself after it reported an error, as nearly all do at once: Triton 2.51 crashes if a
+    cancel arrives while it ends such a stream."""
     try:
         async with asyncio.timeout(SECONDS_TO_END):
             async for _ in replies:

@@ -1,4 +1,4 @@
-"""Background tasks that are not forgotten."""
+"""Background tasks that are kept until they are done, and whose errors are logged if nobody waits for them."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ _running: set["asyncio.Task[Any]"] = set()
 
 
 def spawn(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """A task that lives until it is done: the loop itself keeps only a weak reference."""
+    """Start a task and keep a reference until it is done: the event loop itself keeps only a weak one."""
     task = asyncio.get_running_loop().create_task(coroutine)
     _running.add(task)
     task.add_done_callback(_running.discard)
@@ -25,15 +25,15 @@ def spawn(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:
-    """The result of a task that goes on if whoever waits here gives up. Its error is then nobody's: the log tells it,
-    in one line if it is a GatewayError."""
+    """The result of `task`, which goes on if the caller is cancelled. Its error is then logged, a GatewayError in one
+    line."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         task.add_done_callback(_abandoned)
         raise
     finally:
-        del task  # it holds its error, whose traceback holds this frame
+        del task  # breaks a cycle: the task holds its error, the error's traceback holds this frame
 
 
 def _abandoned(task: "asyncio.Task[Any]") -> None:

@@ -1,4 +1,4 @@
-"""What the transports promise to those who use them."""
+"""The interfaces between transports and the rest: listeners call Exchanges, backends are reached by Connectors."""
 
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -16,8 +16,10 @@ StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
 
 @frozen
 class Destination:
-    """Where a Request goes: a Handler, and the settings its answer is written with. `local` answers without waiting;
-    `stream` answers with any number of Responses."""
+    """What answers a Request: `local` at once, `handler` after a wait, `stream` with any number of Responses.
+
+    `translate` are the settings that the answer is encoded with.
+    """
 
     handler: Handler | None = None
     translate: Translate = Translate()
@@ -26,40 +28,43 @@ class Destination:
 
 
 Select: TypeAlias = Callable[[Request], Destination]
-"""Finds the Destination of a Request. Raises GatewayError where there is none."""
+"""Finds the Destination of a Request. Raises GatewayError if there is none."""
 
 EventualReply: TypeAlias = Message | Awaitable[Message]
-"""A reply where it could be made without waiting; else an awaitable of it, to be run in a task."""
+"""A reply, or an awaitable of it, to be run in a task, if the reply has to be waited for."""
 
 Exchange: TypeAlias = Callable[[Message, Protocol], EventualReply]
-"""What a Listener calls with each Message that came."""
+"""What a Listener calls with each Message that it received."""
 
 ExchangeStream: TypeAlias = Callable[[AsyncIterator[Message], Protocol], AsyncGenerator[Message, None]]
-"""What a Listener calls with the Messages of a client's stream: the replies, in order. It pulls one, writes it, waits
-until the client took it, and pulls the next; and it closes the iterator (`aclosing`) when the client goes."""
+"""What a Listener calls with the Messages of a client's stream. It pulls one reply at a time, writes it, waits until
+the client has taken it, and closes the generator (`aclosing`) when the client leaves."""
 
 Refuse: TypeAlias = Callable[[GatewayError, Protocol, Message], Message]
-"""What a Listener calls for an error of its own (no such path, too large, ...): the reply in the protocol's form."""
+"""What a Listener calls for an error of its own (unknown path, too large, ...): returns the reply in the protocol's
+form."""
 
 
 Ready: TypeAlias = Callable[[], Awaitable[bool]]
-"""Whether whoever serves requests is ready for them."""
+"""Whether requests would be served now."""
 
 
 async def always_ready() -> bool:
-    """The Ready of what depends on nothing else."""
+    """A Ready that is always true."""
     return True
 
 
 async def awaited(reply: EventualReply) -> Message:
-    """The reply, once it is there."""
+    """The reply, waited for if necessary."""
     return reply if isinstance(reply, Message) else await reply
 
 
 @frozen
 class Exchanges:
-    """What a Listener does with what it receives. `ready` is what its transport's own health service tells, where it
-    has one (gRPC), until the end is announced."""
+    """What a Listener calls for what it receives.
+
+    `ready` is the answer of the transport's own health service, if it has one (gRPC), until `announce_end`.
+    """
 
     exchange: Exchange
     stream: ExchangeStream
@@ -74,12 +79,12 @@ class Connector(typing.Protocol):
         """Send `message` and wait for its reply. Cancelling gives the exchange up and closes its connection.
 
         Raises:
-            TransportError: unreachable, reset, closed early, too large, not the transport's language; `sent` tells
-                whether the endpoint may have seen the request.
+            TransportError: unreachable, reset, closed early, reply too large or malformed; `sent` says whether the
+                endpoint may have seen the request.
         """
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message` and yield each reply as it is pulled. Closing the iterator gives the exchange up.
+        """Send `message` and yield its replies one by one. Closing the generator gives the exchange up.
 
         Raises:
             TransportError: as `exchange`, also after some replies; UNIMPLEMENTED if the transport has no streams.
@@ -93,23 +98,25 @@ class Listener(typing.Protocol):
     """Accepts clients at one address."""
 
     address: str
-    """Where it is bound, with the port the system chose for port 0."""
+    """Where it is bound; for port 0 with the port that the system chose."""
 
     @property
     def refused_connections(self) -> int:
-        """How many connections were refused because too many were open."""
+        """The number of connections refused because too many were open."""
 
     async def start(self, address: Address) -> None:
         """Bind, and accept connections.
 
         Raises:
-            OSError: the address is taken, not allowed, or none of this machine.
+            OSError: the address is in use, not permitted, or not one of this machine.
         """
 
     def announce_end(self) -> None:
-        """From now on tell clients, where the wire has a word for it, that their connections will close. Everything is
-        still accepted and answered; `drain` follows."""
+        """From now on tell clients that their connections will close, where the wire can say so. Everything is still
+        accepted and answered; `drain` follows."""
 
     async def drain(self, seconds: float) -> int:
-        """Accept no more, let what is in flight finish for at most `seconds`, then close. Returns the number of
-        requests given up. It may be cancelled and called again with less time."""
+        """Accept nothing more, let requests in flight finish for at most `seconds`, then close.
+
+        Returns the number of requests given up. May be cancelled and called again with less time.
+        """

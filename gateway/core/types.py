@@ -1,4 +1,4 @@
-"""The values that everything speaks in: Message on the wire side, Request, Response and Tensor on the other."""
+"""The values that are passed around: Message holds bytes of the wire; Request, Response and Tensor are canonical."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -22,7 +22,7 @@ MAX_RANK = 32
 
 
 class Headers:
-    """HTTP headers or gRPC metadata: lower-case names, in order, decoded (Latin-1) only when asked for."""
+    """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when read."""
 
     __slots__ = ("raw",)
 
@@ -59,18 +59,21 @@ NO_HEADERS = Headers()
 
 
 class Metadata(Headers):
-    """Headers in which the values of names that end in `-bin` are any bytes, as gRPC has them, and not base64."""
+    """gRPC metadata: the values of names that end in `-bin` are raw bytes, already decoded from base64."""
 
     __slots__ = ()
 
 
 @frozen
 class Message:
-    """Bytes and a little addressing: one HTTP or gRPC message, or one packet of a stream.
+    """Bytes and their addressing: one HTTP or gRPC message, or one packet of a byte stream.
 
-    `parts` are written one after the other and never joined. `path` is the raw path without its `query`; `pattern` is
-    the Protocol's pattern that the path matched and `captures` its decoded `{segments}`. `status` is the number of a
-    reply. `received` and `deadline` are on the loop's clock, in seconds.
+    - `parts`: the body, in buffers that are written one after the other and never joined.
+    - `path`: the raw path, without the `query`.
+    - `pattern`, `captures`: the Protocol's pattern that the path matched, and the decoded values of its `{captures}`.
+    - `status`: the status code of a reply.
+    - `peer`: `host:port` of the client; empty over unix sockets.
+    - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
     """
 
     method: str = ""
@@ -92,7 +95,7 @@ class Message:
 
 
 def with_headers(message: Message, headers: Headers) -> Message:
-    """A request to a backend with other headers: `replace` at 0.6 of its cost, since each one needs it."""
+    """`message` with other headers. Costs 0.6 of `replace`; every request to a backend needs it."""
     return Message(
         message.method, message.path, headers, message.parts, message.status, message.query, message.pattern,
         message.captures, message.peer, message.received, message.deadline,
@@ -101,20 +104,23 @@ def with_headers(message: Message, headers: Headers) -> Message:
 
 @frozen
 class ReplyMessage(Message):
-    """A reply of an endpoint. `close` closes the connection that it came over, where that carries one exchange after
-    the other and is kept for the next."""
+    """A reply of an endpoint. `close` closes the connection that it came over; None if the connection is not kept, or
+    is shared with other exchanges."""
 
     close: Callable[[], None] | None = None
 
 
 @frozen
 class Tensor:
-    """`data` is in V2's raw form: little-endian, row-major, BYTES as u32 length + bytes per element.
+    """A named array.
 
-    `shape` has no negative dimension and matches `data`: whoever makes a Tensor has checked it. `content_type` is
-    empty, or the form in which the tensor travels where a wire has several: BYTES elements as `text`, `json`,
-    `image` or `strings` (of JSON), numbers as `json` or `npy`. `untyped`: it came from JSON without a datatype, and
-    numbers are INT64 or UINT64 if every literal was an integer, else FP64. An empty `name` means the wire had none.
+    - `name`: empty if the wire had none.
+    - `shape`: has no negative dimension and matches `data`; whoever creates a Tensor has checked it.
+    - `data`: in V2's raw form: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
+    - `content_type`: the tensor's form on wires that have several, or empty: BYTES elements as `text`, `json`, `image`
+      or `strings` (of JSON), numbers as `json` or `npy`.
+    - `untyped`: it came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal was an integer,
+      else FP64.
     """
 
     name: str
@@ -137,12 +143,13 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """How many elements the shape holds."""
+        """The number of elements."""
         return prod(self.shape)
 
 
 def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None = None) -> Tensor:
-    """A Tensor of `array`; without `datatype` that of the array's dtype. Strings and objects become BYTES.
+    """A Tensor with the elements of `array`. Without `datatype` it is that of the array's dtype; strings and objects
+    become BYTES.
 
     Raises:
         TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...), or an object is neither text nor bytes.
@@ -164,7 +171,7 @@ def _to_bytes(element: object) -> bytes:
 
 
 def datatype_of(dtype: "np.dtype[Any]") -> Datatype:
-    """The V2 datatype of a numpy dtype of either byte order. Raises TypeError where there is none."""
+    """The V2 datatype of a numpy dtype of either byte order. Raises TypeError if there is none."""
     if dtype.kind in "SUO":
         return Datatype.BYTES
     name = _NUMPY_NAMES.get(dtype.name)
@@ -178,8 +185,8 @@ _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values()
 
 @frozen
 class TensorSpec:
-    """A tensor's name, datatype and shape, where -1 is a free dimension. `content_type` as a Tensor's; empty leaves it
-    as it is."""
+    """The name, datatype and shape of an input or output; -1 is a dimension of any size. `content_type` is as in
+    Tensor; empty leaves a tensor's own."""
 
     name: str
     datatype: Datatype
@@ -189,8 +196,8 @@ class TensorSpec:
 
 @frozen
 class Signature:
-    """What a model takes and gives: the answer to `metadata`. A part that nobody asked for, or that the server does not
-    tell, is empty; `operations` are those the model claims."""
+    """A model's inputs, outputs and other metadata: the answer to `metadata`. Fields that were not asked for, or that
+    the server does not report, are empty. `operations` are those that the model supports."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -211,7 +218,7 @@ class ServerInfo:
 
 @frozen
 class ModelEntry:
-    """One model of the answer to `models`."""
+    """One model in the answer to `models`."""
 
     name: str
     version: str = ""
@@ -221,8 +228,7 @@ class ModelEntry:
 
 @frozen
 class ModelStatistics:
-    """One version of one model in Statistics. `counters` are V2's, as JSON has them: `inference_count`,
-    `inference_stats`, ..."""
+    """The counters of one version of a model, as V2's JSON has them: `inference_count`, `inference_stats`, ..."""
 
     name: str
     version: str
@@ -237,20 +243,21 @@ class Statistics:
 
 
 class Metric(Enum):
-    """What a Series measures. Latencies are in milliseconds; shares and usage in percent, CPU usage of one core."""
+    """What a Series measures. Latencies are in milliseconds, shares and usage in percent; 100% CPU usage is one
+    core."""
 
-    REQUESTS = "requests that ended in a second"
-    FAILED = "the share of them that failed"
-    MEAN_LATENCY = "their mean latency"
-    MAX_LATENCY = "their longest latency"
+    REQUESTS = "requests that ended in the second"
+    FAILED = "the share of these requests that failed"
+    MEAN_LATENCY = "the mean latency of these requests"
+    MAX_LATENCY = "the longest latency of these requests"
     LATENCY_PERCENTILES = "percentiles 1 to 100 of the latencies"
     CPU_USAGE = "CPU time of the process"
-    MEMORY_USAGE = "memory of the process, of all that the machine has"
+    MEMORY_USAGE = "the process's share of the machine's memory"
 
 
 @frozen
 class Series:
-    """Numbers of one Metric: a number for each second, the oldest first, or one for each percentile."""
+    """The values of one Metric: one for each second, the oldest first, or one for each percentile."""
 
     metric: Metric
     values: tuple[float, ...]
@@ -258,19 +265,19 @@ class Series:
 
 @frozen
 class Measurements:
-    """The answer to `statistics`: how the requests of one listener went."""
+    """The answer to `statistics`: figures about the requests of one listener."""
 
     series: tuple[Series, ...] = ()
 
 
 CLASSIFICATION = "classification"
-"""The parameter of a RequestedOutput (V2's extension of this name) that asks for its n largest values in place of all:
-BYTES elements `value:index[:label]`."""
+"""The parameter of a RequestedOutput that asks for the n largest values instead of all, as BYTES elements
+`value:index[:label]` (V2's classification extension)."""
 
 
 @frozen
 class RequestedOutput:
-    """An output that the client asks for, by name."""
+    """An output that the client selected by name."""
 
     name: str
     parameters: Parameters = field(default_factory=dict)
@@ -301,44 +308,46 @@ DEFAULT_TRANSLATE = Translate()
 
 @frozen
 class Request:
-    """One question of a client, in the same form whatever protocol it came in.
+    """One request of a client, in the same form whatever protocol it came in.
 
-    A codec reads the fields up to `flaw` from the message. How the message came, `listener` to `peer`, is added in one
-    place for all protocols (`exchange.decoded`); `translate` and `patience` come from the route.
+    Three groups of fields: up to `flaw` the codec reads them from the message; `listener` to `path` say how the message
+    came and are set for all protocols by `exchange.decoded`; `translate` and `time_limit` are set by the route.
     """
 
     operation: Operation
     model: str = ""
-    """Empty where the client named none; so is `version`."""
+    """Empty if the client named none; so is `version`."""
     version: str = ""
     id: str | None = None
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[RequestedOutput, ...] = ()
     parameters: Parameters = field(default_factory=dict)
     part: str = ""
-    """What of the metadata is asked, on wires that ask for it in parts (UM-Bridge)."""
+    """The part of the metadata asked for, on wires that ask for it in parts (UM-Bridge)."""
     deadline: float | None = None
-    """On the loop's clock, in seconds: the earlier of the one in the message's body and that of its transport."""
+    """Seconds on the event loop's clock: the earlier of the deadline in the body and that of the transport."""
     origin: Message | None = None
-    """What the codec keeps of the message to write the reply: the message, one with further fields, or less."""
+    """What the codec itself needs to write the reply: the message, a subclass with more fields, a part of it, or None.
+    Only the codec that set it reads it."""
     schemaless: bool = False
-    """Inputs and parameters are members of one JSON object, which only the model's signature tells apart: a scalar
-    stands among `parameters` also if it is an input, and a list among `inputs`, flat, whatever the model's shape."""
+    """Inputs and parameters came as members of one JSON object, and only the model's signature can tell which is which.
+    Until it has, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's shape."""
     flaw: str = ""
-    """What is wrong with the message beyond the model's name, on wires where the name is looked at first (UM-Bridge):
-    an unknown model is told before it. Such a request is never sent to be computed."""
+    """What is wrong with the message, on wires where servers check the model's name first (UM-Bridge): an unknown model
+    is reported instead of this error. A request with a flaw is never sent to a backend."""
     listener: str = ""
-    """The name of the listener that it came to."""
+    """The name of the listener that received it."""
     protocol: str = ""
     """The name of the wire form that it came in."""
+    path: str = ""
+    """The raw path that it was sent to, without the query; empty on byte streams. Routes match it."""
     headers: Headers = NO_HEADERS
-    """The client's, all of them."""
+    """All headers or metadata of the client."""
     peer: str = ""
     """The client's address, `host:port`; empty over unix sockets."""
     translate: Translate = DEFAULT_TRANSLATE
-    patience: float | None = None
-    """How many seconds the operator lets a call take: the shortest of the policies `timeout` around it; None without
-    one."""
+    time_limit: float | None = None
+    """The shortest of the `timeout` policies around the call, in seconds; None without one."""
 
 
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
@@ -346,16 +355,20 @@ SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
 
 @frozen
 class ControlRequest(Request):
-    """One of CONTROL_OPERATIONS. `settings` are the parameters of `load` and `unload` (`config`, a JSON text;
-    `file:PATH`, bytes; `unload_dependents`) or the trace or log settings to change; None resets a trace setting.
-    Without settings the question is what they are."""
+    """A request for one of CONTROL_OPERATIONS.
+
+    `settings` are the parameters of `load` and `unload` (`config`: JSON text; `file:PATH`: bytes; `unload_dependents`),
+    or the trace or log settings to change; None resets a trace setting. Without settings the current ones are asked
+    for.
+    """
 
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
 
 @frozen
 class Response:
-    """The answer to `infer` and to the derivatives. `schemaless` as a Request is, with outputs for inputs."""
+    """The answer to `infer` and to the derivatives. `origin` and `schemaless` are as in Request, with outputs for
+    inputs."""
 
     outputs: tuple[Tensor, ...] = ()
     model: str = ""
@@ -368,7 +381,7 @@ class Response:
 
 @frozen
 class NotReady:
-    """The answer to `ready` where it is no, and why."""
+    """The answer no to `ready`, with the reason."""
 
     text: str
 
@@ -384,8 +397,15 @@ Answer: TypeAlias = (
     | NotReady
     | bool
 )
-"""What a Handler returns: Response for `infer` and the derivatives, Signature for `metadata`, ServerInfo for
-`server-metadata`, ModelEntry's for `models`, Measurements for `statistics`, Statistics for `model-statistics` and
-`all-statistics`, a mapping for `config`, `trace-settings` and `log-settings`, a bool for `live`, `ready`,
-`model-ready`, `online`, `offline`, `load` and `unload`; NotReady in place of False where there is something to
-say."""
+"""What a Handler returns, by operation:
+
+- `infer`, `explain` and the derivatives: Response
+- `metadata`: Signature
+- `server-metadata`: ServerInfo
+- `models`: ModelEntry values
+- `statistics`: Measurements
+- `model-statistics` and `all-statistics`: Statistics
+- `config`, `trace-settings` and `log-settings`: a mapping
+- `live`, `ready`, `model-ready`, `online`, `offline`, `load` and `unload`: a bool, or NotReady, which
+  is False with a reason
+"""

@@ -1,27 +1,29 @@
-"""What the peer of an HTTP/2 connection can make the gateway do: a bounded amount of work in a turn of the event loop,
-and a bounded number of frames that carry nothing. Both sides of gRPC use it. Pure."""
+"""Bounds on what the peer of an HTTP/2 connection can make the gateway do: how long a connection may keep the event
+loop, and how many frames without content it may send. Pure."""
 
 FRAMES = 32
-"""Frames that are taken before the time is looked at."""
+"""Frames that are taken between two looks at the clock."""
 
 TURN = 0.002
-"""Seconds after which a connection that has more to do lets the others go on."""
+"""Seconds after which a connection with more frames to take lets the others go on."""
 SHORT_TURN = 0.0005
-"""Seconds after which it does so if nothing is left to do: uvloop would receive for it up to 32 times in a row."""
+"""Seconds after which a connection without more frames does so: uvloop would receive for it up to 32 times in a
+row."""
 
 MOST_CREDIT, CREDIT_PER_SECOND = 5000.0, 500.0
-"""Of frames that carry nothing: pings, settings, priorities, empty DATA, window updates, frames of closed streams."""
+"""Credit for frames without content: pings, settings, priorities, empty DATA, window updates, frames of closed
+streams."""
 SMALL_DATA = 64
-"""Bytes; DATA frames with less do not carry anything to speak of."""
+"""Bytes. A DATA frame with fewer counts as one without content."""
 
 
 class FloodError(Exception):
-    """The peer sent more than it has credit for: the connection ends with GOAWAY(ENHANCE_YOUR_CALM)."""
+    """The peer has used up its credit: the connection ends with GOAWAY(ENHANCE_YOUR_CALM)."""
 
 
 class Credit:
-    """Grows by `per_second` and by what is earned, up to `most`, and is spent by what costs work and carries nothing.
-    Times are seconds of any clock."""
+    """An allowance for work that brings nothing. It grows by `per_second` and by what is earned, up to `most`. Times
+    are seconds of any clock."""
 
     __slots__ = ("_at", "_left", "_most", "_per_second")
 
@@ -31,7 +33,7 @@ class Credit:
         self._at = now
 
     def spend(self, cost: float, now: float, what: str) -> None:
-        """Raises FloodError where there is not enough left: `too many {what}`."""
+        """Take `cost` off. Raises FloodError (`too many {what}`) if there is not enough left."""
         self._left -= cost
         if self._left < 0:
             self._left = min(self._most, self._left + (now - self._at) * self._per_second)
@@ -40,6 +42,6 @@ class Credit:
                 raise FloodError(f"too many {what}")
 
     def earn(self, amount: float) -> None:
-        """Useful work was done, in whose course a peer may send a little that carries nothing."""
+        """Useful work was done, for which a peer may send some frames without content."""
         if self._left < self._most:
             self._left += amount

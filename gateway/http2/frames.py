@@ -1,4 +1,4 @@
-"""HTTP/2's frames, RFC 9113 sections 4 and 6: cut out of a byte stream, and written. Pure."""
+"""HTTP/2's frames, RFC 9113 sections 4 and 6: their headers, payloads and codes. Pure."""
 
 from collections.abc import Iterator
 from enum import IntEnum
@@ -9,23 +9,21 @@ from gateway.core.types import Buffer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-# Plain numbers, since they are looked at with every frame.
+# Plain integers, not an enum: every frame is compared with them.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 0x1, 0x1, 0x4, 0x8, 0x20
 
 MAX_FRAME_SIZE = 2**14
-"""Of what is received: section 6.5.2's initial value, left as it is."""
+"""Bytes of a payload that is received: the initial value of section 6.5.2, which the gateway does not raise."""
 MAX_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
 
 HEADER = Struct(">HBBBL")
-"""The upper 16 and the lower 8 bits of the payload's size, type, flags, and the stream with a reserved bit."""
+"""A frame's header: the upper 16 and the lower 8 bits of the payload's size, type, flags, and the stream with a
+reserved bit."""
 HEADER_SIZE = HEADER.size
 UNSIGNED = Struct(">L")
-
-Frame = tuple[int, int, int, memoryview]
-"""Type, flags, stream, and the payload, valid until the next one is received."""
 
 
 class Setting(IntEnum):
@@ -59,57 +57,15 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """`REFUSED_STREAM` of 7; of what the RFC does not list, the number."""
+    """The name of an error code, such as `REFUSED_STREAM` for 7; the number, where the RFC lists none."""
     return ErrorCode(code).name if code in _CODES else f"error code {code}"
 
 
 _CODES = frozenset(ErrorCode)
 
 
-class FrameReader:
-    """What the stream gives is received into `buffer`, then cut by `received`."""
-
-    __slots__ = ("_filled", "_scratch")
-
-    def __init__(self) -> None:
-        self._scratch = memoryview(bytearray(8 * MAX_FRAME_SIZE))
-        self._filled = 0
-
-    @property
-    def buffer(self) -> memoryview:
-        """Where to receive into; never empty once `received` is exhausted."""
-        return self._scratch[self._filled :] if self._filled else self._scratch
-
-    def received(self, size: int) -> Iterator[Frame]:
-        """The frames that are complete with the next `size` bytes of `buffer`; to be exhausted before it is filled
-        again.
-
-        Raises:
-            DecodeError: a frame larger than may be.
-        """
-        scratch, at, end = self._scratch, 0, self._filled + size
-        while end - at >= HEADER_SIZE:
-            upper, lower, kind, flags, stream = HEADER.unpack_from(scratch, at)
-            length = upper << 8 | lower
-            if length > MAX_FRAME_SIZE:
-                raise DecodeError(self._oversized(at, length))
-            start = at + HEADER_SIZE
-            if start + length > end:
-                break
-            at = start + length
-            yield kind, flags, stream & MAX_WINDOW, scratch[start:at]
-        self._filled = end - at
-        if at and self._filled:
-            scratch[: self._filled] = scratch[at:end]
-
-    def _oversized(self, at: int, length: int) -> str:
-        if self._scratch[at : at + 5].tobytes() == b"HTTP/":
-            return "it speaks HTTP/1, not HTTP/2"
-        return f"a frame of {length} bytes, at most {MAX_FRAME_SIZE} are allowed"
-
-
 def header(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """What precedes a payload of `size` bytes."""
+    """The header of a frame whose payload has `size` bytes."""
     return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream)
 
 
@@ -119,12 +75,12 @@ def frame(kind: int, flags: int, stream: int, payload: Buffer) -> bytes:
 
 
 def settings(values: dict[Setting, int]) -> bytes:
-    """A SETTINGS frame: of each value, 16 bits of its identifier and 32 of its value."""
+    """A SETTINGS frame: 16 bits of identifier and 32 of value for each setting."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in values.items()))
 
 
 def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
-    """Identifiers and values. Raises DecodeError where it is no list of them."""
+    """Identifiers and values of a SETTINGS payload. Raises DecodeError if its size is not a multiple of 6."""
     if len(payload) % _SETTING.size:
         raise DecodeError(f"SETTINGS of {len(payload)} bytes, each has {_SETTING.size}")
     return _SETTING.iter_unpack(payload)
@@ -144,8 +100,7 @@ def window_update(stream: int, increment: int) -> bytes:
 
 
 def go_away(code: ErrorCode, last: int = 0, text: str = "") -> bytes:
-    """A GOAWAY frame: streams of the other side up to `last` are answered (a client has none of a server's); `text` is
-    for people."""
+    """A GOAWAY frame. The peer's streams up to `last` are still served (servers open none: 0); `text` is for people."""
     return frame(GOAWAY, 0, 0, UNSIGNED.pack(last) + UNSIGNED.pack(code) + text.encode())
 
 
@@ -162,7 +117,7 @@ def header_frames(stream: int, block: bytes, flags: int, size: int) -> bytes:
 
 
 def number(payload: Buffer, what: str, size: int = 4) -> int:
-    """The first 31 bits of a payload that has `size` bytes. Raises DecodeError if it has others."""
+    """The number in the first 31 bits of a payload. Raises DecodeError if the payload does not have `size` bytes."""
     if len(payload) != size:
         raise DecodeError(f"{what} of {len(payload)} bytes, it has {size}")
     first: int = UNSIGNED.unpack_from(payload)[0]
@@ -170,10 +125,10 @@ def number(payload: Buffer, what: str, size: int = 4) -> int:
 
 
 def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
-    """The payload of DATA or HEADERS with `flags`, without padding and priority.
+    """The payload of DATA or HEADERS without the padding and the priority that `flags` announce.
 
     Raises:
-        DecodeError: it has less than it must.
+        DecodeError: the payload is too short for them.
     """
     start = (1 if flags & PADDED else 0) + (5 if flags & PRIORITIZED else 0)
     padding = payload[0] if flags & PADDED and len(payload) else 0

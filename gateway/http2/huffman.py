@@ -1,7 +1,9 @@
 """HPACK's Huffman code, RFC 7541 appendix B. Pure.
 
-It is canonical: codes of one length are consecutive numbers, in the order of their symbols, and the first of a length
-follows the last of the length before it. So the lengths tell all the codes.
+The code is canonical: the codes of one length are consecutive numbers in the order of their symbols, and each length
+continues where the shorter one ended. So the table below needs only the length of each symbol's code.
+
+Decoding is a state machine over half octets. A state is the bits read so far that do not make up a whole code yet.
 """
 
 from collections.abc import Iterator
@@ -37,7 +39,7 @@ _SYMBOLS: dict[int, bytes] = {
 
 
 def _codes() -> Iterator[tuple[tuple[int, int], int]]:
-    """Each code, as its length and its number, and the symbol that it stands for."""
+    """Pairs of a code, as its length and its number, and its symbol."""
     number = last = 0
     for length, symbol in chain.from_iterable(zip(repeat(length), found) for length, found in _SYMBOLS.items()):
         number <<= length - last
@@ -49,16 +51,17 @@ _CODES = dict(_codes())
 _LONGEST = max(_SYMBOLS)
 
 _Prefix = tuple[int, int]
-"""What has come of a code: how many bits, and their number."""
+"""The beginning of a code: how many bits, and the number that they are."""
 _BEGINNING: _Prefix = 0, 0
 _NEVER: _Prefix = _LONGEST, 0
-"""Stands for what no code begins with: nothing leads out of it."""
+"""The state of a string that is not valid: no code begins so, and no bits lead out of it."""
 
 
 @cache
-def _steps() -> tuple[list[list[tuple[int, bytes]]], frozenset[int]]:
-    """For each prefix, by its index, and for each four bits that follow: the prefix that is left, and the symbol that
-    was completed, if any, since none has fewer than five. And the prefixes that a string may end with."""
+def _transitions() -> tuple[list[list[tuple[int, bytes]]], frozenset[int]]:
+    """The transitions: for each state, by its index, and for each four bits, the next state and the symbol that was
+    completed, if any (codes have five bits or more, so there is no second one). And the states that a string may end
+    in."""
     indices = {_BEGINNING: 0, _NEVER: 1}
     rows = []
     for prefix in (found := list(indices)):
@@ -85,13 +88,13 @@ def _step(prefix: _Prefix, four: int) -> tuple[_Prefix, bytes]:
 
 
 def decode(coded: bytes) -> bytes:
-    """The string of `coded`.
+    """The string that `coded` stands for.
 
     Raises:
-        DecodeError: it holds a code that is none; or it does not end as section 5.2 says, with up to seven bits of
+        DecodeError: a code that does not exist, or an end that is not what section 5.2 asks for: up to seven bits of
             padding, all ones.
     """
-    rows, ends = _steps()
+    rows, ends = _transitions()
     symbols, prefix = bytearray(), 0
     for octet in coded:
         prefix, symbol = rows[prefix][octet >> 4]

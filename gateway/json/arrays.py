@@ -13,7 +13,7 @@ from gateway.json.bulk_strings import Strings, read_string
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 
 
-class Form(Enum):
+class ArrayForm(Enum):
     """How a key's array is read."""
 
     ARRAY = "one rectangular array of any rank, or one scalar"

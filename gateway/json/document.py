@@ -4,29 +4,32 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import orjson
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.json.arrays import Array, Form, read_array, read_vectors
+from gateway.json.arrays import Array, ArrayForm, read_array, read_vectors
 from gateway.json.bulk_numbers import BLANKS, MAX_DEPTH, Text
 from gateway.json.bulk_strings import string_end
+
+Json: TypeAlias = Any
+"""A plain Python value of JSON: dict, list, str, int, float, bool or None."""
 
 
 @frozen
 class Wanted:
     """Which keys hold arrays: at any level, or at `level` alone."""
 
-    arrays: Mapping[str, Form]
+    arrays: Mapping[str, ArrayForm]
     level: int | None
 
 
-_NOTHING: Mapping[str, Form] = {}
+_NOTHING: Mapping[str, ArrayForm] = {}
 
 
-class AllBut(Mapping[str, Form]):
+class AllBut(Mapping[str, ArrayForm]):
     """Every key holds an array, but for some."""
 
     __slots__ = ("_plain",)
@@ -37,10 +40,10 @@ class AllBut(Mapping[str, Form]):
     def __contains__(self, key: object) -> bool:
         return key not in self._plain
 
-    def __getitem__(self, key: str) -> Form:
+    def __getitem__(self, key: str) -> ArrayForm:
         if key in self._plain:
             raise KeyError(key)
-        return Form.ARRAY
+        return ArrayForm.ARRAY
 
     def __iter__(self) -> NoReturn:
         raise TypeError("its keys have no end")
@@ -49,7 +52,7 @@ class AllBut(Mapping[str, Form]):
         raise TypeError("its keys have no end")
 
 
-def _finder(arrays: Mapping[str, Form]) -> Callable[[bytes], str | None]:
+def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
     """Tells the name of a wanted key, as it stands in the text without escapes."""
     if not isinstance(arrays, AllBut):
         return {name.encode(): name for name in arrays}.get
@@ -141,13 +144,13 @@ class _Cut:
     text: Text
 
 
-_READ: dict[Form, Callable[[Text, int, bool], Array | list[Array]]] = {
-    Form.ARRAY: read_array,
-    Form.VECTORS: read_vectors,
+_READ: dict[ArrayForm, Callable[[Text, int, bool], Array | list[Array]]] = {
+    ArrayForm.ARRAY: read_array,
+    ArrayForm.VECTORS: read_vectors,
 }
 
 
-def _read_cut(cut: _Cut, form: Form, values: int, literals: bool) -> Array | list[Array]:
+def _read_cut(cut: _Cut, form: ArrayForm, values: int, literals: bool) -> Array | list[Array]:
     try:
         return _READ[form](cut.text, values, literals)
     except DecodeError as error:

@@ -13,7 +13,7 @@ import orjson
 
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError
-from gateway.json.arrays import Array, Form
+from gateway.json.arrays import Array, ArrayForm
 from gateway.json.bulk_numbers import MAX_DEPTH, Numbers
 from gateway.json.document import Walk, Wanted
 
@@ -100,7 +100,7 @@ def _vector(item: Any) -> Array:
     return Array(convert(item), (len(item),))
 
 
-_CONVERT: dict[Form, Callable[[Any, int], Any]] = {Form.ARRAY: _array, Form.VECTORS: _vectors}
+_CONVERT: dict[ArrayForm, Callable[[Any, int], Any]] = {ArrayForm.ARRAY: _array, ArrayForm.VECTORS: _vectors}
 
 
 def _integers(item: list[int]) -> Numbers:

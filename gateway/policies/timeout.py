@@ -27,7 +27,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
     seconds = settings.seconds
 
     async def within(request: Request) -> AsyncGenerator[Response, None]:
-        async with aclosing(handler(replace(request, patience=_shorter(request.patience, seconds)))) as responses:
+        async with aclosing(handler(replace(request, time_limit=_shorter(request.time_limit, seconds)))) as responses:
             while True:
                 try:
                     async with asyncio.timeout(seconds) as limit:
@@ -52,7 +52,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     async def within(request: Request) -> Answer:
         deadline = asyncio.get_running_loop().time() + seconds
         earlier = _shorter(request.deadline, deadline)
-        request = replace(request, deadline=earlier, patience=_shorter(request.patience, seconds))
+        request = replace(request, deadline=earlier, time_limit=_shorter(request.time_limit, seconds))
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 return await handler(request)

@@ -1,1 +1,9 @@
-"""From a Request to the endpoint that answers it: routes, backends, endpoints, and the queues in front of them."""
+"""From a Request to the endpoint that answers it.
+
+    Router (router) ──▶ Backend (backend) ──▶ Endpoint (endpoint) ──▶ Connector of a transport
+      conditions          queue                 health
+      version_names       sequences
+      unknown_models      targets
+
+`listing`, `extensions` and `readiness` answer questions about the gateway as a whole.
+"""

@@ -1,4 +1,14 @@
-"""A named destination: its endpoints, the slots they have, and the queue in front of them."""
+"""A named backend: distributes calls over its endpoints, with a bounded number of slots and a fair queue.
+
+A call takes a slot of an endpoint for its duration (`CALLS`; for servers of one connection every exchange does):
+
+1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that is full.
+2. Others go to the endpoint with the fewest calls in flight; equally busy ones take turns.
+3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
+
+Ejected endpoints are left out, but at most `Ejection.most` of them: beyond that the ones that failed least recently are
+used all the same. If nothing could be sent to an endpoint, another one is tried, each at most once.
+"""
 
 import asyncio
 import math
@@ -13,26 +23,25 @@ from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
-from gateway.routing.endpoint import Endpoint, Visit
+from gateway.routing.endpoint import Attempt, Endpoint
 from gateway.routing.health import Ejection
 from gateway.routing.queue import FairQueue
 from gateway.routing.readiness import is_ready
-from gateway.routing.sequences import Key, Sequences, sequence_of
+from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
 CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
-"""The operations that make a model work. Only they take a slot: a busy server still tells its sizes, unless it has time
-for one connection only."""
+"""The operations that run a model. Only these take a slot: a busy server can still answer others, unless it serves one
+connection at a time."""
 
 MAX_WAITING = 1000
+"""Calls in the queue of one backend."""
 
 
 class Backend:
-    """A Handler that hands each Request to the endpoint with the fewest calls in flight; of several such, to each in
-    its turn. Endpoints that are ejected come into question only if all are.
+    """A Handler that sends each Request to one of its endpoints.
 
-    At most `max_in_flight` calls run at once on each endpoint (0: any number); the others wait in a queue that is fair
-    to clients and to models.
+    At most `max_in_flight` calls run at once on each endpoint (0: any number).
     """
 
     def __init__(
@@ -53,53 +62,54 @@ class Backend:
         self._sequences = Sequences()
         self._on_recovery: list[Callable[[], None]] = []
         self._next = 0
-        """The endpoint after the one that was taken last."""
+        """The index after that of the endpoint chosen last, where the search for the next one starts."""
         self._most_left_out = math.ceil((ejection or Ejection()).most * len(endpoints))
         for endpoint in endpoints:
-            endpoint.watch(self._pass_on, self._recovered)
+            endpoint.watch(self._hand_over_slot, self._recovered)
 
     @property
     def capacity(self) -> int:
-        """How many calls can run at once; 0: any number."""
+        """The number of calls that can run at once; 0: any number."""
         return self.max_in_flight * len(self.endpoints)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when an endpoint answers again after it was ejected, or has other models."""
+        """Call `watcher` when an endpoint answers again after an ejection, and when its models have changed."""
         self._on_recovery.append(watcher)
 
     async def __call__(self, request: Request) -> Answer:
-        """The answer of one endpoint. Another one is asked if nothing could be sent to the first. What controls a
-        server is asked of all.
+        """The answer of one endpoint; for CONTROL_OPERATIONS that of all. If nothing could be sent to an endpoint,
+        another one is asked.
 
         Raises:
-            GatewayError: as `ask` does; RESOURCE_EXHAUSTED if too many are waiting.
+            GatewayError: as `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting.
         """
         takes_slot = self._takes_slot(request)
         if not takes_slot and request.operation in CONTROL_OPERATIONS:
             return await self._control(request)
-        attempt = self._call if takes_slot else self._tell
+        send = self._call if takes_slot else self._ask
         tried: tuple[Endpoint, ...] = ()
         while True:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
-            visit = endpoint.arrive() if request.deadline is not None else None
+            attempt = endpoint.begin_attempt() if request.deadline is not None else None
             try:
-                return await attempt(request, endpoint)
+                return await send(request, endpoint)
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(visit, request, error)
+                    self._given_up(attempt, request, error)
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
             except asyncio.CancelledError:
-                self._given_up(visit, request)
+                self._given_up(attempt, request)
                 raise
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
-        """The responses of one endpoint. Another one is asked if nothing could be sent to the first. `passthrough`:
-        in the protocol's form of that name.
+        """The responses of one endpoint. If nothing could be sent to an endpoint, another one is asked.
+
+        With `passthrough` messages are in the protocol's passthrough form.
 
         Raises:
-            GatewayError: as `ask_stream` does; RESOURCE_EXHAUSTED if too many are waiting.
+            GatewayError: as `streaming.ask_stream`; RESOURCE_EXHAUSTED if too many calls are waiting.
         """
         protocol = self.protocol.http.passthrough if passthrough else self.protocol
         assert protocol is not None
@@ -107,7 +117,7 @@ class Backend:
         while True:
             endpoint = await self._endpoint(request, tried)
             tried = (*tried, endpoint)
-            visit = endpoint.arrive()
+            attempt = endpoint.begin_attempt()
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
@@ -115,22 +125,22 @@ class Backend:
                 async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
                     async for response in responses:
                         yield response
-                        visit.go_on()
+                        attempt.responded()
                 return
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(visit, request, error)
+                    self._given_up(attempt, request, error)
                 if error.sent or len(tried) >= len(self.endpoints):
                     raise
             except asyncio.CancelledError:
-                self._given_up(visit, request)
+                self._given_up(attempt, request)
                 raise
             finally:
                 endpoint.give_back()
 
     async def is_ready(self) -> bool:
-        """Whether one of its endpoints says that it is ready. All are asked at once; what they say changes nothing of
-        what their calls have told of them."""
+        """Whether one of its endpoints reports itself ready. All are asked at once. The answers do not affect the
+        health of endpoints."""
         asking = [spawn(self._is_ready(endpoint)) for endpoint in self.endpoints]
         try:
             for each in asyncio.as_completed(asking):
@@ -144,7 +154,7 @@ class Backend:
     async def _is_ready(self, endpoint: Endpoint) -> bool:
         servers = self._servers
         if endpoint.in_flight and (servers.one_connection or servers.runs_to_the_end):
-            return endpoint.health.is_up  # busy with a call, which may take hours: it would not answer now
+            return endpoint.health.is_up  # busy with a call that may take hours: it would not answer now
         target = self._targets.of(endpoint)
         if not servers.one_connection:
             return await is_ready(self.protocol, endpoint.connector, target)
@@ -154,18 +164,18 @@ class Backend:
         finally:
             endpoint.give_back()
 
-    def _given_up(self, visit: Visit | None, request: Request, error: TransportError | None = None) -> None:
-        if visit is not None:
-            visit.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
+    def _given_up(self, attempt: Attempt | None, request: Request, error: TransportError | None = None) -> None:
+        if attempt is not None:
+            attempt.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
 
     async def _control(self, request: Request) -> Answer:
-        """The answer that all endpoints give: their servers are to stay replicas of each other.
+        """The answer of all endpoints, which are asked at once so that their servers stay replicas of each other.
 
         Raises:
-            GatewayError: the first endpoint's that failed, naming it where there are others; FAILED_PRECONDITION if
-                they do not agree.
+            GatewayError: the error of the first endpoint that failed, naming it if there are several;
+                FAILED_PRECONDITION if the answers differ.
         """
-        found = await asyncio.gather(*(self._tell(request, each) for each in self.endpoints), return_exceptions=True)
+        found = await asyncio.gather(*(self._ask(request, each) for each in self.endpoints), return_exceptions=True)
         if request.operation in (Operation.LOAD, Operation.UNLOAD):
             for endpoint in self.endpoints:
                 endpoint.changed()
@@ -183,18 +193,18 @@ class Backend:
 
     async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
         if self._servers.runs_to_the_end:
-            # The server computes on although nobody waits for it, so its slot must stay taken: the exchange is a task
-            # of its own that outlives its client.
+            # The server goes on computing even if the client leaves, and its slot must stay taken. So the exchange is a
+            # task of its own that outlives the client's.
             return await outlived_by(spawn(self._in_slot(request, endpoint)))
         return await self._in_slot(request, endpoint)
 
     async def _in_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         try:
-            return await self._tell(request, endpoint)
+            return await self._ask(request, endpoint)
         finally:
             endpoint.give_back()
 
-    async def _tell(self, request: Request, endpoint: Endpoint) -> Answer:
+    async def _ask(self, request: Request, endpoint: Endpoint) -> Answer:
         target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
         return await ask(request, self.protocol, endpoint, target)
 
@@ -202,24 +212,28 @@ class Backend:
         return request.operation in CALLS or self._servers.one_connection
 
     async def _endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
-        """The endpoint to ask, for a call with its slot taken."""
+        """The endpoint for this request. If the request takes a slot, it is taken already."""
         if not self._takes_slot(request):
             return self._least_busy(0, tried) or self.endpoints[0]
         if (sequence := sequence_of(request)) is not None:
-            return self._of_sequence(request, sequence, tried)
+            return self._endpoint_of_sequence(request, sequence, tried)
         endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None:
-            return await self._wait(_host(request.peer), request.model)
+            return await self._wait_for_slot(_host(request.peer), request.model)
         endpoint.take()
         return endpoint
 
-    def _of_sequence(self, request: Request, key: Key, tried: Sequence[Endpoint]) -> Endpoint:
-        """The requests of one sequence go to one endpoint, which holds its state."""
+    def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint:
+        """The endpoint that has the sequence's state, or the least busy one for a new sequence, with a slot taken.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot.
+        """
         endpoint = self._sequences.endpoint(key)
         if endpoint is None or endpoint in tried:
             endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
-            # The sequence stays where its state is: the next try finds the same endpoint.
+            # The sequence stays where its state is: the client's next try finds the same endpoint.
             text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
             raise refusal(Reason.OVERLOADED, text)
         self._sequences.note(request, key, endpoint)
@@ -227,7 +241,7 @@ class Backend:
         return endpoint
 
     def _least_busy(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
-        """The one with the fewest calls, if they are fewer than `limit` (0: any number), that was not tried yet."""
+        """The endpoint with the fewest calls in flight, fewer than `limit` (0: any number), that is not in `tried`."""
         endpoints = self.endpoints
         count = len(endpoints)
         best, fewest = None, limit or sys.maxsize
@@ -245,8 +259,8 @@ class Backend:
         return best
 
     def _least_busy_in_use(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
-        """The same where endpoints are ejected. While one that is not left out only is busy, its slot is waited for; if
-        all are left out, the one that failed least recently is taken."""
+        """As `_least_busy`, if some endpoints are ejected: None if those not left out are all busy, since a slot will
+        become free; if all are left out or tried, the one that failed least recently."""
         left_out = self._left_out()
         turns = (*self.endpoints[self._next :], *self.endpoints[: self._next])
         others = [each for each in turns if each not in tried]
@@ -261,12 +275,12 @@ class Backend:
         return best
 
     def _left_out(self) -> list[Endpoint]:
-        """The endpoints that get no calls: of those that are ejected the ones that failed last, as many as may be."""
+        """The endpoints that get no calls: of the ejected ones those that failed last, as many as are allowed."""
         out = [each for each in self.endpoints if each.health.is_left_out]
         out.sort(key=lambda each: -each.health.failed_at)
         return out[: self._most_left_out]
 
-    async def _wait(self, client: str, model: str) -> Endpoint:
+    async def _wait_for_slot(self, client: str, model: str) -> Endpoint:
         waiter = self.queue.join(client, model)
         try:
             return await waiter
@@ -277,9 +291,12 @@ class Backend:
                 self.queue.leave(client, model, waiter)
             raise
 
-    def _pass_on(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to whoever's turn it is. Not one that is left out while another only is busy
-        and will give its slot back: it would fail all that wait, one by one."""
+    def _hand_over_slot(self, endpoint: Endpoint) -> bool:
+        """Give a free slot of `endpoint` to the next waiter. Returns whether there was one.
+
+        An endpoint that is left out gets none while another one is merely busy and will give its slot back: it would
+        fail all waiting calls one by one.
+        """
         if not self.queue or self._is_full(endpoint):
             return False
         if not endpoint.health.is_up:
@@ -305,5 +322,5 @@ class Backend:
 
 
 def _host(peer: str) -> str:
-    """The host, by which clients are told apart: the UM-Bridge clients take a new port for every call."""
+    """The host of `host:port`. It identifies a client: UM-Bridge clients use a new port for every call."""
     return peer.rpartition(":")[0]

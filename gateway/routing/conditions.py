@@ -1,4 +1,8 @@
-"""What a request must be for a route to take it."""
+"""The conditions of a route: `match` in the configuration.
+
+Those on listener, protocol, model, version and operation depend on names alone, so that the router can cache its
+decisions by RoutingKey. Those on path and headers are checked for each request.
+"""
 
 from fnmatch import fnmatchcase
 
@@ -8,8 +12,8 @@ from gateway.core.types import Request
 
 
 @frozen
-class Key:
-    """What a routing decision depends on."""
+class RoutingKey:
+    """The names that a routing decision depends on."""
 
     listener: str
     protocol: str
@@ -20,8 +24,10 @@ class Key:
 
 @frozen
 class Conditions:
-    """`match` of a route; an empty one holds for everything. `model` is exact or a glob, `path` exact or with a
-    trailing `*`; `headers` are pairs of lower-case name and value."""
+    """`match` of a route. Empty fields hold for every request.
+
+    `model` is exact or a glob, `path` exact or with a `*` at its end; `headers` are pairs of lower-case name and value.
+    """
 
     listener: str = ""
     protocol: str = ""
@@ -33,16 +39,18 @@ class Conditions:
 
     @property
     def per_request(self) -> bool:
-        """Whether a decision cannot be remembered by names alone."""
+        """Whether it depends on more than names: on the path or on headers."""
         return bool(self.path or self.headers)
 
     def holds(self, request: Request) -> bool:
-        """Whether the parts that cannot be remembered hold."""
-        path = request.origin.path if request.origin else ""
-        return _path_matches(self.path, path) and all(request.headers.get(name) == text for name, text in self.headers)
+        """Whether the conditions on path and headers hold."""
+        return _path_matches(self.path, request.path) and all(
+            request.headers.get(name) == text for name, text in self.headers
+        )
 
-    def names(self, key: Key, model: str, operation: Operation) -> bool:
-        """Whether the parts that can be remembered hold."""
+    def names(self, key: RoutingKey, model: str, operation: Operation) -> bool:
+        """Whether the conditions on names hold for a request with this `key`, read as one for `model` and
+        `operation`."""
         return (
             self.listener in ("", key.listener)
             and self.protocol in ("", key.protocol)
@@ -53,7 +61,7 @@ class Conditions:
 
     @property
     def exact(self) -> bool:
-        """Whether the model is one name."""
+        """Whether `model` is a name and not a glob."""
         return bool(self.model) and not any(mark in self.model for mark in "*?[")
 
 

@@ -1,4 +1,4 @@
-"""One address of a backend, and what the gateway knows of it."""
+"""One address of a backend: its calls in flight, its health, and its Connectors."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -11,15 +11,15 @@ from gateway.core.types import Message, Request
 from gateway.routing.health import Ejection, Health
 
 CLIENT_SECONDS = 1.0
-"""What a call whose deadline is its client's alone must have waited at an endpoint to count against it."""
+"""How long a call without a policy `timeout` must have waited at an endpoint before its failure counts against it."""
 _SLACK = 0.01
-"""Timers may ring a little early."""
+"""Seconds by which timers may fire early."""
 
 
 class Endpoint:
-    """The calls in flight at one address. Backends that name the same address share it, and its slots with it.
+    """One address. Backends with the same address share the Endpoint, and with it the slots.
 
-    Itself a Connector, that notes whether the address answers.
+    It is a Connector that passes messages on to its own `connector` and notes in `health` whether the address answers.
     """
 
     __slots__ = (
@@ -45,8 +45,8 @@ class Endpoint:
         self.address = address
         self.health = Health(address, ejection or Ejection(), clock)
         self.connector = connector
-        self.passthrough: Beside | None = None
-        """To the same address, for the messages of `passthrough` routes."""
+        self.passthrough: PassthroughConnector | None = None
+        """For the messages of `passthrough` routes, to the same address."""
         self.in_flight = 0
         self._clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
@@ -55,8 +55,11 @@ class Endpoint:
         self._is_closed = False
 
     def watch(self, on_free: Callable[["Endpoint"], bool], on_recovery: Callable[[], None]) -> None:
-        """`on_free` is called when a slot is free, and tells whether it took it; `on_recovery` when the address answers
-        again after it was ejected, or has other models."""
+        """Register a backend's callbacks.
+
+        `on_free` is called when a slot is free and returns whether it used it. `on_recovery` is called when the address
+        answers again after an ejection, and when its models have changed.
+        """
         self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
 
@@ -65,27 +68,27 @@ class Endpoint:
         self.in_flight += 1
 
     def give_back(self) -> None:
-        """A call is over: its slot goes to a backend that has somebody waiting."""
+        """Count one call less, and offer its slot to the backends."""
         self.in_flight -= 1
         self.offer()
 
     def offer(self) -> bool:
-        """Offer a slot to the backends, each in its turn. Returns whether one took it."""
+        """Offer a free slot to the backends in turn. Returns whether one of them used it."""
         for at, watcher in enumerate(self._on_free):
             if watcher(self):
                 self._on_free.append(self._on_free.pop(at))
                 return True
         return False
 
-    def arrive(self) -> "Visit":
-        """A call that has a deadline, or must not take for ever, goes to it."""
-        return Visit(self, self._clock)
+    def begin_attempt(self) -> "Attempt":
+        """Start watching a call that is sent to this endpoint and may be given up."""
+        return Attempt(self, self._clock)
 
     async def exchange(self, message: Message, connector: Connector | None = None) -> Message:
-        """The Connector's exchange, or that of another one to this address.
+        """Exchange messages by `connector`, the endpoint's own by default.
 
         Raises:
-            TransportError: the Connector's.
+            TransportError: that of the Connector.
         """
         try:
             reply = await (connector or self.connector).exchange(message)
@@ -96,10 +99,10 @@ class Endpoint:
         return reply
 
     async def stream(self, message: Message, connector: Connector | None = None) -> AsyncGenerator[Message, None]:
-        """The Connector's stream, or that of another one to this address.
+        """Stream by `connector`, the endpoint's own by default.
 
         Raises:
-            TransportError: the Connector's.
+            TransportError: that of the Connector.
         """
         try:
             async with aclosing((connector or self.connector).stream(message)) as replies:
@@ -120,16 +123,16 @@ class Endpoint:
             await self.passthrough.close()
 
     def changed(self) -> None:
-        """Its server was told to load or unload a model: what is known of its models is old."""
+        """Tell the backends that the server's models may have changed."""
         for watcher in self._on_recovery:
             watcher()
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
-        """A call failed. `unreachable`: there was no connection, or no more."""
+        """Note a failed call. `unreachable`: there was no connection, or it broke off."""
         if not self._is_closed and self.health.failed(why, unreachable=unreachable):
             if self._timer is not None:
                 self._timer.cancel()
-            # Who waits in a queue can be the trial.
+            # When the ejection is over, a call that waits in a queue can be the trial.
             self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
 
     def _answered(self) -> None:
@@ -139,7 +142,7 @@ class Endpoint:
                 pass
 
     def _failed(self, error: TransportError) -> None:
-        """An answer beyond a limit is one, too. Of deadlines that passed see Visit."""
+        """A reply beyond a limit counts as an answer. Passed deadlines are judged by Attempt."""
         if error.answered:
             self._answered()
         elif error.status is Status.UNAVAILABLE:
@@ -148,39 +151,41 @@ class Endpoint:
             self.note_failure(error.message, unreachable=False)
 
 
-class Visit:
-    """One call's stay at an endpoint: whether its end, when it is given up, speaks against the endpoint."""
+class Attempt:
+    """One call sent to an endpoint. Decides, if the call is given up, whether that counts as a failure of the
+    endpoint."""
 
     __slots__ = ("_answers", "_began", "_clock", "_endpoint")
 
     def __init__(self, endpoint: Endpoint, clock: Callable[[], float]) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self.go_on()
+        self.responded()
 
-    def go_on(self) -> None:
-        """A response of a stream came: from now on the next one is waited for."""
+    def responded(self) -> None:
+        """Note a response of a stream: the wait for the next one begins."""
         self._began = self._clock()
         self._answers = self._endpoint.health.answers
 
     def given_up(self, request: Request, error: TransportError | None, *, runs_to_the_end: bool) -> None:
-        """The call was cancelled, or failed with `error` because its time was over. That is a failure of the endpoint
-        if
+        """Note that the call was cancelled, or failed with `error` because its time was over.
 
-        - its time was over, and it is not its client that left;
-        - it had a fair share of the time at the endpoint, the rest of which may have been spent in a queue: half of
-          what the policy `timeout` gives it, or a second where only its client's deadline bounds it; for a connection
-          half of that;
-        - nobody else got an answer from the endpoint meanwhile: then it is slow, or busy, and not dead.
+        This is a failure of the endpoint if all of these hold:
 
-        Clients say nothing of servers whose calls take hours (`runs_to_the_end`): there only the policy counts.
+        - The time was over; the client did not leave before.
+        - The call spent a fair share of its time at the endpoint, not in a queue: half of its policy's `timeout`, or
+          CLIENT_SECONDS if only the client's deadline bounds it; half of that if no connection was made.
+        - No other call got an answer from the endpoint meanwhile. Else it is slow or busy, not dead.
+
+        For servers whose calls may take hours (`runs_to_the_end`) only a policy's `timeout` counts, not a client's
+        deadline.
         """
-        now, patience = self._clock(), request.patience
-        if patience is None and runs_to_the_end:
+        now, time_limit = self._clock(), request.time_limit
+        if time_limit is None and runs_to_the_end:
             return
         waited = now - self._began
-        fair = CLIENT_SECONDS if patience is None else patience / 2
-        is_over = error is not None or (patience is not None and waited >= patience - _SLACK)
+        fair = CLIENT_SECONDS if time_limit is None else time_limit / 2
+        is_over = error is not None or (time_limit is not None and waited >= time_limit - _SLACK)
         is_over |= request.deadline is not None and now >= request.deadline - _SLACK
         unreachable = error is not None and not error.sent
         if is_over and waited >= (fair / 2 if unreachable else fair) and self._answers == self._endpoint.health.answers:
@@ -188,8 +193,8 @@ class Visit:
             self._endpoint.note_failure(f"no {what} within {waited:.3g} s", unreachable=unreachable)
 
 
-class Beside:
-    """A Connector beside an Endpoint's own, to the same address. What it finds out of that, the Endpoint notes."""
+class PassthroughConnector:
+    """A second Connector to an Endpoint's address, for `passthrough` routes. The Endpoint notes its outcomes."""
 
     __slots__ = ("_connector", "_endpoint")
 
@@ -198,11 +203,11 @@ class Beside:
         self._connector = connector
 
     async def exchange(self, message: Message) -> Message:
-        """The Connector's. Raises TransportError as that does."""
+        """As the Endpoint's, by this Connector."""
         return await self._endpoint.exchange(message, self._connector)
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """The Connector's. Raises TransportError as that does."""
+        """As the Endpoint's, by this Connector."""
         return self._endpoint.stream(message, self._connector)
 
     async def close(self) -> None:

@@ -1,4 +1,9 @@
-"""What several backends answer together: the extensions that the gateway lists, and the statistics of all models."""
+"""V2's extensions across backends: which ones the gateway lists in its server metadata, and the statistics of all
+models.
+
+Backends' servers differ in the extensions that they have. The gateway lists those of the client's own wire form, and
+those that at least one server behind the client's routes lists and that pass through the gateway.
+"""
 
 import asyncio
 from collections.abc import Container, Mapping, Sequence
@@ -16,8 +21,11 @@ from gateway.routing.listing import Remembered
 
 @frozen
 class Extended:
-    """One route, and what its backend's servers may have beyond the specification. `info` and `handler` are None where
-    its protocol has no extensions. A `model` or `version` of None is the client's."""
+    """One route, as far as extensions are concerned.
+
+    - `model`, `version`: the names in the backend if the route rewrites them, else None.
+    - `info`, `handler`: the backend's server metadata and the backend itself; None if its protocol has no extensions.
+    """
 
     conditions: Conditions
     protocols: frozenset[str]
@@ -29,18 +37,21 @@ class Extended:
     handler: Handler | None = None
 
     def reaches(self, request: Request) -> bool:
-        """Whether requests that come where and how `request` did may take the route."""
+        """Whether requests of the same listener and protocol as `request` may take this route."""
         return request.protocol in self.protocols and self.conditions.listener in ("", request.listener)
 
     def takes(self, name: str, version: str) -> bool:
-        """Whether it takes the client's model of this name and version."""
+        """Whether it takes requests for this model, as clients name it."""
         conditions = self.conditions
         return conditions.version in ("", version) and fnmatchcase(name, conditions.model or "*")
 
 
 class ServerExtensions:
-    """A Handler for `server-metadata`: the gateway's own, with the extensions that clients have behind its routes.
-    `own` are those of each protocol itself; `controlling` the listeners whose clients may control servers."""
+    """A Handler for `server-metadata`: the gateway's name and version, and the extensions that clients can use.
+
+    - `own`: for each protocol the extensions that the wire form itself implies.
+    - `controlling`: the listeners whose clients may control servers.
+    """
 
     def __init__(
         self,
@@ -55,11 +66,11 @@ class ServerExtensions:
         self._controlling = controlling
 
     async def __call__(self, request: Request) -> ServerInfo:
-        """Those of the protocol itself, and those that some backend lists, so far as backends tell in time."""
+        """The metadata, with the extensions of backends that answer in time."""
         asked = {each.info: each.traits for each in self._routes if each.info and each.reaches(request)}
-        told = await asyncio.gather(*(info.get() for info in asked))
+        infos = await asyncio.gather(*(info.get() for info in asked))
         found = dict.fromkeys(self._own.get(request.protocol, ()))
-        for traits, info in zip(asked.values(), told, strict=True):
+        for traits, info in zip(asked.values(), infos, strict=True):
             listed = info.extensions if info else ()
             served = self._served(traits, request)
             found.update(dict.fromkeys(each for each in listed if each in served))
@@ -75,16 +86,16 @@ class ServerExtensions:
 
 
 class AllStatistics:
-    """A Handler for `all-statistics`: the models of all backends that have them, under the names that clients know."""
+    """A Handler for `all-statistics`: the statistics of all backends' models, under the names that clients use."""
 
     def __init__(self, routes: Sequence[Extended]) -> None:
         self._routes = tuple(routes)
 
     async def __call__(self, request: Request) -> Statistics:
-        """Every version of every model that a route takes. A backend that does not answer is left out unless none does.
+        """Every version of every model that a route takes. Backends that fail are left out, unless all fail.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if no backend has statistics; else the first backend's.
+            GatewayError: UNIMPLEMENTED if no backend has statistics, else the first other error of a backend.
         """
         of_statistics = (None, Operation.MODEL_STATISTICS)
         routes = [
@@ -93,21 +104,22 @@ class AllStatistics:
             if each.reaches(request) and each.conditions.operation in of_statistics and not each.conditions.per_request
         ]
         handlers = {each.backend: each.handler for each in routes if each.handler is not None}
-        answers = await asyncio.gather(*map(_asked, handlers.values()))
+        answers = await asyncio.gather(*map(_ask, handlers.values()))
         failed = [each for each in answers if isinstance(each, GatewayError)]
         if len(failed) == len(answers):
-            raise next((each for each in failed if each.status is not Status.UNIMPLEMENTED), _nobody(failed))
-        told = dict(zip(handlers, answers, strict=True))
+            others = (each for each in failed if each.status is not Status.UNIMPLEMENTED)
+            raise next(others, _none_has_statistics(failed))
+        by_backend = dict(zip(handlers, answers, strict=True))
         found: dict[tuple[str, str], ModelStatistics] = {}
         for at, route in enumerate(routes):
-            entries = told.get(route.backend, ())
-            for name, entry in _named(route, () if isinstance(entries, GatewayError) else entries):
+            entries = by_backend.get(route.backend, ())
+            for name, entry in _with_client_names(route, () if isinstance(entries, GatewayError) else entries):
                 if not any(earlier.takes(name, entry.version) for earlier in routes[:at]):
                     found.setdefault((name, entry.version), ModelStatistics(name, entry.version, entry.counters))
         return Statistics(tuple(found.values()))
 
 
-async def _asked(handler: Handler) -> tuple[ModelStatistics, ...] | GatewayError:
+async def _ask(handler: Handler) -> tuple[ModelStatistics, ...] | GatewayError:
     try:
         answer = await handler(Request(Operation.ALL_STATISTICS))
     except GatewayError as error:
@@ -116,12 +128,12 @@ async def _asked(handler: Handler) -> tuple[ModelStatistics, ...] | GatewayError
     return answer.models
 
 
-def _nobody(failed: Sequence[GatewayError]) -> GatewayError:
+def _none_has_statistics(failed: Sequence[GatewayError]) -> GatewayError:
     return failed[0] if failed else unsupported("statistics are an extension of V2 servers, and no backend here is one")
 
 
-def _named(route: Extended, entries: Sequence[ModelStatistics]) -> list[tuple[str, ModelStatistics]]:
-    """The entries that are about models of the route, each with its clients' name."""
+def _with_client_names(route: Extended, entries: Sequence[ModelStatistics]) -> list[tuple[str, ModelStatistics]]:
+    """The entries about models that the route takes, each with the name that clients use."""
     conditions = route.conditions
     if conditions.exact:
         backend = conditions.model if route.model is None else route.model

@@ -1,17 +1,23 @@
-"""What the calls to an endpoint tell of its health, and for how long it gets no calls because of that.
+"""The health of an endpoint, judged by the outcome of its calls, and its ejection: a time in which it gets no calls.
 
-    unknown ──an answer──▶ up ──failures──▶ ejected ──an answer──▶ up
-                                            ▲     │
-                                            └─────┘ a failure after the time is over: ejected again, for twice as long
+| state | event | next state |
+|---|---|---|
+| unknown | an answer | up |
+| unknown, up | it cannot be reached, or breaks off | ejected, for UNREACHABLE_SECONDS |
+| unknown, up | `Ejection.failures` other failures in a row | ejected, for `Ejection.seconds` |
+| ejected | its time is over: one call is sent as a trial | ejected, on trial |
+| ejected, on trial | a failure | ejected, for twice as long as before, at most LONGEST_SECONDS |
+| ejected | an answer to any call | up; the next ejection is short again |
+| ejected, not on trial | a failure of a call sent before | ejected, unchanged |
 
-- An answer is whatever the server says in its protocol, errors too: gRPC's status UNAVAILABLE is one.
-- An endpoint that cannot be reached, or breaks off, is ejected at once, for a second: most such calls can be sent to
-  another one, and a server that restarts is soon back.
-- Calls that time out and replies that are not HTTP, gRPC or packets of the protocol may be the fault of one model. An
-  endpoint is ejected after several in a row (`Ejection.failures`) without any answer in between.
-- Ejections without an answer in between grow: each lasts twice as long as the one before, up to `LONGEST_SECONDS`.
-- When the time is over, one call is let through as a trial. While it has no outcome, the next one follows after a pause
-  of the same kind, so that a call which takes hours, or which its client gives up, does not keep the endpoint out.
+- An answer is anything that the server says in its protocol, errors included: gRPC's status UNAVAILABLE is an answer.
+- Unreachable endpoints are ejected at once, but briefly: most such calls can be sent to another endpoint, and a server
+  that restarts is soon back.
+- Other failures are calls that time out, and replies that are not HTTP, gRPC or packets of the protocol. One model may
+  be at fault, so it takes several in a row, without any answer in between.
+- While a trial has no outcome, the next one follows after the ejection's length or `Ejection.seconds`, whichever is
+  longer: a call that takes hours, or that its client gives up, does not keep the endpoint ejected.
+- How many endpoints of a backend may be left out at once is decided by Backend (`Ejection.most`).
 """
 
 import logging
@@ -27,10 +33,10 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 UNREACHABLE_SECONDS = 1.0
-"""The first ejection of an endpoint that could not be reached, or broke off."""
+"""The length of the first ejection of an endpoint that could not be reached, or broke off."""
 LONGEST_SECONDS = 60.0
 LONGEST_TEXT = 300
-"""Characters of an error that `/status` and the log tell."""
+"""Characters of an error that are shown in `/status` and the log."""
 
 
 class State(Enum):
@@ -44,8 +50,11 @@ class State(Enum):
 
 @frozen
 class Ejection:
-    """When an endpoint is ejected. `seconds` is the first ejection's time; `most` the share of a backend's endpoints
-    that may be left out at once, rounded up."""
+    """When endpoints are ejected.
+
+    `failures`: failures in a row until one is ejected. `seconds`: the length of the first ejection. `most`: the share
+    of a backend's endpoints that may be left out at once, rounded up.
+    """
 
     failures: int = 5
     seconds: float = 10.0
@@ -54,14 +63,14 @@ class Ejection:
 
 @frozen
 class Failure:
-    """What went wrong last, and when."""
+    """The last failure of an endpoint."""
 
     text: str
     at: datetime
 
 
 class Health:
-    """Of one endpoint. `name` is what the log calls it."""
+    """The health of one endpoint. `name` identifies it in the log; the module's description has its states."""
 
     __slots__ = (
         "_clock",
@@ -88,7 +97,7 @@ class Health:
     ) -> None:
         self.name = name
         self.is_up = True
-        """Not ejected."""
+        """It is not ejected."""
         self.answers = 0
         self.failed_at = 0.0
         self.last: Failure | None = None
@@ -102,45 +111,47 @@ class Health:
 
     @property
     def state(self) -> State:
-        """What is known of it."""
+        """Unknown, up or ejected."""
         if not self.is_up:
             return State.EJECTED
         return State.UP if self.answers else State.UNKNOWN
 
     @property
     def is_left_out(self) -> bool:
-        """Whether it is ejected, and no trial is due."""
+        """Whether it is ejected and no trial is due yet."""
         return not self.is_up and self._clock() < self._until
 
     @property
     def ejected_until(self) -> datetime | None:
-        """When the next trial is due, or was; None while it is not ejected."""
+        """When the next trial is, or was, due; None if it is not ejected."""
         return None if self.is_up else datetime.now(UTC) + timedelta(seconds=self._until - self._clock())
 
     @property
     def seconds_left(self) -> float:
-        """Until the next trial."""
+        """Seconds until the next trial is due."""
         return max(self._until - self._clock(), 0.0)
 
     def answered(self) -> bool:
-        """An answer came. Returns whether this ended an ejection."""
+        """Note an answer. Returns whether it ended an ejection."""
         self.answers += 1
         return self._failures > 0 and self._recover()
 
     def failed(self, why: str, *, unreachable: bool) -> bool:
-        """A call failed. `unreachable`: there was no connection, or no more. Returns whether this ejected it."""
+        """Note a failed call. `unreachable`: there was no connection, or it broke off. Returns whether this ejected
+        it."""
         self._failures += 1
         self.failed_at = self._clock()
         self.last = Failure(why[:LONGEST_TEXT], datetime.now(UTC))
         is_enough = unreachable or self._failures >= self._ejection.failures
-        # Calls that were in flight when it was ejected fail one after the other; only a trial says something new.
+        # Calls that were in flight at the ejection fail one after the other; only the outcome of a trial is news.
         is_due = is_enough if self.is_up else self._is_on_trial
         if is_due:
             self._eject(UNREACHABLE_SECONDS if unreachable else self._ejection.seconds)
         return is_due
 
     def try_again(self) -> None:
-        """A call goes to it although it is ejected, since its time is over or there is no other."""
+        """Note that a call is sent to it although it is ejected: its time is over (then the call is a trial), or all
+        endpoints are ejected."""
         if not self.is_left_out:
             self._is_on_trial = True
             self._until = self._clock() + max(self._seconds, self._ejection.seconds)

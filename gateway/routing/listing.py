@@ -1,4 +1,13 @@
-"""The models that a client can ask for: those that routes name, then those that backends list."""
+"""The list of models that a client can ask for.
+
+First the models that routes name exactly, in the order of the routes; then, for routes with globs, the models that
+their backends list and the globs match. A model is listed once, under a name whose requests the listed route really
+takes. For clients of tensor protocols each model is followed by its companions (`M.gradient`), if it supports the
+derivative.
+
+Backends' lists are remembered for a minute. A listing waits at most SECONDS_WAITED for a backend and else shows what
+was last known, so it never fails because a backend is down.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -15,17 +24,17 @@ from gateway.routing.conditions import Conditions
 
 SECONDS_KEPT = 60.0
 SECONDS_WAITED = 2.0
-"""A listing never waits longer for backends: it shows what was last known."""
+"""How long a listing waits for backends."""
 
 ASKED_AT_ONCE = 16
-"""Models whose claims are asked for at the same time."""
+"""The number of models whose operations are asked for at the same time."""
 
 Known = TypeVar("Known")
 
 
 class Remembered(Generic[Known]):
-    """A backend's answer to one question about its server, remembered for a minute, and beyond that while the backend
-    is down; `nothing` until it has answered."""
+    """A backend's answer to one operation on its server. It is kept for SECONDS_KEPT, and longer while the backend is
+    down; `nothing` is the value until it has answered."""
 
     def __init__(
         self,
@@ -44,7 +53,8 @@ class Remembered(Generic[Known]):
         self._fetching: asyncio.Task[None] | None = None
 
     async def get(self) -> Known:
-        """The answer, fetched if it is unknown or old; the last known one if that fails or takes too long."""
+        """The answer. It is fetched if unknown or old; if that fails or takes too long, the last known one is
+        returned."""
         if self._clock() >= self._fresh_until:
             if self._fetching is None:
                 self._fetching = spawn(self._fetch())
@@ -52,7 +62,7 @@ class Remembered(Generic[Known]):
         return self._known
 
     def forget(self) -> None:
-        """The answer is old: ask again, also if somebody is asking at the moment."""
+        """Ask again next time, and ignore the answer to a request that is under way."""
         self._fresh_until = 0.0
         self._fetching = None
 
@@ -80,8 +90,13 @@ class BackendModels(Remembered[tuple[ModelEntry, ...]]):
 
 @frozen
 class Listed:
-    """What one route adds to the list of clients that it matches. `claims` tells the derivatives of a model that the
-    backend offers as operations, so that tensor clients find them as companion models."""
+    """One route, as far as it matters for lists.
+
+    - `protocols`: the client protocols that it serves.
+    - `models`: its backend's list.
+    - `rewritten`: the model's name in the backend if the route rewrites it, else None.
+    - `claims`: returns the derivatives that a model of the backend supports as operations; None if none can.
+    """
 
     conditions: Conditions
     protocols: frozenset[str]
@@ -90,13 +105,12 @@ class Listed:
     claims: Callable[[str], Awaitable[frozenset[Operation]]] | None = None
 
     def is_same(self, name: str, other: "Listed") -> bool:
-        """Whether `name` is the same model of the same backend behind both."""
+        """Whether both routes lead from `name` to the same model of the same backend."""
         return self.models is other.models and (self.rewritten or name) == (other.rewritten or name)
 
 
 class Listing:
-    """A Handler for `models`: exact routes in route order, then globs from the backends' lists. It never fails because
-    a backend is down."""
+    """A Handler for `models`. `without_companions` are the protocols whose clients have derivatives as operations."""
 
     def __init__(
         self, routes: Sequence[Listed], without_companions: frozenset[str], wait: float = SECONDS_WAITED
@@ -106,7 +120,7 @@ class Listing:
         self._without_companions = without_companions
 
     async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
-        """Every model once, in the order in which routes would match it."""
+        """Every model once, in the order in which routes match."""
         routes = [route for route in self._routes if _reaches(route, request)]
         exact = [
             (route, ModelEntry(route.conditions.model, route.conditions.version))
@@ -121,7 +135,8 @@ class Listing:
 
 
 async def _expanded(routes: Sequence[Listed]) -> list[tuple[Listed, ModelEntry]]:
-    """What the backends behind globs list. All are asked at once, so that several slow ones cost one wait."""
+    """The models of backends behind globs, each with its route. All backends are asked at once: several slow ones cost
+    one wait."""
     globs = [route for route in routes if not route.conditions.exact and route.rewritten is None]
     backends = list(dict.fromkeys(route.models for route in globs))
     lists = dict(zip(backends, await asyncio.gather(*(models.get() for models in backends)), strict=True))
@@ -145,14 +160,14 @@ def _reaches(route: Listed, request: Request) -> bool:
 def _versioned(
     exact: Sequence[tuple[Listed, ModelEntry]], found: Sequence[tuple[Listed, ModelEntry]]
 ) -> Iterable[tuple[Listed, ModelEntry]]:
-    """What routes name, in the versions that the backend tells where a glob has asked it."""
+    """The models that routes name, in the versions that the backend lists if a glob has asked it (`found`)."""
     for route, entry in exact:
-        told = [each for glob, each in found if each.name == entry.name and route.is_same(entry.name, glob)]
-        yield from ((route, each) for each in (told if told and not entry.version else [entry]))
+        versions = [each for glob, each in found if each.name == entry.name and route.is_same(entry.name, glob)]
+        yield from ((route, each) for each in (versions if versions and not entry.version else [entry]))
 
 
 def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed, ModelEntry]]:
-    """Each model once, and no other model under a name whose requests an earlier route takes."""
+    """Each model once, without those whose name an earlier route takes to another model."""
     seen: set[tuple[str, str]] = set()
     takers: dict[str, Listed] = {}
     for route, entry in pairs:
@@ -179,7 +194,7 @@ def _without_companions(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, ...]
 
 
 async def _with_companions(ordered: Sequence[tuple[Listed, ModelEntry]], wait: float) -> tuple[ModelEntry, ...]:
-    """Each model with the derivatives that it claims, so far as the backends tell in time."""
+    """Each model, followed by the companions for its derivatives, as far as backends answer within `wait` seconds."""
     deadline = asyncio.get_running_loop().time() + wait
     places = asyncio.Semaphore(ASKED_AT_ONCE)
 

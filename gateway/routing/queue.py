@@ -1,13 +1,20 @@
-"""Who is next when every endpoint of a backend is busy.
+"""The fair queue of calls that wait while every endpoint of a backend is busy.
 
-Clients take turns, and within a client its models do: how many calls or model names a client sends changes nothing for
-the others. What waits of one client and model is served in the order of its arrival.
+Order: round robin over clients, within a client round robin over its models, within a model first come, first served.
+However many calls or model names one client sends, the others' turns come as often.
 
-A client may have one more call waiting while it has fewer than there are free places. So a client that is alone can
-fill half of the queue, and the next one half of what is left; where n clients ask for more than they can get, each of
-them comes to have a share of 1/(n + 1), and as much stays free for those who come. (Shared buffers of network switches
-are divided like this: Choudhury and Hahne, "Dynamic queue length thresholds in a shared memory ATM switch", with a
-factor of 1.)
+    client A   model x: a1 a3      next: a1 (A, x), b1 (B, x), a2 (A, y), b2 (B, x), a3 (A, x)
+               model y: a2
+    client B   model x: b1 b2
+
+Space: a call is accepted while its client has fewer calls waiting than there are free places. A client that is alone
+can fill half of the queue, the next one half of the rest. With n clients that ask for more than they can get, each ends
+up with 1/(n + 1) of the places, and as many stay free for newcomers. This is the division of shared buffers in network
+switches by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic queue length thresholds in a shared
+memory ATM switch").
+
+Invariants: a client without waiting calls is not kept, nor is a model without any; `_waiting` is the sum over all
+clients.
 """
 
 import asyncio
@@ -18,21 +25,22 @@ from gateway.core.errors import Reason, refusal
 
 T = TypeVar("T")
 
-Line: TypeAlias = deque[asyncio.Future[T]]
+Waiters: TypeAlias = deque[asyncio.Future[T]]
+"""The waiting calls of one client and model, the oldest first."""
 
 
 class _Client(Generic[T]):
-    """The calls of one client, by model; the model whose turn it is comes first."""
+    """The waiting calls of one client, by model. The model whose turn it is comes first."""
 
-    __slots__ = ("lines", "waiting")
+    __slots__ = ("models", "waiting")
 
     def __init__(self) -> None:
-        self.lines: OrderedDict[str, Line[T]] = OrderedDict()
+        self.models: OrderedDict[str, Waiters[T]] = OrderedDict()
         self.waiting = 0
 
 
 class FairQueue(Generic[T]):
-    """At most `limit` waiters. A waiter is a future of the T (the slot) that it will be given."""
+    """A queue of at most `limit` waiters. A waiter is a future of the slot (T) that it will be given."""
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
@@ -44,51 +52,51 @@ class FairQueue(Generic[T]):
         return self._waiting
 
     def join(self, client: str, model: str) -> "asyncio.Future[T]":
-        """A new waiter at the end of the client's line for `model`.
+        """Add a waiter behind the client's others for `model`.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED, overloaded, if the client has as many waiting as there are free places.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), the client has as many waiting as there are free places.
         """
-        line = self._clients.get(client)
-        own = line.waiting if line else 0
+        entry = self._clients.get(client)
+        own = entry.waiting if entry else 0
         if own >= self._limit - self._waiting:
             text = f"backend {self._name!r}: {self._waiting} calls are waiting already, {own} of them from this client"
             raise refusal(Reason.OVERLOADED, f"{text}; try again later")
-        if line is None:
-            line = self._clients[client] = _Client()
+        if entry is None:
+            entry = self._clients[client] = _Client()
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        line.lines.setdefault(model, deque()).append(waiter)
-        line.waiting += 1
+        entry.models.setdefault(model, deque()).append(waiter)
+        entry.waiting += 1
         self._waiting += 1
         return waiter
 
     def leave(self, client: str, model: str, waiter: "asyncio.Future[T]") -> None:
-        """Give the place up: the client has gone."""
-        line = self._clients.get(client)
-        waiters = line.lines.get(model) if line else None
-        if line is None or waiters is None or waiter not in waiters:
+        """Remove a waiter whose client has gone."""
+        entry = self._clients.get(client)
+        waiters = entry.models.get(model) if entry else None
+        if entry is None or waiters is None or waiter not in waiters:
             return
         waiters.remove(waiter)
-        self._left(client, line, model, waiters)
+        self._removed(client, entry, model, waiters)
 
     def next(self) -> "asyncio.Future[T] | None":
-        """Take the waiter whose turn it is off the queue; None if nobody waits."""
+        """Remove and return the waiter whose turn it is; None if nobody waits."""
         while self._clients:
-            client, line = next(iter(self._clients.items()))
-            model, waiters = next(iter(line.lines.items()))
+            client, entry = next(iter(self._clients.items()))
+            model, waiters = next(iter(entry.models.items()))
             waiter = waiters.popleft()
-            line.lines.move_to_end(model)
+            entry.models.move_to_end(model)
             self._clients.move_to_end(client)
-            self._left(client, line, model, waiters)
-            if not waiter.done():  # done: cancelled, and its task has not run yet to leave
+            self._removed(client, entry, model, waiters)
+            if not waiter.done():  # cancelled already, but its task has not called `leave` yet
                 return waiter
         return None
 
-    def _left(self, client: str, line: _Client[T], model: str, waiters: Line[T]) -> None:
-        """One of `waiters` has been taken out."""
+    def _removed(self, client: str, entry: _Client[T], model: str, waiters: Waiters[T]) -> None:
+        """Update the counts after one of `waiters` was removed."""
         self._waiting -= 1
-        line.waiting -= 1
+        entry.waiting -= 1
         if not waiters:
-            del line.lines[model]
-        if not line.lines:
+            del entry.models[model]
+        if not entry.models:
             del self._clients[client]

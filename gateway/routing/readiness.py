@@ -1,5 +1,8 @@
-"""Whether the gateway calls itself ready: while it takes requests, no client has taken the listener offline, and those
-backends are ready that have to be."""
+"""Whether a listener reports itself ready.
+
+It does while the gateway accepts requests, no client has taken the listener offline, and the required backends are
+ready.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Mapping
@@ -17,8 +20,8 @@ SECONDS_KEPT = 1.0
 
 
 async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> bool:
-    """Whether a server says in its protocol that it is ready; where the protocol has no words for it, whether the
-    server answers at all when it is asked for its metadata."""
+    """Whether a server reports itself ready. If its protocol has no such request, whether it answers one for
+    metadata."""
     try:
         return await ask(Request(Operation.READY), protocol, connector, target) is True
     except GatewayError as error:
@@ -35,9 +38,12 @@ async def _answers(protocol: Protocol, connector: Connector, target: Target) -> 
     return True
 
 
-class Backends:
-    """Which backends are ready, by the question that asks each. They are asked when somebody wants to know, all at once
-    and at most once a second, however many want to know; who does not answer in time is not ready."""
+class BackendReadiness:
+    """The readiness of backends.
+
+    `questions` has for each backend the function that asks it. They are asked on demand, all at once, and at most once
+    a second however many callers there are. A backend that does not answer within `wait` seconds is not ready.
+    """
 
     def __init__(
         self,
@@ -53,7 +59,7 @@ class Backends:
         self._asking: asyncio.Task[None] | None = None
 
     async def why_not(self, rule: str) -> str:
-        """What is missing by `rule` (`any`, `all` or `none` of them has to be ready); empty if nothing is."""
+        """Why the backends are not ready by `rule` (`any`, `all` or `none` of them has to be); empty if they are."""
         if rule == "none" or not self._questions:
             return ""
         down = await self._not_ready()
@@ -86,9 +92,13 @@ class Backends:
 
 
 class Readiness:
-    """One flag for each listener, which all its protocols share. `switchable` are the listeners whose clients may
-    change it; all begin online. Offline ones answer all the same, as a real grps server does. `backends` tells what is
-    missing of them; without it nothing is."""
+    """The readiness of listeners: each is online or offline, for all its protocols together, and starts online.
+
+    - `ready`: whether the gateway accepts requests.
+    - `switchable`: the listeners whose clients may take them offline and online. An offline listener still answers, as
+      a real grps server does.
+    - `backends`: why the required backends are not ready, or empty; without it none are required.
+    """
 
     def __init__(
         self,
@@ -102,24 +112,24 @@ class Readiness:
         self._offline: set[str] = set()
 
     def of(self, request: Request) -> bool:
-        """Whether the listener where `request` arrived is ready, as far as the gateway itself is concerned."""
+        """Whether the listener that received `request` is ready, not counting backends."""
         return self._ready() and request.listener not in self._offline
 
     async def with_backends(self, request: Request) -> Answer:
-        """The same, and whether its backends are."""
+        """Whether it is ready and the required backends are; NotReady says why they are not."""
         if not self.of(request):
             return False
         why = await self._backends() if self._backends else ""
         return NotReady(why) if why else True
 
     def online(self, request: Request) -> bool:
-        """Take the listener online. Raises GatewayError, PERMISSION_DENIED, where that is not allowed."""
+        """Take the listener online. Raises GatewayError, PERMISSION_DENIED, if its clients may not."""
         self._check(request)
         self._offline.discard(request.listener)
         return True
 
     def offline(self, request: Request) -> bool:
-        """Take the listener offline. Raises GatewayError, PERMISSION_DENIED, where that is not allowed."""
+        """Take the listener offline. Raises GatewayError, PERMISSION_DENIED, if its clients may not."""
         self._check(request)
         self._offline.add(request.listener)
         return True

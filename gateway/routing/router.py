@@ -1,4 +1,20 @@
-"""Which route a request takes."""
+"""Chooses the route of a request.
+
+Routes are tried in the order of the configuration; the first whose conditions hold is taken. Which names are tried
+depends on the name that the client used, for instance `M-1.0.0` or `M.gradient`:
+
+1. If some route names it exactly, it is that model: routes are tried for this name only.
+2. Else, if the protocol joins versions to names (grps) and the name ends in one, it is tried as model `M-1.0.0` and as
+   version `1.0.0` of model `M`, routes with exact names first, then globs. A glob that fits both leaves it to the
+   backend: it is asked for the whole name and, if it has no such model, for the version of `M`.
+3. Else, if the name ends in a derivative's suffix, it is the companion of model `M`: routes with exact names first,
+then
+   globs.
+4. Else it is a plain name: routes in their order.
+
+Decisions are cached by listener, protocol, model, version and operation. Where routes before the one that matches by
+names have conditions on path or headers, the cache holds all these candidates, and each request checks them in order.
+"""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -9,16 +25,16 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation, split_companion
 from gateway.core.transport import Destination
 from gateway.core.types import Request
-from gateway.routing.conditions import Conditions, Key
-from gateway.routing.unknown import Unknown
-from gateway.routing.versioned import renamed, split_version, whole_or_split
+from gateway.routing.conditions import Conditions, RoutingKey
+from gateway.routing.unknown_models import UnknownModels
+from gateway.routing.version_names import renamed, split_version, whole_or_version
 
 MOST_CACHED = 4096
-"""Clients choose the model names in the key."""
+"""Entries of the cache; clients choose the names in its keys."""
 
 LONGEST_NAME = 1024
-"""Characters of a model's name or version. Names stand in caches, queues, paths and errors; no server has longer ones
-(the file systems beneath them end at 255 bytes), and a body would have room for millions."""
+"""Characters of a model's name or version. Names are kept in caches and queues and written to paths and errors, and a
+request's body could hold one of megabytes. No server has longer ones: file names end at 255 bytes."""
 
 
 def _check_length(name: str, what: str) -> None:
@@ -29,8 +45,11 @@ def _check_length(name: str, what: str) -> None:
 
 @frozen
 class Route:
-    """Conditions and, for each client protocol, where the request goes: `whole` for the model itself, `companions` for
-    names with a derivative's suffix. `joins_versions`: the backend is asked for a model and its version as one name."""
+    """Conditions, and the Destinations by client protocol: `whole` for the model itself, `companions` for its
+    derivatives.
+
+    `joins_versions`: the backend's protocol writes a model and its version as one name.
+    """
 
     conditions: Conditions
     whole: Mapping[str, Destination]
@@ -39,14 +58,12 @@ class Route:
 
 
 class Router:
-    """Finds the Destination of a Request: the first route that matches, in the order of the configuration.
+    """Finds the Destination of a Request.
 
-    A name like `M.gradient` that no route names exactly is matched as the derivative of `M`: first exactly, then by
-    glob. One like `M-1.0.0`, from clients of the protocols `joined`, that no route names exactly is matched as the
-    version of `M`: first exactly, then by glob. Behind a glob the backend knows which it is: it is asked for the whole
-    name and, if it has no such model, for the version of `M`; once only, where it would see one name in both.
-
-    Only clients of the listeners `controlling` may ask for CONTROL_OPERATIONS.
+    - `routes`: in the order of the configuration.
+    - `server`: the Destinations of SERVER_OPERATIONS, which take no route.
+    - `joined`: the protocols whose clients write a model and its version as one name.
+    - `controlling`: the listeners whose clients may ask for CONTROL_OPERATIONS.
     """
 
     def __init__(
@@ -59,7 +76,7 @@ class Router:
         self._routes = tuple(routes)
         self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
         self._joined = joined
-        self._unknown = Unknown(((route.conditions, route.whole) for route in routes), joined)
+        self._unknown = UnknownModels(((route.conditions, route.whole) for route in routes), joined)
         self._controlling = controlling
         self._server = dict(server)
         self._candidates: Callable[[str, str, str, str, Operation], tuple[tuple[Conditions, Destination], ...]] = (
@@ -67,14 +84,14 @@ class Router:
         )
 
     def select(self, request: Request) -> Destination:
-        """Where `request` goes.
+        """The Destination of `request`.
 
         Raises:
-            GatewayError: NOT_FOUND if no route matches, UNIMPLEMENTED for a server operation that nothing answers,
-                PERMISSION_DENIED for what the listener's clients may not do.
+            GatewayError: NOT_FOUND, no route matches; UNIMPLEMENTED, a server operation that nothing answers;
+                PERMISSION_DENIED, an operation that the listener's clients may not use.
         """
         if request.operation in SERVER_OPERATIONS:
-            return self._of_server(request.operation)
+            return self._server_destination(request.operation)
         _check_length(request.model, "a model's name")
         _check_length(request.version, "a version")
         candidates = self._candidates(
@@ -85,7 +102,7 @@ class Router:
                 return destination
         raise self._unknown.error(request)
 
-    def _of_server(self, operation: Operation) -> Destination:
+    def _server_destination(self, operation: Operation) -> Destination:
         destination = self._server.get(operation)
         if destination is None:
             raise unsupported(f"{operation.value} is not supported here")
@@ -97,35 +114,35 @@ class Router:
         if operation in CONTROL_OPERATIONS and listener not in self._controlling:
             text = f"clients of listener {listener!r} may not ask for {operation.value}"
             raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
-        key = Key(listener, protocol, model, version, operation)
+        key = RoutingKey(listener, protocol, model, version, operation)
         if self._is_named(key):
-            return _until_sure((route, _whole(route, key)) for route in self._routes)
+            return _candidates_of((route, _whole(route, key)) for route in self._routes)
         split = split_version(model) if protocol in self._joined and not version else None
         if split is not None:
             return self._versioned(key, *split)
         derivative = split_companion(model)
         if derivative is None:
-            return _until_sure((route, _whole(route, key)) for route in self._routes)
-        return _until_sure((route, _companion(route, key, *derivative)) for route in self._exact_first)
+            return _candidates_of((route, _whole(route, key)) for route in self._routes)
+        return _candidates_of((route, _companion(route, key, *derivative)) for route in self._exact_first)
 
-    def _versioned(self, key: Key, model: str, version: str) -> tuple[tuple[Conditions, Destination], ...]:
+    def _versioned(self, key: RoutingKey, model: str, version: str) -> tuple[tuple[Conditions, Destination], ...]:
         split = replace(key, model=model, version=version)
         derivative = None if self._is_named(split) else split_companion(model)
 
-        def of_split(route: Route) -> Destination | None:
+        def version_of(route: Route) -> Destination | None:
             found = _companion(route, split, *derivative) if derivative else _whole(route, split)
             return renamed(found, model, version) if found else None
 
         def either(route: Route) -> Destination | None:
-            as_it_is, found = _whole(route, key), of_split(route)
-            if as_it_is is None or found is None or route.joins_versions:
-                return as_it_is or found
-            return whole_or_split(as_it_is, found)
+            whole, versioned = _whole(route, key), version_of(route)
+            if whole is None or versioned is None or route.joins_versions:
+                return whole or versioned
+            return whole_or_version(whole, versioned)
 
-        return _until_sure((route, either(route)) for route in self._exact_first)
+        return _candidates_of((route, either(route)) for route in self._exact_first)
 
-    def _is_named(self, key: Key) -> bool:
-        """Whether a route has the very name."""
+    def _is_named(self, key: RoutingKey) -> bool:
+        """Whether some route matches and has the key's model as its exact name."""
         return any(
             route.conditions.exact
             and route.conditions.model == key.model
@@ -134,19 +151,19 @@ class Router:
         )
 
 
-def _whole(route: Route, key: Key) -> Destination | None:
+def _whole(route: Route, key: RoutingKey) -> Destination | None:
     return route.whole.get(key.protocol) if route.conditions.names(key, key.model, key.operation) else None
 
 
-def _companion(route: Route, key: Key, model: str, derivative: Operation) -> Destination | None:
+def _companion(route: Route, key: RoutingKey, model: str, derivative: Operation) -> Destination | None:
     asked = derivative if key.operation is Operation.INFER else key.operation
     return route.companions.get((key.protocol, derivative)) if route.conditions.names(key, model, asked) else None
 
 
-def _until_sure(
+def _candidates_of(
     found: Iterable[tuple[Route, Destination | None]],
 ) -> tuple[tuple[Conditions, Destination], ...]:
-    """The Destinations up to the first that depends on names alone."""
+    """The Destinations up to the first whose conditions depend on names alone: requests go no further."""
     candidates = []
     for route, destination in found:
         if destination is not None:

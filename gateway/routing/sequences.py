@@ -1,4 +1,4 @@
-"""Which endpoint holds the state of a client's sequence (Triton's stateful models)."""
+"""Remembers which endpoint holds the state of a client's sequence of requests (Triton's stateful models)."""
 
 from collections import OrderedDict
 from typing import TypeAlias
@@ -8,19 +8,19 @@ from gateway.core.types import ParameterValue, Request
 from gateway.routing.endpoint import Endpoint
 
 MOST_SEQUENCES = 4096
-"""Clients choose their numbers, and may never end them."""
+"""The number of sequences remembered: clients choose their ids, and may never end them."""
 LONGEST_SEQUENCE = 128
 """Characters of a `sequence_id` that is text: Triton takes no more."""
 
-Key: TypeAlias = tuple[str, ParameterValue]
-"""The model's name, and the sequence's number or name."""
+SequenceKey: TypeAlias = tuple[str, ParameterValue]
+"""The model's name and the `sequence_id`, a number or a text."""
 
 
-def sequence_of(request: Request) -> Key | None:
-    """The sequence that `request` belongs to, if any.
+def sequence_of(request: Request) -> SequenceKey | None:
+    """The sequence that `request` belongs to, or None.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, its name is too long.
+        GatewayError: INVALID_ARGUMENT, the `sequence_id` is too long.
     """
     number = request.parameters.get("sequence_id")
     if not number:
@@ -31,17 +31,17 @@ def sequence_of(request: Request) -> Key | None:
 
 
 class Sequences:
-    """The endpoints of those that were asked last."""
+    """The endpoints of the sequences used last."""
 
     def __init__(self) -> None:
-        self._endpoints: OrderedDict[Key, Endpoint] = OrderedDict()
+        self._endpoints: OrderedDict[SequenceKey, Endpoint] = OrderedDict()
 
-    def endpoint(self, key: Key) -> Endpoint | None:
-        """The one that has the sequence's state; None for a new one."""
+    def endpoint(self, key: SequenceKey) -> Endpoint | None:
+        """The endpoint that has the sequence's state; None for a new sequence."""
         return self._endpoints.get(key)
 
-    def note(self, request: Request, key: Key, endpoint: Endpoint) -> None:
-        """`endpoint` has the state from now on, unless `request` is the sequence's last."""
+    def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
+        """Note that `endpoint` has the state from now on, or that `request` is the sequence's last."""
         self._endpoints.pop(key, None)
         if request.parameters.get("sequence_end"):
             return

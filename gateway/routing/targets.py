@@ -1,4 +1,8 @@
-"""What the codecs may know of each endpoint of a backend, and how it is learnt which flavor of server answers there."""
+"""The Target of each endpoint of a backend: what codecs know about it, including the flavor of its server.
+
+If the protocol has flavors and none is configured, the server is asked for its metadata before the first call, and
+again after it was away, because another server may have come back.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,15 +17,15 @@ from gateway.core.types import Request, ServerInfo
 from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 10.0
+"""How long a server may take to answer that question."""
 
-_QUESTION = Request(Operation.SERVER_METADATA)
-_FOR_NOW = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
-"""Answers of a server, or of a proxy before it, that do not tell what it will be once it works."""
+_METADATA_REQUEST = Request(Operation.SERVER_METADATA)
+_TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
+"""Errors of a server, or of a proxy in front of it, that say nothing about its flavor: it is asked again later."""
 
 
 class Targets:
-    """The Target of each endpoint. Where the protocol has flavors and none is configured, the server is asked once,
-    before the first call to it, and again after it was gone."""
+    """The Targets of one backend's endpoints. `seconds` bounds the wait for a server's metadata."""
 
     def __init__(
         self, target: Target, protocol: Protocol, endpoints: Sequence[Endpoint], seconds: float = SECONDS_WAITED
@@ -32,23 +36,24 @@ class Targets:
         self._unflavored = {endpoint: replace(target, address=endpoint.address) for endpoint in endpoints}
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}
-        """Those that need not be asked for."""
+        """The Targets whose flavor is known, or that need none."""
         self.forget()
 
     def forget(self) -> None:
-        """An endpoint came back, perhaps as another server."""
+        """Forget the flavors found: an endpoint came back, perhaps as another server."""
         self.known = {} if self._flavors else dict(self._unflavored)
 
     def of(self, endpoint: Endpoint) -> Target:
-        """The Target as far as it is known: enough for questions that all flavors take alike."""
+        """The Target as far as it is known. Enough for requests that are the same for all flavors."""
         return self.known.get(endpoint) or self._unflavored[endpoint]
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
-        """The Target of an endpoint that is not known; one question at a time for each. It is waited for until half of
-        the time to the `deadline` is over, so that another endpoint can be asked in the rest.
+        """The Target of an endpoint that is not in `known`. Its server is asked once, however many calls wait for it.
+
+        Half of the time until `deadline` is left for another endpoint.
 
         Raises:
-            GatewayError: UNAVAILABLE or such, naming the backend; nothing else was sent to it.
+            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, naming the backend. Nothing else was sent to it.
         """
         asking = self._asking.get(endpoint)
         if asking is None:
@@ -60,9 +65,9 @@ class Targets:
             async with asyncio.timeout(seconds):
                 return await outlived_by(asking)
         except TimeoutError as error:
-            raise self._untold(endpoint, seconds or 0.0, Reason.TIMEOUT) from error
+            raise self._no_answer(endpoint, seconds or 0.0, Reason.TIMEOUT) from error
 
-    def _untold(self, endpoint: Endpoint, seconds: float, reason: Reason) -> TransportError:
+    def _no_answer(self, endpoint: Endpoint, seconds: float, reason: Reason) -> TransportError:
         target = self._unflavored[endpoint]
         text = (
             f"backend {target.backend!r} at {target.address} did not tell within {seconds:.3g} s what server it is;"
@@ -79,16 +84,16 @@ class Targets:
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
-        """What the server tells of itself; None if it has no answer to that."""
+        """The server's metadata; None if it answers with an error that is not temporary."""
         try:
             async with asyncio.timeout(self._seconds):
-                info = await ask(_QUESTION, self._protocol, endpoint, target)
+                info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)
         except TimeoutError as error:
-            raise self._untold(endpoint, self._seconds, Reason.UNREACHABLE) from error
+            raise self._no_answer(endpoint, self._seconds, Reason.UNREACHABLE) from error
         except TransportError as error:
             raise TransportError(error.status, error.reason, error.message, sent=False) from error
         except GatewayError as error:
-            if error.status in _FOR_NOW:
+            if error.status in _TEMPORARY:
                 raise
             return None
         assert isinstance(info, ServerInfo)

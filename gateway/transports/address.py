@@ -1,4 +1,5 @@
-"""What the address of an endpoint is made of in every transport: host names, IPv6 addresses, ports, socket paths."""
+"""Parsing the parts of an endpoint's address that all transports share: host names, IPv6 addresses, ports, socket
+paths."""
 
 import re
 from ipaddress import IPv6Address
@@ -9,36 +10,40 @@ from gateway.core.address import Address
 # RFC 1123 labels, with the underscore that container names use
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
-# sockaddr_un has room for 108 bytes, the last of them NUL
-_LONGEST_SOCKET_PATH = 107
+# sockaddr_un holds 108 bytes, the last of them NUL
+_MAX_SOCKET_PATH = 107
 PORT_RANGE = "its port is not between 1 and 65535"
 
 
 class BadAddressError(ValueError):
-    """What is wrong with a part of an address: "it has no port"."""
+    """A part of an address is wrong; the text says what: "it has no port"."""
 
 
 def refuse(text: str, why: object, expected: str) -> NoReturn:
-    """Raise the ValueError of the address `text`, with what would be right."""
+    """Raise the ValueError for the address `text`: `why` it is wrong, and which form is `expected`."""
     raise ValueError(f"bad address {text!r}: {why}; {expected}")
 
 
 def check_characters(text: str) -> None:
-    """Raises BadAddressError for blanks, control characters and anything outside ASCII."""
+    """Check that `text` is printable ASCII without blanks.
+
+    Raises:
+        BadAddressError: it is not.
+    """
     if not text.isascii() or not text.isprintable() or " " in text:
         raise BadAddressError("it holds a blank or a character outside ASCII")
 
 
 def host_and_port(text: str, scheme: str = "") -> Address:
-    """The Address of `host:port` or `[IPv6]:port`; names in lower case, IPv6 in its canonical form.
+    """The Address of `host:port` or `[IPv6]:port`; host names in lower case, IPv6 addresses in canonical form.
 
     Raises:
-        BadAddressError: it is neither.
+        BadAddressError: `text` is neither.
     """
     check_characters(text)
     parts = _HOST_PORT.fullmatch(text)
     if parts is None:
-        raise BadAddressError(_shape(text))
+        raise BadAddressError(_why_not_host_port(text))
     port = int(parts["port"])
     if not 0 < port < 65536:
         raise BadAddressError(PORT_RANGE)
@@ -47,10 +52,10 @@ def host_and_port(text: str, scheme: str = "") -> Address:
 
 
 def host_name(text: str) -> str:
-    """The host name, or IPv4 address, in lower case.
+    """The host name or IPv4 address `text`, in lower case.
 
     Raises:
-        BadAddressError: it is none.
+        BadAddressError: `text` is neither.
     """
     if not text:
         raise BadAddressError("it has no host")
@@ -60,10 +65,10 @@ def host_name(text: str) -> str:
 
 
 def ipv6(text: str) -> str:
-    """The IPv6 address between brackets, in its canonical form.
+    """The IPv6 address `text`, which stood in brackets, in canonical form.
 
     Raises:
-        BadAddressError: it is none, or has a zone.
+        BadAddressError: `text` is not an IPv6 address, or has a zone.
     """
     try:
         address = IPv6Address(text)
@@ -78,19 +83,18 @@ def socket_path(path: str, scheme: str = "") -> Address:
     """The Address of the unix socket at `path`.
 
     Raises:
-        BadAddressError: the path is relative, too long, or holds NUL.
+        BadAddressError: the path is not absolute, is too long, or holds NUL.
     """
     if not path.startswith("/"):
-        raise BadAddressError("the path of a unix socket is absolute")
-    if len(path.encode()) > _LONGEST_SOCKET_PATH or "\0" in path:
-        raise BadAddressError(f"the path of a unix socket has at most {_LONGEST_SOCKET_PATH} bytes and no NUL")
+        raise BadAddressError("the path of a unix socket must be absolute")
+    if len(path.encode()) > _MAX_SOCKET_PATH or "\0" in path:
+        raise BadAddressError(f"the path of a unix socket must have at most {_MAX_SOCKET_PATH} bytes and no NUL")
     return Address(path=path, scheme=scheme)
 
 
-def _shape(text: str) -> str:
-    """What is wrong with a text that does not look like host:port at all."""
+def _why_not_host_port(text: str) -> str:
     if "/" in text:
         return "it has a path"
     if text.count(":") > 1 and "[" not in text:
-        return "an IPv6 address stands in brackets: [::1]:8001"
+        return "an IPv6 address needs brackets: [::1]:8001"
     return "it has no port"

@@ -1,4 +1,4 @@
-"""The errors of an endpoint that cannot be reached, or not in time: the same words in every transport."""
+"""The errors of endpoints that cannot be reached, or do not answer in time, with the same texts in every transport."""
 
 import os
 import re
@@ -9,26 +9,26 @@ from gateway.core.errors import Reason, Status, TransportError
 
 
 def unreachable(text: str, *, sent: bool = False) -> TransportError:
-    """There is no connection to the endpoint, or no more."""
+    """There is no connection to the endpoint, or it has ended."""
     return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=sent)
 
 
 def connector_closed(*, sent: bool = False) -> TransportError:
-    """The gateway itself closed the connector."""
+    """The gateway has closed the connector."""
     return unreachable("the connector is closed", sent=sent)
 
 
 def deadline_passed(*, sent: bool = False) -> TransportError:
-    """There was no reply before the deadline, or not even time to send the request."""
+    """The deadline passed before the reply came, or before the request was sent."""
     text = "no reply before the deadline" if sent else "the deadline passed before the request was sent"
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=sent)
 
 
 def seconds_left(deadline: float | None, now: float) -> float | None:
-    """Seconds until `deadline`; None if there is none. Both are times of the event loop's clock.
+    """Seconds until `deadline`, None without one. Both arguments are times of the event loop's clock.
 
     Raises:
-        TransportError: DEADLINE_EXCEEDED, it has passed.
+        TransportError: DEADLINE_EXCEEDED, the deadline has passed.
     """
     if deadline is None:
         return None
@@ -38,10 +38,10 @@ def seconds_left(deadline: float | None, now: float) -> float | None:
 
 
 def not_connected(error: OSError, host: str, seconds: float, limit: float | None = None) -> TransportError:
-    """`error` ended an attempt to connect to `host` within `seconds`.
+    """Connecting to `host` failed with `error`; it was allowed to take `seconds`.
 
-    Where `seconds` are fewer than the `limit` that connecting has, the call's deadline made them so. That is
-    DEADLINE_EXCEEDED: an endpoint is not unreachable because a client is in a hurry.
+    Where `seconds` is less than the connect timeout `limit`, the call's deadline shortened it. A timeout is
+    DEADLINE_EXCEEDED then, not UNAVAILABLE: a short deadline does not mean that the endpoint is unreachable.
     """
     if isinstance(error, TimeoutError):
         text = f"no connection within {seconds:.3g} s"
@@ -53,20 +53,20 @@ def not_connected(error: OSError, host: str, seconds: float, limit: float | None
         return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
     if isinstance(error, socket.gaierror):
         return not_resolved(host, error)
-    return unreachable(_system_words(error))
+    return unreachable(_system_text(error))
 
 
 def not_resolved(host: str, error: socket.gaierror) -> TransportError:
-    """The host's name has no address."""
+    """The host name has no address."""
     return unreachable(f"host name {host!r} not resolved: {error.strerror}")
 
 
-def _system_words(error: OSError) -> str:
-    """The system's words, without the loop's: `connection refused`."""
+def _system_text(error: OSError) -> str:
+    """The system's text without the event loop's: `connection refused`."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"TLS certificate not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"no TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    # A name with several addresses (localhost) may fail with all their texts in one, and no number.
+        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    # Where a name has several addresses (localhost), asyncio joins their errors into one text without an errno.
     numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
     return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -1,4 +1,4 @@
-"""Inflating what arrived, its memory counted, away from the loop where that takes long."""
+"""Inflating bodies: counted against the process' memory, and in a thread where it would block the loop for long."""
 
 import asyncio
 
@@ -7,10 +7,10 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer, Message
-from gateway.transports.memory import PROCESS, Arriving
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
 
 IN_THREAD = 256 * 2**10
-"""Content above this many bytes, on its larger side, is worked on in a thread: 1 ms of the loop."""
+"""Content larger than this, compressed or not, is processed in a thread. So many bytes take 1 ms."""
 
 
 def inflate(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
@@ -20,18 +20,18 @@ def inflate(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
         DecodeError, GatewayError: as `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded), the process has no memory
             left for it.
     """
-    arriving = Arriving(inflation.most_inflated(len(data), limits), PROCESS)
+    arriving = ArrivingBody(inflation.max_inflated_size(len(data), limits), PROCESS_MEMORY)
     for piece in inflation.inflated(data, coding, limits, what):
         arriving.append(piece)
     return arriving.body
 
 
 def inflate_small(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer | None:
-    """The same; None if that takes longer than the loop can wait, and is to be done in a thread."""
+    """As `inflate`; None if the content is too large to be inflated without a thread."""
     if len(data) > IN_THREAD:
         return None
     try:
-        return inflate(data, coding, _at_once(limits), what)
+        return inflate(data, coding, _without_thread(limits), what)
     except GatewayError as error:
         if error.reason is not Reason.TOO_LARGE or limits.message <= IN_THREAD:
             raise
@@ -39,37 +39,37 @@ def inflate_small(data: Buffer, coding: str, limits: Limits, what: str) -> Buffe
 
 
 async def inflate_in_thread(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
-    """The same, away from the loop."""
+    """As `inflate`, in a thread."""
     return await asyncio.to_thread(inflate, data, coding, limits, what)
 
 
 async def inflate_anywhere(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
-    """The same, in a thread only where that takes longer than the loop can wait."""
+    """As `inflate`, in a thread if the content is large."""
     found = inflate_small(data, coding, limits, what)
     return await inflate_in_thread(data, coding, limits, what) if found is None else found
 
 
 def is_compressed(message: Message, framing: Framing) -> bool:
-    """Whether it has content to inflate."""
+    """Whether `message` has content to inflate."""
     return framing.is_compressed is not None and framing.is_compressed(message)
 
 
 async def inflate_message(message: Message, framing: Framing, limits: Limits) -> Message:
-    """A compressed message as it would be if it were not. Raises as the framing's `inflate` does."""
+    """The message with its content inflated. Raises what the framing's `inflate` raises."""
     assert framing.inflate is not None
     if len(message.parts[1]) <= IN_THREAD:
         try:
-            return _counted(framing.inflate(message, _at_once(limits)))
+            return _counted(framing.inflate(message, _without_thread(limits)))
         except GatewayError as error:
             if error.reason is not Reason.TOO_LARGE or limits.message <= IN_THREAD:
                 raise
     return _counted(await asyncio.to_thread(framing.inflate, message, limits))
 
 
-def _at_once(limits: Limits) -> Limits:
+def _without_thread(limits: Limits) -> Limits:
     return replace(limits, message=min(limits.message, IN_THREAD))
 
 
 def _counted(message: Message) -> Message:
     header, content = message.parts
-    return replace(message, parts=(header, PROCESS.hold(content)))
+    return replace(message, parts=(header, PROCESS_MEMORY.track(content)))

@@ -1,162 +1,220 @@
-"""A client's connection in time: its phases, how long each may last, and how it ends."""
+"""The phases of a client's connection, how long each may last, and how the connection ends.
+
+            first byte         head read            body read            reply being read by the client
+      IDLE ────────────→ HEAD ───────────→ BODY ───────────→ ANSWERING ────────────────→ FLUSHING
+       ↑                                                         │                           │
+       └───────── the reply is written, the connection kept ─────┴───────────────────────────┘
+
+      any phase ── last reply, or error reply ──→ LINGERING ──→ CLOSED
+      any phase ── the client closed ───────────→ CLOSED
+
+A message without a body goes from HEAD to ANSWERING; one that came in one piece goes from IDLE to ANSWERING.
+
+    phase      waits for                         at most (Timeouts)                          then
+    IDLE       the first byte of a message       `idle`; `grace` while the listener drains   close
+    HEAD       the end of the message's head     `head`                                      error reply, LINGERING
+    BODY       the rest of the message           `body` between two pieces, `rate` on        error reply, LINGERING
+                                                 average, `message` in all
+    ANSWERING  the gateway's reply               no limit: deadlines and policies bound it   -
+               the client to read a streamed     `write` without reading a byte              abort
+               reply
+    FLUSHING   the client to read its replies    `write` without reading a byte              abort
+    LINGERING  the client to close               `linger`, and `limits.message` bytes        abort, or close
+    CLOSED     the last bytes to be sent         `write`                                     abort
+
+gRPC multiplexes its requests, so its connections use only HEAD, IDLE, ANSWERING and the last two, and watch each stream
+on their own.
+"""
 
 import asyncio
+from abc import ABC, abstractmethod
 from enum import Enum
 
-from gateway.core.address import of_peer
+from gateway.core.address import peer_address
 from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
-from gateway.transports.connections import Admission, Connections
-from gateway.transports.memory import PROCESS
+from gateway.transports.listener_connections import Admission, ListenerConnections
+from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
 
 
 class Phase(Enum):
-    """What is waited for."""
+    """What a connection waits for; the module's docstring draws which phase follows which."""
 
-    IDLE = "the next message is awaited"
-    HEAD = "its head is arriving"
-    BODY = "the rest of it is arriving"
-    ANSWERING = "requests are in flight, or a reply is streamed"
-    FLUSHING = "the client reads its replies more slowly than they come"
-    LINGERING = "the reply was the last; what the client still sends is dropped"
-    CLOSED = "closed, or closing once the reply is flushed"
+    IDLE = "waiting for the next message"
+    HEAD = "receiving a message's head"
+    BODY = "receiving the rest of the message"
+    ANSWERING = "requests are in flight, or a reply is being streamed"
+    FLUSHING = "waiting for the client to read its replies"
+    LINGERING = "the last reply is written; what the client still sends is dropped"
+    CLOSED = "closed, or closing once the last reply is sent"
 
     # Members are singletons: identity is equality.
     __hash__ = object.__hash__
 
 
 @frozen
-class Terms:
-    """On what all connections of one listener are kept, and which they are."""
+class ConnectionContext:
+    """What all connections of one listener share."""
 
     limits: Limits
     timeouts: Timeouts
-    connections: Connections
+    connections: ListenerConnections
 
 
-class Lifecycle(asyncio.BaseProtocol):
-    """What the event loop tells of a connection, but for what the client sends. Whoever makes a Connection of it moves
-    `_phase` on, and says how to give up what is arriving, and how to go on."""
+class Lifecycle(asyncio.BaseProtocol, ABC):
+    """The part of a client's connection that is the same in every transport: admission, timeouts, memory of unread
+    replies, closing.
 
-    HEAD = "the message's head"
-    BODY = "the message"
-    """What their parts are called."""
+    A subclass receives and answers messages. It sets `_phase`, and sets `_alarm` to the time limit of the new phase.
+    """
+
+    HEAD_NAME = "the message's head"
+    BODY_NAME = "the message"
+    """What error texts call the two parts of a message."""
 
     _transport: asyncio.Transport
     _peer: str
     """`host:port`; empty on a unix socket."""
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+    def __init__(self, context: ConnectionContext) -> None:
+        self._context = context
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._expire)
         self._phase = Phase.IDLE
+        self._idle_seconds = context.timeouts.idle
+        """How long the connection may stay IDLE."""
         self._body_begun: float | None = None
-        """When the rest of the message that is arriving was first waited for."""
+        """When the connection began to wait for the rest of the message; None before that."""
         self._body_bytes = 0
-        """How much of it has come."""
-        self._patience = terms.timeouts.idle
-        """Seconds that it may be idle."""
+        """How much of the rest has arrived."""
         self._writable = True
         self._counted = 0
-        """Bytes of replies that the client has not read, as they are counted against the process' memory."""
+        """Bytes of unread replies that are counted in PROCESS_MEMORY."""
 
-    def _give_up(self, error: GatewayError) -> None:
-        """Refuse what is arriving, whose end cannot be found or is not worth waiting for: reply, then linger."""
-        raise NotImplementedError
-
-    def _turn_away(self, error: GatewayError) -> None:
-        """The connection is one too many: say so, then linger."""
-        self._give_up(error)
-
-    def _proceed(self) -> None:
-        """The client has read most of what there was: turn to what comes next."""
-        raise NotImplementedError
+    # What a subclass provides.
 
     @property
+    @abstractmethod
     def unanswered(self) -> int:
         """Requests that have begun to arrive and whose replies are not handed to the system in full."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _reject(self, error: GatewayError) -> None:
+        """Refuse the message that is arriving, since its end cannot be found or is not worth waiting for: write an
+        error reply, then linger."""
+
+    @abstractmethod
+    def _proceed(self) -> None:
+        """Go on after the client has read most of its replies."""
+
+    def _reject_connection(self, error: GatewayError) -> None:
+        """Refuse the whole connection, which is one too many: write an error reply, then linger."""
+        self._reject(error)
+
+    # What the listener calls.
 
     def drain(self) -> None:
-        """Close after the last reply; where nothing is in flight or arriving, once that has been so for a while."""
-        self._patience = self._terms.timeouts.grace
+        """Close after the last reply; an idle connection is closed after `Timeouts.grace`."""
+        self._idle_seconds = self._context.timeouts.grace
         if self._phase is Phase.IDLE:
-            self._alarm.set(self._patience)
+            self._alarm.set(self._idle_seconds)
 
-    def give_up(self) -> None:
-        """Close now, whatever is in flight."""
+    def terminate(self) -> None:
+        """End all requests in flight, and close."""
         self.abort()
 
     def abort(self) -> None:
-        """Close now, whatever is in flight."""
+        """Close at once, without sending what is still to be sent."""
         self._transport.abort()
 
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accepted."""
+        """A client has connected."""
         self._transport = transport  # type: ignore[assignment]
-        self._peer = of_peer(transport.get_extra_info("peername"))
-        self._alarm.set(self._patience)
-        connections = self._terms.connections
+        self._peer = peer_address(transport.get_extra_info("peername"))
+        self._alarm.set(self._idle_seconds)
+        connections = self._context.connections
         match connections.admit(self):
             case Admission.REFUSED:
-                self._turn_away(connections.why_refused())
+                self._reject_connection(connections.why_refused())
             case Admission.DROPPED:
                 transport.abort()  # type: ignore[attr-defined]
             case _:
                 pass
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Closed by either side."""
+        """The connection is closed, by either side."""
         self._phase = Phase.CLOSED
-        self._terms.connections.discard(self)
+        self._context.connections.discard(self)
         self._alarm.stop()
         self._writable = True
         self._count(0)
 
     def pause_writing(self) -> None:
-        """The client reads too slowly."""
+        """The client reads more slowly than replies are written."""
         self._writable = False
         self._count_unread()
-        self._loop.call_soon(self._count_unread)  # more of the reply may follow at once
+        self._loop.call_soon(self._count_unread)  # more of the reply may be written in this turn of the loop
 
     def resume_writing(self) -> None:
-        """The client has read most of what there was."""
+        """The client has read most of what was written."""
         self._writable = True
         self._count_unread()
         self._proceed()
 
-    # Waiting.
+    # Time limits.
 
     def _await_body(self, received: int) -> None:
-        """Wait for more of the message that is arriving, `received` bytes of which came just now."""
-        now, timeouts = self._loop.time(), self._terms.timeouts
+        """Wait for more of the message's rest, `received` bytes of which have just arrived."""
+        now, timeouts = self._loop.time(), self._context.timeouts
         if self._body_begun is None:
             self._body_begun, self._body_bytes = now, 0
         self._body_bytes += received
-        self._body_came = now
-        whole = min(timeouts.message, timeouts.body + self._body_bytes / timeouts.rate)
-        self._alarm.set(min(timeouts.body, self._body_begun + whole - now))
+        self._body_last_received = now
+        seconds = min(timeouts.message, timeouts.body + self._body_bytes / timeouts.rate)
+        self._alarm.set(min(timeouts.body, self._body_begun + seconds - now))
 
     def _too_slow_body(self) -> GatewayError:
         assert self._body_begun is not None
-        timeouts, waited = self._terms.timeouts, self._body_came - self._body_begun
-        least = timeouts.body + self._body_bytes / timeouts.rate
-        if waited + timeouts.body <= min(least, timeouts.message):
-            return _too_slow(f"nothing of {self.BODY} came for {timeouts.body:g} s")
-        if timeouts.message < least:
-            return _too_slow(f"{self.BODY} did not arrive within {timeouts.message:g} s")
-        return _too_slow(f"{self.BODY} came at less than {timeouts.rate:g} bytes a second")
+        timeouts, waited = self._context.timeouts, self._body_last_received - self._body_begun
+        at_least_rate = timeouts.body + self._body_bytes / timeouts.rate
+        if waited + timeouts.body <= min(at_least_rate, timeouts.message):
+            return _too_slow(f"nothing of {self.BODY_NAME} came for {timeouts.body:g} s")
+        if timeouts.message < at_least_rate:
+            return _too_slow(f"{self.BODY_NAME} did not arrive within {timeouts.message:g} s")
+        return _too_slow(f"{self.BODY_NAME} came at less than {timeouts.rate:g} bytes a second")
+
+    def _await_progress(self) -> None:
+        """Wait for the client to read some of what was written."""
+        self._count_unread()
+        self._buffered_before = self._transport.get_write_buffer_size()
+        self._alarm.set(self._context.timeouts.write)
+
+    def _expire(self) -> None:
+        """The time limit of the phase is over."""
+        match self._phase:
+            case Phase.IDLE:
+                self._close_idle()
+            case Phase.HEAD:
+                self._reject(_too_slow(f"{self.HEAD_NAME} did not arrive within {self._context.timeouts.head:g} s"))
+            case Phase.BODY:
+                self._reject(self._too_slow_body())
+            case Phase.FLUSHING | Phase.ANSWERING if self._transport.get_write_buffer_size() < self._buffered_before:
+                self._await_progress()
+            case _:
+                self._transport.abort()
+
+    # Memory.
 
     @property
     def _unread_bytes(self) -> int:
-        """Of replies that wait for the client to read; the little that waits while it does is not worth counting."""
+        """Bytes of replies that wait because the client reads too slowly. While it keeps up they are few, and count as
+        none."""
         return 0 if self._writable else self._transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -165,61 +223,45 @@ class Lifecycle(asyncio.BaseProtocol):
     def _count(self, size: int) -> None:
         before, self._counted = self._counted, size
         if size > before:
-            PROCESS.count(size - before)
+            PROCESS_MEMORY.count(size - before)
         elif size < before:
-            PROCESS.free(before - size)
-
-    def _await_progress(self) -> None:
-        self._count_unread()
-        self._unread = self._transport.get_write_buffer_size()
-        self._alarm.set(self._terms.timeouts.write)
-
-    def _expire(self) -> None:
-        timeouts = self._terms.timeouts
-        match self._phase:
-            case Phase.IDLE:
-                self._close_idle()
-            case Phase.HEAD:
-                self._give_up(_too_slow(f"{self.HEAD} did not arrive within {timeouts.head:g} s"))
-            case Phase.BODY:
-                self._give_up(self._too_slow_body())
-            case Phase.FLUSHING | Phase.ANSWERING if self._transport.get_write_buffer_size() < self._unread:
-                self._await_progress()
-            case _:
-                self._transport.abort()
+            PROCESS_MEMORY.free(before - size)
 
     # Closing.
 
     def _linger(self) -> None:
-        """Close without a reset, which would take the reply from a client that is still sending (RFC 9112 section 9.6):
-        no more is written, and what comes is dropped until the client closes too, or for a while."""
+        """Half-close, and drop what the client still sends until it closes too, for `Timeouts.linger` at most. Closing
+        at once would make the system send a reset, which takes the reply from a client that is still sending (RFC 9112
+        section 9.6)."""
         self._phase = Phase.LINGERING
-        self._may_drop = self._terms.limits.message
-        self._alarm.set(self._terms.timeouts.linger)
+        self._droppable_bytes = self._context.limits.message
+        self._alarm.set(self._context.timeouts.linger)
         if self._transport.is_closing():
             return
         try:
             self._transport.write_eof()
-        except OSError:  # asyncio's own loop, where the client has reset the connection
+        except OSError:  # asyncio's own loop raises it where the client has reset the connection
             self._transport.abort()
         else:
             self._transport.resume_reading()
 
-    def _close_idle(self) -> None:
-        """Close, unless the next message is there and only not read yet: a busy loop reads after its timers."""
-        if has_unread(self._transport.get_extra_info("socket")):
-            self._alarm.set(self._patience)
-        else:
+    def _drop(self, size: int) -> None:
+        """`size` bytes arrived while lingering."""
+        self._droppable_bytes -= size
+        if self._droppable_bytes < 0:
             self._close()
 
-    def _drop(self, size: int) -> None:
-        self._may_drop -= size
-        if self._may_drop < 0:
+    def _close_idle(self) -> None:
+        """Close, unless the next message has arrived and is not read yet: a busy loop runs its timers before it
+        reads."""
+        if has_unread(self._transport.get_extra_info("socket")):
+            self._alarm.set(self._idle_seconds)
+        else:
             self._close()
 
     def _close(self) -> None:
         self._phase = Phase.CLOSED
-        self._alarm.set(self._terms.timeouts.write)
+        self._alarm.set(self._context.timeouts.write)
         self._transport.close()
 
 

@@ -1,9 +1,13 @@
-"""The memory that messages hold in this process, and buffers that grow with what arrives.
+"""The memory that message bodies hold in this process, and buffers that grow with what arrives.
 
-Bodies of COUNTED bytes and more are counted against `limits.memory`, of requests and of replies, compressed and
-inflated: as their bytes arrive, until the last view of them is gone. So are written replies as long as the client does
-not read them. Smaller bodies are not counted one by one; `limits.connections` bounds them. What a peer only announced
-costs nothing.
+What is counted against `limits.memory`:
+
+- a body of MIN_COUNTED bytes or more, of a request or a reply, compressed or inflated: each byte from its arrival until
+  the last view of the body is gone;
+- a written reply as long as the client does not read it.
+
+Smaller bodies are not counted; `limits.connections` bounds their number. A size that a peer announces costs nothing
+before the bytes arrive.
 """
 
 import asyncio
@@ -26,18 +30,18 @@ from gateway.core.types import Buffer
 
 log = logging.getLogger(__name__)
 
-COUNTED = 16 * 2**10
-"""Bytes. Counting costs about 1 us, which only larger bodies are worth."""
-FIRST = 2**20
-"""Bytes of the first buffer of a body that has more; the second has its whole size. The kernel gives the pages of an
-array only as they are written, but those of arrays of 4 MiB and more by 2 MiB each: so one of these is made when 1 MiB
-has arrived."""
+MIN_COUNTED = 16 * 2**10
+"""Bytes of the smallest body that is counted. Counting costs about 1 us, too much for a smaller one."""
+FIRST_BUFFER = 2**20
+"""Bytes of the first buffer of a larger body; the second buffer has the body's full size. The kernel allocates pages
+only when they are written, but for arrays of 4 MiB and more it allocates 2 MiB at a time: so the large array is made
+once 1 MiB has arrived."""
 STEP = 64 * 2**10
-"""Bytes by which an arriving body is counted."""
+"""An arriving body is counted in steps of so many bytes."""
 
 TRIM_SECONDS = 5.0
 WORTH_TRIMMING = 32 * 2**20
-"""Bytes that must have been freed."""
+"""Bytes that must have been freed before free memory is returned to the system."""
 
 FROM_KERNEL = 4 * 2**20
 """Bytes from which on an array has pages of its own, which are returned to the kernel as soon as it is freed."""
@@ -51,19 +55,18 @@ _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 class Memory:
-    """Counts the bytes that message bodies hold, and refuses what would exceed `limit` bytes. Safe to be called from
-    several threads."""
+    """Counts the bytes that message bodies hold, and refuses a body that would exceed `limit` bytes. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._limited = LogLimit(log, lines=1)
+        self._limited_log = LogLimit(log, lines=1)
         self.peak = 0
-        """The most bytes that were held since `give_back` looked last."""
+        """The most bytes that were held since `give_back` last looked."""
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
-        """What was freed and is still counted. A finalizer may run anywhere, also where the lock is held, so it only
-        notes the size here."""
+        """Sizes that were freed and are not subtracted yet. A finalizer may run anywhere, also while this thread holds
+        the lock, so it only appends here."""
 
     @property
     def used(self) -> int:
@@ -72,12 +75,12 @@ class Memory:
             return self._settle()
 
     def check(self, size: int) -> None:
-        """Refuse a body of `size` bytes before any of it is read.
+        """Check that a body of `size` bytes has room, before any of it is read.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), it would exceed the limit.
         """
-        if size >= COUNTED:
+        if size >= MIN_COUNTED:
             with self._lock:
                 self._check(size)
 
@@ -92,7 +95,7 @@ class Memory:
             self._add(size)
 
     def count(self, size: int) -> None:
-        """Count `size` bytes that are there already: they are not refused, but what comes after them may be."""
+        """Count `size` bytes that are in memory already. They are never refused; later ones may be."""
         with self._lock:
             self._add(size)
 
@@ -100,9 +103,9 @@ class Memory:
         """Count `size` bytes less."""
         self._freed.append(size)
 
-    def hold(self, data: Buffer) -> Buffer:
-        """`data`, counted as long as it is used; it is there already and not refused."""
-        if len(data) < COUNTED:
+    def track(self, data: Buffer) -> Buffer:
+        """The same bytes, counted until their last view is gone. They are never refused."""
+        if len(data) < MIN_COUNTED:
             return data
         array = np.frombuffer(data, np.uint8)
         self.count(len(data))
@@ -116,10 +119,10 @@ class Memory:
     def _check(self, size: int) -> None:
         used = self._settle()
         if used + size > self.limit:
-            self._limited.write(
+            self._limited_log.write(
                 "memory",
                 logging.WARNING,
-                "a message is refused for want of memory: messages hold %d bytes, limits.memory is %d",
+                "a message is refused because memory is short: messages hold %d bytes, limits.memory is %d",
                 used,
                 self.limit,
             )
@@ -157,7 +160,7 @@ def _ended(end: "weakref.ref[_Bytes]") -> None:
 
 
 def machine_memory() -> int:
-    """Bytes that this process may use: those of its cgroup, else those of the machine."""
+    """Bytes of memory that this process may use: the limit of its cgroup, else the machine's memory."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _CGROUP_LIMITS:
         try:
@@ -170,13 +173,13 @@ def machine_memory() -> int:
 
 
 def default_limit() -> int:
-    """Half of what this process may use: a body is copied at most once on its way through."""
+    """The default of `limits.memory`: half of what this process may use, because a body is copied at most once on its
+    way through."""
     return machine_memory() // 2
 
 
-PROCESS = Memory(default_limit())
-"""What everything in this process counts with: memory is the process', not one gateway's. Its `limit` is set by the
-configuration's `limits.memory`."""
+PROCESS_MEMORY = Memory(default_limit())
+"""Counts the bodies of the whole process; the configuration's `limits.memory` sets its limit."""
 
 
 def set_allocator() -> None:
@@ -197,8 +200,8 @@ def set_allocator() -> None:
 
 
 async def give_back(memory: Memory) -> None:
-    """Return to the system what large messages have left free, again and again. glibc's allocator keeps it otherwise:
-    6 requests of 40 MiB left 280 MiB."""
+    """Return free memory to the system after large messages, for ever. glibc would keep it: 6 requests of 40 MiB left
+    280 MiB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(TRIM_SECONDS)
@@ -209,7 +212,7 @@ async def give_back(memory: Memory) -> None:
 
 
 class _Share:
-    """What the buffers of one body, which follow one another, have counted together; freed with the last of them."""
+    """The count of one body, shared by its successive buffers; freed with the last of them."""
 
     __slots__ = ("_buffers", "_memory", "size")
 
@@ -236,11 +239,11 @@ class _Share:
             self.size = 0
 
 
-class Arriving:
-    """One body as it arrives. `size` is how many bytes it will have, at least one; or the most that it may have.
+class ArrivingBody:
+    """One body as it arrives. `size` is its size, at least 1, or the most that it may have.
 
-    Bytes are appended; or they are received into `room`, told by `filled`, and `reserve` makes new room. A body whose
-    size is known is complete once `missing` is 0.
+    Bytes are added with `append`; or they are received into `unfilled`, reported with `filled`, and `reserve` makes
+    more space. A body of known size is complete once `missing` is 0.
     """
 
     __slots__ = ("_array", "_share", "filled_bytes", "size")
@@ -249,41 +252,41 @@ class Arriving:
         self.size = size
         self.filled_bytes = 0
         self._share = _Share(memory)
-        self._array = self._share.buffer(min(size, FIRST))
+        self._array = self._share.buffer(min(size, FIRST_BUFFER))
 
     @property
     def missing(self) -> int:
-        """How many bytes are still to come, at most."""
+        """How many bytes are still to arrive, at most."""
         return self.size - self.filled_bytes
 
     @property
-    def room(self) -> memoryview:
+    def unfilled(self) -> memoryview:
         """Where the next bytes go."""
         return self._array.data[self.filled_bytes :]
 
     @property
     def body(self) -> memoryview:
-        """What has arrived."""
+        """The bytes that have arrived."""
         return self._array.data[: self.filled_bytes].toreadonly()
 
     def filled(self, count: int) -> None:
-        """`count` bytes were put into `room`.
+        """`count` bytes were received into `unfilled`.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for them.
         """
         self.filled_bytes += count
         more = self.filled_bytes - self._share.size
-        if more > 0 and self.size >= COUNTED:
+        if more > 0 and self.size >= MIN_COUNTED:
             self._share.add(min(max(more, STEP), self.size - self._share.size))
 
     def reserve(self) -> None:
-        """Make `room` for at least one byte if any is missing."""
+        """Make sure that `unfilled` has at least one byte, if any is missing."""
         if self.filled_bytes == len(self._array) < self.size:
             self._grow()
 
     def append(self, data: Buffer) -> None:
-        """Take the next bytes, which must not be more than are missing.
+        """Add the next bytes, no more than are missing.
 
         Raises:
             GatewayError: as `filled`.

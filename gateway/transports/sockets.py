@@ -1,4 +1,4 @@
-"""What the transports that open sockets themselves have in common."""
+"""Socket options and calls that the transports share."""
 
 import asyncio
 import ctypes
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 BACKLOG = 2048
-"""Connections that the kernel completes while the loop is busy; Linux caps it at net.core.somaxconn."""
+"""Connections that the kernel may complete before the gateway accepts them; Linux caps it at net.core.somaxconn."""
 
-# A host that vanishes without a word is noticed after two minutes: 60 s of silence, then six probes 10 s apart. macOS
-# has no TCP_KEEPIDLE.
 _SO_ATTACH_FILTER = 26
 
+# A host that disappears without closing its connections is noticed after two minutes: 60 s of silence, then six probes
+# 10 s apart. macOS has no TCP_KEEPIDLE.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
@@ -29,15 +29,15 @@ _KEEPALIVE = [
     ),
 ]
 
-_TELLS_UNCONFIRMED = sys.platform == "linux"
+_HAS_UNCONFIRMED = sys.platform == "linux"
 
 
 def keep_probing(sock: socket.socket | TransportSocket) -> None:
-    """Have the kernel notice that the peer has vanished; accepted sockets inherit it from the one that listens.
-    TCP_NODELAY is the loops' own default."""
+    """Switch on TCP keepalive, so that the kernel notices a peer that has disappeared. Accepted sockets inherit it from
+    the listening one. TCP_NODELAY is the event loops' default."""
     if sock.family == socket.AF_UNIX:
         return
-    # uvloop's socket makes a copy of itself for each option: 3 us
+    # uvloop's socket duplicates its descriptor for each option, which takes 3 us
     borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
     for option in _KEEPALIVE:
         borrowed.setsockopt(*option)
@@ -45,7 +45,7 @@ def keep_probing(sock: socket.socket | TransportSocket) -> None:
 
 
 def has_unread(sock: socket.socket | TransportSocket) -> bool:
-    """Whether the peer has sent something that the loop has not read yet, or has closed."""
+    """Whether the peer has closed, or has sent something that the loop has not read yet."""
     try:
         _peek(sock, 1)
     except OSError as error:
@@ -54,7 +54,7 @@ def has_unread(sock: socket.socket | TransportSocket) -> bool:
 
 
 def unread(sock: socket.socket | TransportSocket, size: int) -> bytes:
-    """The first `size` bytes of what the peer has sent and the loop has not read yet."""
+    """The first `size` bytes that the peer has sent and the loop has not read yet; they stay unread."""
     try:
         return _peek(sock, size)
     except OSError:
@@ -70,51 +70,51 @@ def _peek(sock: socket.socket | TransportSocket, size: int) -> bytes:
 
 
 def listening_to(descriptor: int) -> select.poll:
-    """Its `poll(0)` is empty as long as the peer has neither closed nor sent anything that nobody has read yet."""
+    """A poll whose `poll(0)` is empty while the peer has neither closed nor sent anything that is not read yet."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return poll
 
 
 def unconfirmed(descriptor: int) -> int:
-    """How many of the bytes that were sent over TCP the peer's system has not confirmed. A reply confirms all that its
-    sender had received by then. 0 where the system does not tell."""
-    if not _TELLS_UNCONFIRMED:
+    """How many of the bytes that were sent over TCP the peer's system has not acknowledged. A reply acknowledges all
+    that its sender had received by then. 0 on systems that cannot say."""
+    if not _HAS_UNCONFIRMED:
         return 0
     return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Close the server's sockets, after accepting what stands in their queues: to its client such a connection is made,
-    and the kernel would reset it. When this returns, `protocol` has been called for every accepted connection, and each
-    is made."""
+    """Accept the connections that wait in the queues of the server's sockets, then close these. To its client a waiting
+    connection is established; closing the socket would reset it. When this returns, `protocol` has been called and
+    `connection_made` has run for every accepted connection."""
     loop = asyncio.get_running_loop()
     copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
     for each in copies:
         _refuse_handshakes(each)
-    # asyncio hands over what it has accepted in its next turns, and fails to if the server is closed by then. uvloop
-    # has no such readers, and hands over in the next turn, whatever becomes of the server.
+    # asyncio hands over accepted connections in later turns of the loop, and fails to once the server is closed. uvloop
+    # has no readers to remove, and hands over in the next turn, also after the server is closed.
     for each in server.sockets:
         loop.remove_reader(each.fileno())
-    await _turns()
+    await _run_scheduled()
     server.close()
     accepted: list[socket.socket] = []
     for copy in copies:
         with copy:
             copy.setblocking(False)
-            accepted += _queued(copy)
+            accepted += _accept_queued(copy)
     for connection in accepted:
         await loop.connect_accepted_socket(protocol, connection)
-    await _turns()
+    await _run_scheduled()
 
 
 def _refuse_handshakes(listening: socket.socket) -> None:
-    """Have the kernel drop new SYNs (Linux): a connection that came about between the last `accept` and `close` would
-    be reset. The client sends its SYN once more after a second, and is refused then; those that have been answered go
-    on to be accepted."""
+    """Have the kernel drop new SYNs (Linux): a connection that is established between the last `accept` and `close`
+    would be reset. The client repeats its SYN after a second, and is refused then. Handshakes that are under way are
+    completed."""
     if sys.platform != "linux" or listening.family == socket.AF_UNIX:
         return
-    # Classic BPF, which sees a TCP segment from its header on; byte 13 has the flags, of which SYN is 0x02, ACK 0x10.
+    # Classic BPF; offset 0 is the TCP header, whose byte 13 has the flags: SYN is 0x02, ACK 0x10.
     program = (
         (0x30, 0, 0, 13),  # load byte 13
         (0x54, 0, 0, 0x12),  # and 0x12
@@ -123,25 +123,25 @@ def _refuse_handshakes(listening: socket.socket) -> None:
         (0x06, 0, 0, 0x40000),  # accept
     )
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
-    with suppress(OSError):  # without it stopping is as it is elsewhere
+    with suppress(OSError):  # without the filter, stopping is as on other systems
         listening.setsockopt(
             socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(code))
         )
 
 
-async def _turns() -> None:
-    """Let the loop do everything else that it has to do by now, and what follows from that."""
+async def _run_scheduled() -> None:
+    """Let the loop run what is scheduled by now, and what that schedules."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
-def _queued(listening: socket.socket) -> Iterator[socket.socket]:
+def _accept_queued(listening: socket.socket) -> Iterator[socket.socket]:
     while True:
         try:
             connection, _ = listening.accept()
-        except ConnectionAbortedError:  # it left while it waited
+        except ConnectionAbortedError:  # the client left while it waited
             continue
-        except OSError:  # there are no more, or too many open files
+        except OSError:  # none is left, or there are too many open files
             return
         connection.setblocking(False)
         yield connection

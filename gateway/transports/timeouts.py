@@ -1,39 +1,40 @@
-"""How long a client may keep a connection waiting."""
+"""Time limits of connections: those of clients, and connecting to endpoints."""
 
 from gateway.core.frozen import frozen
 
 
 @frozen
 class Timeouts:
-    """Seconds. None of them bounds the wait for an answer: that is the business of deadlines and policies."""
+    """How long a client may keep a connection waiting, in seconds. None of these bounds the wait for a reply; deadlines
+    and policies do."""
 
     head: float = 20.0
     """From the first byte of a message to the end of its head."""
     body: float = 30.0
-    """Between two pieces of the rest."""
+    """Between two pieces of the rest of the message."""
     message: float = 900.0
-    """From the end of a message's head to the end of the rest."""
+    """From the end of a message's head to its end."""
     rate: float = 4096.0
-    """Bytes a second, not seconds: what the rest must come at, on average and after the first `body` seconds."""
+    """Not seconds but bytes per second: the average at which the rest must arrive, after the first `body` seconds."""
     idle: float = 75.0
-    """Before the first message; and between two, but for clients that may have many requests in flight. They keep their
-    connection for good: brpc's server never closes an idle one, and its client fails calls for 3 s after such a
-    close."""
+    """Before the first message, and between two messages. A client that multiplexes requests keeps its idle connection
+    for ever once it has sent one: brpc's server never closes an idle connection, and its client fails calls for 3 s
+    after such a close."""
     write: float = 30.0
-    """Without the client reading a byte of its reply."""
+    """While the client reads no byte of its reply."""
     grace: float = 1.0
-    """For a request that is on its way to an idle connection when the listener closes."""
+    """An idle connection stays open for so long when the listener drains: a request may be on its way."""
     linger: float = 2.0
-    """For the client to read an error and close, after the gateway gave up reading."""
+    """For the client to read the last reply and close."""
 
 
 DEFAULT_TIMEOUTS = Timeouts()
 
 CONNECT_SECONDS = 5.0
-"""For a connection to an endpoint: its name resolved, its socket and TLS opened."""
+"""For connecting to an endpoint: resolving its name, the TCP connection, and TLS."""
 
 
 def connect_seconds(limit: float, deadline: float | None, now: float) -> float:
-    """How long a call with `deadline` may wait for a connection: `limit`, and at most half of the time that it has, so
-    that another endpoint can be asked in the rest."""
+    """How long a call with `deadline` may wait for a connection: `limit`, but at most half of the time that is left, so
+    that another endpoint can be tried in the rest."""
     return limit if deadline is None else min(limit, max(deadline - now, 0.0) / 2)

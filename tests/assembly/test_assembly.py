@@ -15,9 +15,11 @@ from gateway.assembly.routes import route_settings
 from gateway.bridge.settings import ImageInput, ImageOutput, Images
 from gateway.config import Catalog, loads
 from gateway.core.errors import GatewayError, Status
+from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, Protocol
+from gateway.core.patterns import Match, PathTable
+from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
 from gateway.registry import protocols
@@ -175,6 +177,37 @@ async def test_a_name_that_may_hold_a_version_is_split_for_backends_that_do_not_
         with suppress(GatewayError):  # of the server without such a model
             assert isinstance(await handler(x), Response)
         assert here.sent == sent
+
+
+BY_PATH = """
+backends: {lab: {protocol: umbridge, endpoints: ["lab:1"]}}
+routes: [{match: {path: PATH}, backend: lab}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "message", "path"),
+    [
+        ("umbridge", Message("POST", "/Evaluate", parts=(b'{"name":"m","input":[[1]]}',)), "/Evaluate"),
+        ("umbridge", Message("POST", "/InputSizes", parts=(b'{"name":"m"}',)), "/InputSizes"),
+        ("v1-rest", Message("POST", "/v1/models/m:predict", parts=(b'{"instances":[1]}',)), "/v1/models/*"),
+        ("v2-rest", Message("POST", "/v2/models/m/infer", parts=(b'{"inputs":[]}',)), "/v2/models/m/infer"),
+    ],
+)
+async def test_a_route_that_matches_a_path_takes_requests_of_every_protocol(
+    protocol: str, message: Message, path: str
+) -> None:
+    codec = protocols()[protocol]
+    match = PathTable([(codec, "")]).match(message.method, message.path)
+    assert isinstance(match, Match)
+    arrived = replace(message, pattern=match.pattern, captures=match.captures)
+    request = decoded(arrived, codec, ListenerSettings("http"))
+    listeners = f'listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [{protocol}]}}]\n'
+    here = Assembled(BY_PATH.replace("PATH", path), listeners=listeners)
+    assert here.assembly.router.select(request).handler is not None
+    elsewhere = Assembled(BY_PATH.replace("PATH", "/elsewhere"), listeners=listeners)
+    with pytest.raises(GatewayError, match="no model 'm' here"):
+        elsewhere.assembly.router.select(request)
 
 
 SHARING = """

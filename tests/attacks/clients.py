@@ -14,7 +14,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import StreamForm, Target
 from gateway.core.types import Request, Tensor
-from tests.transports.grpc import http2
+from tests.http2 import by_hand as http2
 
 SECONDS = 60.0
 INFER = b"/inference.GRPCInferenceService/ModelInfer"

@@ -12,8 +12,8 @@ import pytest
 from tests.attacks import hostile
 from tests.attacks.behind import LIMIT, Mode, Rig, rig
 from tests.attacks.test_servers import echo
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import (
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import (
     CONTENT_TYPE,
     CONTINUATION,
     DATA,

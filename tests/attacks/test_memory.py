@@ -15,7 +15,7 @@ from tests.attacks import hostile
 from tests.attacks.attacked import BACKEND, MIB, TO_HOSTILE, Attacked, attacked
 from tests.attacks.clients import WAYS
 from tests.attacks.stalls import Figure
-from tests.transports.grpc import http2
+from tests.http2 import by_hand as http2
 
 LEFT = 150 * MIB
 """What failed requests may leave of all their bodies, which the allocator may keep for the next ones."""

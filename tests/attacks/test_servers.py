@@ -22,7 +22,7 @@ from tests.attacks import hostile
 from tests.attacks.attacked import BACKEND, TO_HOSTILE, Attacked, attacked
 from tests.attacks.clients import Http, infer, message, post, tensor
 from tests.attacks.stalls import STALL, Figure, once, stalls
-from tests.transports.grpc import http2
+from tests.http2 import by_hand as http2
 
 FRAMES = 100_000
 V2_GRPC = registry.protocols()["v2-grpc"]

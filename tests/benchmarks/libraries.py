@@ -8,7 +8,6 @@ import asyncio
 import io
 import json
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -32,8 +31,10 @@ from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.types import Message, Request, tensor
-from gateway.http2 import header_blocks
-from gateway.json import Form, read, write_numbers
+from gateway.http2 import hpack as own_hpack
+from gateway.http2.connection import DataReceived
+from gateway.http2.server import RequestStarted, ServerConnection
+from gateway.json import ArrayForm, read, write_numbers
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.message import GrpsMessage
 from gateway.protocols.grps.proto_message import read_large, read_message, write_message
@@ -41,15 +42,15 @@ from gateway.protocols.grps.words import Kind
 from gateway.protocols.mip import npy
 from gateway.routing.queue import FairQueue
 from gateway.transports.grpc.server import replies
-from gateway.transports.grpc.server.http2 import Begun, Received, ServerConnection
+from gateway.transports.grpc.server.heads import request_heads
+from tests.http2 import by_hand as http2
+from tests.http2.conversation import OPENING, fields
 from tests.protocols.graphpipe.test_flatbuffers import Writer, root
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
 from tests.protocols.grps.upb import GRPS
-from tests.transports.grpc import http2
 from tests.transports.grpc import toy as grpc_toy
-from tests.transports.grpc.server.conversation import OPENING, fields
-from tests.transports.http import endpoint
-from tests.transports.http import toy as http_toy
+from tests.transports.http.client import endpoint
+from tests.transports.http.server import toy_listener as http_toy
 
 ROUNDS = 7
 SECONDS = 0.05
@@ -142,7 +143,7 @@ def documents() -> Iterator[Row]:
 
 
 def _read(body: bytes) -> Call:
-    return lambda: read(body, {"data": Form.ARRAY}, values=10_000, literals=True)
+    return lambda: read(body, {"data": ArrayForm.ARRAY}, values=10_000, literals=True)
 
 
 def _read_by(loads: Callable[[bytes], Any], body: bytes) -> Call:
@@ -198,34 +199,34 @@ def arrays() -> Iterator[Row]:
     np.save(file, np.random.default_rng(1).normal(size=10))
     octets = file.getvalue()
     yield Row(
-        "npy: 10 doubles", lambda: npy.stack([octets], "x", "input 0"), "np.load", lambda: np.load(io.BytesIO(octets))
+        "npy: 10 doubles", lambda: npy.decode([octets], "input 0"), "np.load", lambda: np.load(io.BytesIO(octets))
     )
 
 
 def http2_calls() -> Iterator[Row]:
     yield Row(
         "HPACK: read a request's head",
-        lambda: header_blocks.read(HEAD, 10_000),
+        lambda: own_hpack.read(HEAD, 10_000),
         "hpack",
         lambda: hpack.Decoder().decode(HEAD, raw=True),
     )
     yield Row(
         "HPACK: write one",
-        lambda: header_blocks.write(fields()),
+        lambda: own_hpack.write(fields()),
         "hpack",
         lambda: hpack.Encoder().encode(fields(), huffman=False),
     )
     yield Row("HTTP/2: a unary call, the server's side", _unary(), "h2", _unary_by_h2())
 
 
-HEAD = header_blocks.write(fields())
+HEAD = own_hpack.write(fields())
 MESSAGE = b"x" * 100
 WIDE_OPENING = OPENING + http2.window_update(0, 2**30)
 
 
 def _unary() -> Call:
     """Calls on one connection, without sockets: the request's bytes in, the reply's bytes out."""
-    connection = ServerConnection(10_000, OrderedDict())
+    connection = ServerConnection(request_heads(10_000))
     connection.receive(memoryview(WIDE_OPENING), 0.0)
     connection.data_to_send()
     stream, trailers, now = 1, replies.trailers(Message()), 0.0
@@ -238,11 +239,11 @@ def _unary() -> Call:
         stream += 2
         while connection.events:
             event = connection.events.popleft()
-            if isinstance(event, Begun):
+            if isinstance(event, RequestStarted):
                 begun = event.stream
-            elif isinstance(event, Received) and event.ends:
+            elif isinstance(event, DataReceived) and event.ends:
                 connection.respond(
-                    begun, header_blocks.write([http2.OK, http2.CONTENT_TYPE]), (bytes(5) + MESSAGE,), trailers
+                    begun, own_hpack.write([http2.OK, http2.CONTENT_TYPE]), (bytes(5) + MESSAGE,), trailers
                 )
         return connection.data_to_send()
 

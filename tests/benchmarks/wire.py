@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gateway.protocols.v2 import schema
+from gateway.protocols.v2.grpc import schema
 from tests.peers import grps_messages as grps
 from tests.peers.brpc_client import FIRST_ID, Call
 from tests.peers.grps_rpc import SERVICE as GRPS_SERVICE

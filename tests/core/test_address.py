@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.address import of_peer
+from gateway.core.address import peer_address
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from gateway.core.address import of_peer
     ],
 )
 def test_a_peer_is_told_by_host_and_port(name: tuple[str, int] | str | None, text: str) -> None:
-    assert of_peer(name) == text
+    assert peer_address(name) == text

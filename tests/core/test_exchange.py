@@ -196,7 +196,7 @@ async def test_a_backends_traceback_goes_to_the_log_and_not_to_the_client(caplog
 
 
 async def test_an_error_that_is_nothing_but_a_traceback_still_says_something() -> None:
-    with pytest.raises(GatewayError, match="the backend told nothing but a traceback"):
+    with pytest.raises(GatewayError, match="the backend's error was only a traceback"):
         await asked(b'Traceback:\n  File "/a.py", line 1', 400)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core.errors import GatewayError, Reason
-from gateway.core.forwarding import MOST_HOPS, forwarding
+from gateway.core.forwarding import MOST_HOPS, with_forwarded_headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Metadata, Request
@@ -13,7 +13,9 @@ TARGET = Target("lab", "host:1", forward_headers=("x-team", "x-key-bin"))
 
 def forwarded(received: Headers, target: Target = TARGET, *, has_headers: bool = True) -> Headers:
     request = Request(Operation.INFER, "m", headers=received)
-    return forwarding(request, Message(headers=Headers([(b"own", b"1")])), target, has_headers=has_headers).headers
+    return with_forwarded_headers(
+        request, Message(headers=Headers([(b"own", b"1")])), target, has_headers=has_headers
+    ).headers
 
 
 def test_metadata_stay_metadata_and_headers_headers() -> None:

@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from gateway.core.frozen import extended, frozen, put, replace
+from gateway.core.frozen import extended, frozen, replace, set_field
 from gateway.core.operations import Operation
 from gateway.core.types import Request
 
@@ -55,5 +55,5 @@ def test_in_tests_a_value_cannot_be_changed_in_place() -> None:
 
 def test_only_its_maker_sets_fields() -> None:
     made = Point(1)
-    put(made, "y", 2)
+    set_field(made, "y", 2)
     assert made == Point(1, 2)

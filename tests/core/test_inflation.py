@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.inflation import inflated, most_inflated
+from gateway.core.inflation import inflated, max_inflated_size
 from gateway.core.protocol import Limits
 
 # What `gzip.compress(b"hello", mtime=0)` and `zlib.compress(b"hello")` gave once.
@@ -48,10 +48,10 @@ def test_what_is_not_in_the_coding_is_refused(coding: str, data: bytes, message:
 
 
 def test_the_most_is_the_ratio_or_a_mebibyte_within_the_limit_of_messages() -> None:
-    assert most_inflated(1, Limits()) == MIB
-    assert most_inflated(MIB // 10, Limits()) == MIB // 10 * 100
-    assert most_inflated(MIB // 10, Limits(inflation=1000)) == 64 * MIB
-    assert most_inflated(10, Limits(message=1000)) == 1000
+    assert max_inflated_size(1, Limits()) == MIB
+    assert max_inflated_size(MIB // 10, Limits()) == MIB // 10 * 100
+    assert max_inflated_size(MIB // 10, Limits(inflation=1000)) == 64 * MIB
+    assert max_inflated_size(10, Limits(message=1000)) == 1000
 
 
 def test_a_bomb_is_refused_and_told_which_key_allows_it() -> None:

@@ -9,9 +9,8 @@ from gateway.core.offload import LARGE, has_large_inputs, has_large_outputs, is_
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request, Response, Tensor
-from gateway.protocols.v2 import schema
-from gateway.protocols.v2.grpc import V2_GRPC
-from gateway.protocols.v2.rest import V2_REST
+from gateway.protocols.v2 import V2_GRPC, V2_REST
+from gateway.protocols.v2.grpc import schema
 from gateway.registry import protocols
 
 RAW = bytes(4 * LARGE)

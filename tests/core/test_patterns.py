@@ -158,10 +158,10 @@ def test_methods_of_grpc_services_tie_as_well() -> None:
 
 
 def test_blames_the_protocol_whose_first_segment_a_path_has() -> None:
-    assert TABLE.blame("/v2/nothing") is MODELS
-    assert TABLE.blame("//Evaluate") is POINTS
-    assert TABLE.blame("/nothing") is MODELS
-    assert PathTable([(MODELS, ""), (POINTS, "/um")]).blame("/um/nothing") is POINTS
+    assert TABLE.protocol_for_error("/v2/nothing") is MODELS
+    assert TABLE.protocol_for_error("//Evaluate") is POINTS
+    assert TABLE.protocol_for_error("/nothing") is MODELS
+    assert PathTable([(MODELS, ""), (POINTS, "/um")]).protocol_for_error("/um/nothing") is POINTS
 
 
 def test_an_open_pattern_takes_what_nothing_else_has() -> None:
@@ -276,7 +276,8 @@ def test_messages_pass_untouched_where_routes_say_so() -> None:
     match = table.match("POST", "/v1/files/a/b")
     assert isinstance(match, Match)
     assert match.protocol is found[2][0]
-    assert table.blame("/nothing") is MODELS  # what is nobody's is not answered in the form that passes all
+    # an unknown path gets an error of a protocol that reads messages, not of the passthrough form
+    assert table.protocol_for_error("/nothing") is MODELS
 
 
 def test_a_path_of_the_protocols_own_may_pass_too() -> None:

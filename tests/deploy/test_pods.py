@@ -52,7 +52,7 @@ def test_helm_test_asks_over_every_wire_form(name: str) -> None:
 def test_there_is_no_test_without_anything_to_ask() -> None:
     release = rendered("minimal-values")
     assert not release.all("Pod")
-    assert "`helm test` has nothing to ask" in release.notes
+    assert "`helm test` has nothing to send" in release.notes
 
 
 def test_helm_test_fails_where_a_protocol_does_not_answer(tmp_path: Path) -> None:

@@ -1,63 +1,8 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError
 from gateway.http2 import frames
-from gateway.http2.frames import ErrorCode, FrameReader, Setting
-
-STREAM = (
-    b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64"  # SETTINGS: 100 streams
-    b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"  # its acknowledgement
-    b"\x00\x00\x05\x00\x01\x80\x00\x00\x03hello"  # DATA of stream 3, with the reserved bit
-    b"\x00\x40\x00\xfe\xff\x00\x00\x00\x01" + bytes(16384)  # of an unknown type, as large as may be
-)
-FRAMES = [
-    (frames.SETTINGS, 0, 0, b"\x00\x03\x00\x00\x00\x64"),
-    (frames.SETTINGS, frames.ACK, 0, b""),
-    (frames.DATA, frames.END_STREAM, 3, b"hello"),
-    (0xFE, 0xFF, 1, bytes(16384)),
-]
-
-
-def feed(reader: FrameReader, data: bytes) -> list[tuple[int, int, int, bytes]]:
-    """As a loop does: no more at a time than there is room for."""
-    found = []
-    while data:
-        size = min(len(data), len(reader.buffer))
-        assert size
-        reader.buffer[:size] = data[:size]
-        data = data[size:]
-        found += [(kind, flags, stream, bytes(payload)) for kind, flags, stream, payload in reader.received(size)]
-    return found
-
-
-def test_frames_are_cut_at_their_sizes() -> None:
-    assert feed(FrameReader(), STREAM * 20) == FRAMES * 20
-
-
-def test_one_byte_at_a_time() -> None:
-    reader = FrameReader()
-    assert [frame for octet in STREAM for frame in feed(reader, bytes([octet]))] == FRAMES
-
-
-@given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_how_the_stream_is_split_does_not_matter(cuts: list[int]) -> None:
-    ends = [*sorted(cuts), len(STREAM)]
-    reader = FrameReader()
-    pieces = [STREAM[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    assert [frame for piece in pieces for frame in feed(reader, piece)] == FRAMES
-
-
-def test_a_frame_larger_than_announced_is_refused_with_its_header() -> None:
-    with pytest.raises(DecodeError, match="a frame of 16385 bytes, at most 16384"):
-        feed(FrameReader(), b"\x00\x40\x01\x00\x00\x00\x00\x00\x01")
-
-
-def test_http_1_is_named() -> None:
-    with pytest.raises(DecodeError, match="it speaks HTTP/1, not HTTP/2"):
-        feed(FrameReader(), b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
+from gateway.http2.frames import ErrorCode, Setting
 
 WRITTEN = {
     "settings": (

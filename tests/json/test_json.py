@@ -22,7 +22,7 @@ from gateway.json import (
     PIECE,
     UINT64_MAX,
     Array,
-    Form,
+    ArrayForm,
     Pieces,
     number_pieces,
     numbers,
@@ -35,12 +35,12 @@ from gateway.json import (
 )
 from gateway.json import bulk_numbers as json_numbers
 
-DATA = {"data": Form.ARRAY}
-INPUT = {"input": Form.VECTORS}
+DATA = {"data": ArrayForm.ARRAY}
+INPUT = {"input": ArrayForm.VECTORS}
 BLANKS = b" " * 10_000  # makes any document one of those that are read piece by piece
 
 
-def both(body: bytes, arrays: dict[str, Form], values: int = 1000, literals: bool = False) -> Any:
+def both(body: bytes, arrays: dict[str, ArrayForm], values: int = 1000, literals: bool = False) -> Any:
     """What `read` makes of `body`, small and large: the same."""
     outcomes = [outcome(text, arrays, values, literals) for text in (body, body + BLANKS)]
     assert same(*outcomes), outcomes
@@ -49,7 +49,7 @@ def both(body: bytes, arrays: dict[str, Form], values: int = 1000, literals: boo
     return outcomes[0]
 
 
-def outcome(body: bytes, arrays: dict[str, Form], values: int, literals: bool) -> Any:
+def outcome(body: bytes, arrays: dict[str, ArrayForm], values: int, literals: bool) -> Any:
     try:
         return read(body, arrays, values=values, literals=literals)
     except DecodeError as error:
@@ -917,7 +917,7 @@ def test_long_strings_in_arrays_keys_and_values(text: str) -> None:
     string = f'"{text}"'
     element = json.loads(string)
     body = f'{{"a":{string},"data":["x",{string},"y"],{string}:[{string}],"b":[]}}'.encode()
-    document = read(body, {"data": Form.ARRAY}, values=10, literals=False)
+    document = read(body, {"data": ArrayForm.ARRAY}, values=10, literals=False)
     assert unpack(document["data"].values) == [b"x", element.encode(), b"y"]
     assert (document["a"], document[element], document["b"]) == (element, [element], [])
     members = read_members(f"{{{string}:[{string}]}}".encode(), (), values=10, literals=False)
@@ -926,7 +926,7 @@ def test_long_strings_in_arrays_keys_and_values(text: str) -> None:
 
 def test_a_colon_may_stand_far_from_its_key() -> None:
     body = b'{"data"' + b" " * 2**20 + b" : [1,2]}"
-    assert read(body, {"data": Form.ARRAY}, values=10, literals=False)["data"].values.tolist() == [1, 2]
+    assert read(body, {"data": ArrayForm.ARRAY}, values=10, literals=False)["data"].values.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("shape", [(PIECE + 1,), (3, PIECE), (2, 3, PIECE), (PIECE, 3), (2, PIECE + 1), (PIECE + 1, 1)])

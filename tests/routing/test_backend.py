@@ -66,7 +66,7 @@ class Lab:
     async def time_out(self, waited: float = 2.0, **more: Any) -> None:
         """One call to whichever endpoint gets it, which its policy ends after `waited` seconds."""
         started = self.clock.now
-        task = self.ask(**{"deadline": started + waited, "patience": waited, **more})
+        task = self.ask(**{"deadline": started + waited, "time_limit": waited, **more})
         await settle()
         self.clock.now = started + waited
         task.cancel()
@@ -567,11 +567,11 @@ async def test_no_more_than_half_of_the_endpoints_are_left_out_at_once() -> None
 @pytest.mark.parametrize(
     "more",
     [
-        {"waited": 0.001, "patience": None},
-        {"waited": CLIENT_SECONDS / 2, "patience": None},
-        {"waited": 2.0, "patience": 60.0},
-        {"deadline": 100.0, "patience": 60.0},
-        {"deadline": None, "patience": None},
+        {"waited": 0.001, "time_limit": None},
+        {"waited": CLIENT_SECONDS / 2, "time_limit": None},
+        {"waited": 2.0, "time_limit": 60.0},
+        {"deadline": 100.0, "time_limit": 60.0},
+        {"deadline": None, "time_limit": None},
     ],
     ids=["client of 1 ms", "impatient client", "less patient than the operator", "client left", "no deadline"],
 )
@@ -583,7 +583,7 @@ async def test_clients_that_do_not_wait_eject_nobody(more: dict[str, Any]) -> No
 
 async def test_a_clients_deadline_counts_where_it_was_long_enough() -> None:
     lab = hanging()
-    await fail(lab, 5, waited=CLIENT_SECONDS, patience=None)
+    await fail(lab, 5, waited=CLIENT_SECONDS, time_limit=None)
     assert lab.state() is State.EJECTED
 
 
@@ -592,7 +592,7 @@ async def test_the_time_in_a_queue_is_not_the_endpoints_fault() -> None:
     for _ in range(5):
         first = lab.ask()
         await settle()
-        waiting = lab.ask(deadline=lab.clock.now + 2, patience=2.0)
+        waiting = lab.ask(deadline=lab.clock.now + 2, time_limit=2.0)
         await settle()
         lab.clock.now += 1.5
         lab.wires[0].answer()
@@ -608,7 +608,7 @@ async def test_the_time_in_a_queue_is_not_the_endpoints_fault() -> None:
 async def test_an_endpoint_that_answers_others_meanwhile_is_slow_and_not_dead() -> None:
     lab = Lab(limit=0)
     for _ in range(10):
-        slow, quick = lab.ask(deadline=lab.clock.now + 2, patience=2.0), None
+        slow, quick = lab.ask(deadline=lab.clock.now + 2, time_limit=2.0), None
         await settle()
         quick = await lab.asked()
         lab.wires[0].open[1].set_result(Message(status=200))
@@ -623,7 +623,7 @@ async def test_an_endpoint_that_answers_others_meanwhile_is_slow_and_not_dead() 
 async def test_a_server_that_computes_to_the_end_is_late_until_the_policy_says_otherwise() -> None:
     lab = Lab(limit=0, protocol=TO_THE_END)
     for _ in range(5):
-        await lab.time_out(waited=3600.0, patience=None)
+        await lab.time_out(waited=3600.0, time_limit=None)
     assert lab.states == [State.UNKNOWN]
     for _ in range(5):
         await lab.time_out()
@@ -683,7 +683,7 @@ async def test_a_stream_that_hangs_counts_as_a_call_does() -> None:
     lab = hanging()
     lab.wires[0].answers_at_once = True
     for _ in range(5):
-        responses = lab.backend.stream(Request(Operation.INFER, "m", patience=2.0))
+        responses = lab.backend.stream(Request(Operation.INFER, "m", time_limit=2.0))
         lab.backend._next = 0
         lab.wires[0].answers_at_once = False
         task = asyncio.ensure_future(anext(responses))

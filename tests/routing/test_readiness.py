@@ -12,7 +12,7 @@ from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, NotReady, Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.readiness import SECONDS_KEPT, Backends, Readiness
+from gateway.routing.readiness import SECONDS_KEPT, BackendReadiness, Readiness
 from tests.routing.fakes import TOY, Wire, settle
 
 
@@ -70,7 +70,7 @@ class Lab:
         self.now = 0.0
         self.ready = ready
         self.asked = 0
-        self.backends = Backends({name: self._question(name) for name in ready}, lambda: self.now, wait=0.01)
+        self.backends = BackendReadiness({name: self._question(name) for name in ready}, lambda: self.now, wait=0.01)
 
     def _question(self, name: str) -> Callable[[], Awaitable[bool]]:
         async def question() -> bool:
@@ -111,12 +111,14 @@ async def test_a_flood_of_questions_is_one_question_a_second() -> None:
 
 
 async def test_who_does_not_answer_in_time_is_not_ready() -> None:
-    here = Backends({"hung": asyncio.Event().wait, "quick": Lab(a=True).backends._questions["a"]}, lambda: 0.0, 0.01)
+    here = BackendReadiness(
+        {"hung": asyncio.Event().wait, "quick": Lab(a=True).backends._questions["a"]}, lambda: 0.0, 0.01
+    )
     assert await here.why_not("all") == "not ready: backend 'hung'"
 
 
 async def test_who_asks_and_leaves_does_not_end_the_question_of_others() -> None:
-    here = Backends({"hung": asyncio.Event().wait}, lambda: 0.0, 0.01)
+    here = BackendReadiness({"hung": asyncio.Event().wait}, lambda: 0.0, 0.01)
     first, second = asyncio.ensure_future(here.why_not("any")), asyncio.ensure_future(here.why_not("any"))
     await settle()
     first.cancel()

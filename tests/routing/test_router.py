@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.transport import Destination
-from gateway.core.types import Headers, Message, Request, Translate
+from gateway.core.types import Headers, Request, Translate
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import LONGEST_NAME, MOST_CACHED, Route, Router
 
@@ -33,7 +33,7 @@ def taken(routes: Sequence[Route], request: Request) -> str:
 def asking(model: str = "", operation: Operation = INFER, path: str = "", headers: str = "", **fields: str) -> Request:
     raw = [(b"team", headers.encode())] if headers else []
     return Request(
-        operation, model, protocol="toy", origin=Message(path=path), headers=Headers(raw), **fields  # type: ignore[arg-type]
+        operation, model, protocol="toy", path=path, headers=Headers(raw), **fields  # type: ignore[arg-type]
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request, tensor
-from gateway.protocols.graphpipe.errors import _write
+from gateway.protocols.graphpipe.errors import encode_errors
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, recorded
 from tests.wires import Server, Wires, replying
 
@@ -94,7 +94,7 @@ async def test_bytes_that_have_no_form_on_the_other_side_are_refused_there(proto
 
 def errors(*told: tuple[int, str]) -> bytes:
     """An InferResponse that holds an array of Error."""
-    return _write(told)
+    return encode_errors(told)
 
 
 async def test_the_codes_and_the_list_of_errors_are_kept() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.core.types import Message
-from tests.protocols.v2.grpc_wire import INFER, field, tensor
+from tests.protocols.v2.grpc.wire import INFER, field, tensor
 from tests.wires import Server, Wires, replying
 
 REST = """

@@ -1,4 +1,4 @@
-"""What people are told of connections that failed."""
+"""The texts of errors about connections."""
 
 import errno
 import socket
@@ -18,7 +18,7 @@ from gateway.transports.errors import not_connected
         (OSError("Multiple exceptions: [Errno 111] Connect call failed, [Errno 111] Connect"), "connection refused"),
     ],
 )
-def test_a_connection_that_failed_is_told_in_few_words(error: OSError, text: str) -> None:
+def test_the_text_of_a_failed_connection(error: OSError, text: str) -> None:
     found = not_connected(error, "h", 2.5)
     assert found.message.startswith(text)
     assert (found.status, found.reason, found.sent) == (Status.UNAVAILABLE, Reason.UNREACHABLE, False)

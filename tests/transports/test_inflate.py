@@ -9,14 +9,14 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD, inflate, inflate_in_thread, inflate_message, inflate_small
-from gateway.transports.memory import PROCESS
-from tests.transports.tcp import toy
-from tests.transports.tcp.toy import HEADER, SQUEEZING, squeezed
+from gateway.transports.memory import PROCESS_MEMORY
+from tests.transports.tcp import toy_protocol as toy
+from tests.transports.tcp.toy_protocol import HEADER, SQUEEZING, squeezed
 
 LIMITS = Limits(message=2**22)
 
 
-async def test_what_inflates_far_is_left_to_a_thread() -> None:
+async def test_a_body_that_inflates_far_is_left_to_a_thread() -> None:
     data = gzip.compress(bytes(IN_THREAD + 1))
     assert inflate_small(data, "gzip", LIMITS, "it") is None
     assert inflate_small(bytes(IN_THREAD + 1), "gzip", LIMITS, "it") is None
@@ -38,19 +38,19 @@ async def test_a_message_that_takes_long_is_inflated_in_a_thread() -> None:
         data = squeezed(text)
         found = await inflate_message(Message(parts=(data[: HEADER.size], data[HEADER.size :])), framing, LIMITS)
         assert found.parts[1] == text
-    # the second was begun on the loop, and given up where it became large
+    # the second was begun without a thread, and stopped when it became large
     assert where == [True, True, False, False]
 
 
-def test_what_is_inflated_is_counted_and_refused_where_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = PROCESS.used
+def test_inflated_bytes_are_counted_and_refused_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = PROCESS_MEMORY.used
     data = gzip.compress(bytes(2**20))
     body = inflate(data, "gzip", LIMITS, "it")
-    assert 2**20 <= PROCESS.used - before <= 2**20 + 2**16
+    assert 2**20 <= PROCESS_MEMORY.used - before <= 2**20 + 2**16
     del body
-    assert PROCESS.used == before
-    monkeypatch.setattr(PROCESS, "limit", before + 2**18)
+    assert PROCESS_MEMORY.used == before
+    monkeypatch.setattr(PROCESS_MEMORY, "limit", before + 2**18)
     with pytest.raises(GatewayError, match=r"limits\.memory") as caught:
         inflate(data, "gzip", LIMITS, "it")
     assert caught.value.reason is Reason.OVERLOADED
-    assert PROCESS.used == before
+    assert PROCESS_MEMORY.used == before

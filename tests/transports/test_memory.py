@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import GatewayError, Reason
-from gateway.transports.memory import COUNTED, STEP, Arriving, Memory, default_limit, machine_memory
+from gateway.transports.memory import MIN_COUNTED, STEP, ArrivingBody, Memory, default_limit, machine_memory
 
 MIB = 2**20
 
@@ -21,7 +21,7 @@ def nothing_is_left_to_the_collector() -> Iterator[None]:
 @given(st.lists(st.binary(max_size=90_000), min_size=1, max_size=8), st.integers(0, 100_000))
 def test_a_body_is_what_was_appended(pieces: list[bytes], more: int) -> None:
     memory, whole = Memory(10 * MIB), b"".join(pieces)
-    arriving = Arriving(len(whole) + more or 1, memory)
+    arriving = ArrivingBody(len(whole) + more or 1, memory)
     for piece in pieces:
         arriving.append(piece)
     assert arriving.body == whole
@@ -29,20 +29,20 @@ def test_a_body_is_what_was_appended(pieces: list[bytes], more: int) -> None:
 
 
 @given(st.integers(1, 5 * MIB), st.integers(1, 200_000))
-def test_a_body_is_what_was_received_into_its_room(size: int, at_most: int) -> None:
+def test_a_body_is_what_was_received_into_unfilled(size: int, at_most: int) -> None:
     memory, sent = Memory(100 * MIB), bytes(range(256)) * (size // 256 + 1)
-    arriving = Arriving(size, memory)
+    arriving = ArrivingBody(size, memory)
     while arriving.missing:
-        room = arriving.room[:at_most]
-        room[:] = sent[arriving.filled_bytes : arriving.filled_bytes + len(room)]
-        arriving.filled(len(room))
+        unfilled = arriving.unfilled[:at_most]
+        unfilled[:] = sent[arriving.filled_bytes : arriving.filled_bytes + len(unfilled)]
+        arriving.filled(len(unfilled))
         arriving.reserve()
     assert arriving.body == sent[:size]
 
 
-def test_what_was_only_announced_is_not_counted() -> None:
+def test_an_announced_size_is_not_counted() -> None:
     memory = Memory(MIB)
-    bodies = [Arriving(64 * MIB, memory) for _ in range(100)]
+    bodies = [ArrivingBody(64 * MIB, memory) for _ in range(100)]
     assert memory.used == 0
     bodies[0].append(b"x")
     assert memory.used == STEP
@@ -50,7 +50,7 @@ def test_what_was_only_announced_is_not_counted() -> None:
 
 def test_bytes_are_counted_as_they_arrive_until_the_last_view_is_gone() -> None:
     memory = Memory(10 * MIB)
-    arriving = Arriving(3 * MIB, memory)
+    arriving = ArrivingBody(3 * MIB, memory)
     for _ in range(48):
         arriving.append(bytes(64 * 1024))
     body = arriving.body
@@ -65,18 +65,18 @@ def test_bytes_are_counted_as_they_arrive_until_the_last_view_is_gone() -> None:
 
 def test_a_body_that_broke_off_is_freed() -> None:
     memory = Memory(10 * MIB)
-    arriving = Arriving(3 * MIB, memory)
+    arriving = ArrivingBody(3 * MIB, memory)
     arriving.append(bytes(2 * MIB))
     assert memory.used == 2 * MIB
     del arriving
     assert memory.used == 0
 
 
-def test_what_would_exceed_the_limit_is_refused_before_and_while_it_arrives() -> None:
+def test_a_body_over_the_limit_is_refused_before_and_while_it_arrives() -> None:
     memory = Memory(MIB)
     with pytest.raises(GatewayError, match=f"no memory for {MIB + 1} bytes more: .* limits.memory is {MIB} bytes"):
         memory.check(MIB + 1)
-    first, second = Arriving(MIB, memory), Arriving(MIB, memory)
+    first, second = ArrivingBody(MIB, memory), ArrivingBody(MIB, memory)
     first.append(bytes(MIB // 2))
     second.append(bytes(MIB // 2))
     with pytest.raises(GatewayError) as refused:
@@ -86,10 +86,10 @@ def test_what_would_exceed_the_limit_is_refused_before_and_while_it_arrives() ->
     assert memory.used == MIB // 2
 
 
-def test_what_is_there_already_is_counted_and_small_bodies_are_not() -> None:
-    memory = Memory(COUNTED)
-    small, large = memory.hold(bytes(COUNTED - 1)), memory.hold(bytes(3 * COUNTED))
-    assert (len(small), len(large), memory.used) == (COUNTED - 1, 3 * COUNTED, 3 * COUNTED)
+def test_track_counts_large_bodies_only() -> None:
+    memory = Memory(MIN_COUNTED)
+    small, large = memory.track(bytes(MIN_COUNTED - 1)), memory.track(bytes(3 * MIN_COUNTED))
+    assert (len(small), len(large), memory.used) == (MIN_COUNTED - 1, 3 * MIN_COUNTED, 3 * MIN_COUNTED)
     del large
     assert memory.used == 0
 
@@ -98,22 +98,22 @@ def test_the_default_is_half_of_what_the_process_may_use() -> None:
     assert 0 < default_limit() <= machine_memory() // 2
 
 
-def test_the_peak_is_of_what_was_held_at_once() -> None:
+def test_the_peak_is_the_most_that_was_held_at_once() -> None:
     memory = Memory(10 * MIB)
     for _ in range(100):
-        memory.hold(bytes(COUNTED))
-    assert (memory.used, memory.peak) == (0, COUNTED)
+        memory.track(bytes(MIN_COUNTED))
+    assert (memory.used, memory.peak) == (0, MIN_COUNTED)
 
 
-def test_the_log_tells_that_messages_are_refused_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_messages_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     memory = Memory(MIB)
-    held = memory.hold(bytes(COUNTED))
+    held = memory.track(bytes(MIN_COUNTED))
     for _ in range(3):
         with pytest.raises(GatewayError):
             memory.check(MIB)
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
         (
             "WARNING",
-            f"a message is refused for want of memory: messages hold {len(held)} bytes, limits.memory is {MIB}",
+            f"a message is refused because memory is short: messages hold {len(held)} bytes, limits.memory is {MIB}",
         )
     ]

@@ -1,4 +1,4 @@
-"""What the kernel is told of sockets."""
+"""Options of sockets."""
 
 import socket
 

@@ -1,15 +1,17 @@
-"""GraphPipe: Oracle's flatbuffers over HTTP, for one model per URL."""
+"""GraphPipe: Oracle's protocol for tensors, flatbuffers over HTTP with one model per URL.
+
+Specification: https://github.com/oracle/graphpipe, docs/guide/user-guide/spec.md.
+Schema: protos/graphpipe/graphpipe.fbs in this repository.
+"""
 
 from urllib.parse import quote
 
 from gateway.core.examples import curl
 from gateway.core.protocol import HttpForm, Models, Protocol, Traits, Wire
-from gateway.protocols.graphpipe.decode_request import decode_request
-from gateway.protocols.graphpipe.decode_response import decode_response
-from gateway.protocols.graphpipe.encode_request import encode_request, has_one_model
-from gateway.protocols.graphpipe.encode_response import encode_response
+from gateway.protocols.graphpipe.client import decode_response, encode_request, has_one_model
 from gateway.protocols.graphpipe.errors import encode_error
 from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
+from gateway.protocols.graphpipe.server import decode_request, encode_response
 
 PROTOCOLS = (
     Protocol(
@@ -24,13 +26,13 @@ PROTOCOLS = (
         traits=Traits(
             wire=Wire(
                 datatypes=frozenset(TYPE_NUMBERS),
-                # clients may leave all names out, and replies have none for their tensors
+                # a request may leave all names out, and the tensors of a reply have none
                 unnamed=True,
             ),
             models=Models(
                 named=False,
                 one_at=has_one_model,
-                # Go's `Serve` tells a type and a shape that are always wrong, the Python package the tensors in reverse
+                # Go's `Serve` reports types and shapes that are always wrong, the Python package the tensors in reverse
                 trusted_metadata=False,
                 platform=NAME,
             ),

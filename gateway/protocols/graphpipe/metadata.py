@@ -1,5 +1,5 @@
-"""What a model takes and gives: as a MetadataResponse in both directions, and as the JSON that Go's server answers GET
-with."""
+"""The metadata of a model: a Signature to and from a MetadataResponse, and to the JSON with which Go's server answers
+GET."""
 
 import json
 from collections.abc import Iterator
@@ -7,90 +7,90 @@ from collections.abc import Iterator
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Signature, TensorSpec
-from gateway.protocols.graphpipe import layouts, schema
-from gateway.protocols.graphpipe.reader import Flatbuffer, Table
-from gateway.protocols.graphpipe.tensors import read_type
-from gateway.protocols.graphpipe.texts import decode, encode
-from gateway.protocols.graphpipe.writer import Writer
+from gateway.protocols.graphpipe import schema
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
+from gateway.protocols.graphpipe.flatbuffer_writer import Writer
+from gateway.protocols.graphpipe.strings import decode_text, encode_text
+from gateway.protocols.graphpipe.tensors import decode_type
 
-_FIELDS = schema.MetadataResponse
+_MODEL = schema.MetadataResponse
 _TENSOR = schema.IOMetadata
 
-_CARRIED = {Datatype.BOOL: Datatype.UINT8, Datatype.BF16: Datatype.FP32}
-"""As what the datatypes travel that GraphPipe has not."""
+_SENT_AS = {Datatype.BOOL: Datatype.UINT8, Datatype.BF16: Datatype.FP32}
+"""The datatypes that GraphPipe does not have, and as which their tensors are sent."""
 
 
-def read_metadata(body: Buffer) -> Signature:
-    """The Signature of a MetadataResponse. Its `server` is the Signature's platform; its `version` is the server's, and
-    so none of the model's.
+def decode_metadata(body: Buffer) -> Signature:
+    """The Signature of a MetadataResponse. Its `server` becomes the Signature's platform. Its `version` is that of the
+    server, and so is not a version of the model.
 
     Raises:
         DecodeError: not a MetadataResponse.
     """
     table = Flatbuffer(body).root()
     return Signature(
-        tuple(_read_specs(table, _FIELDS.INPUTS, "input")),
-        tuple(_read_specs(table, _FIELDS.OUTPUTS, "output")),
-        name=decode(table.string(_FIELDS.NAME), "the model's name"),
-        platform=decode(table.string(_FIELDS.SERVER), "the server's name"),
+        tuple(_decode_specs(table, _MODEL.INPUTS, "input")),
+        tuple(_decode_specs(table, _MODEL.OUTPUTS, "output")),
+        name=decode_text(table.string(_MODEL.NAME), "the model's name"),
+        platform=decode_text(table.string(_MODEL.SERVER), "the server's name"),
     )
 
 
-def _read_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
+def _decode_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
     for at, each in enumerate(table.tables(slot)):
-        name = decode(each.string(_TENSOR.NAME), f"the name of {role} {at}") or f"{role}{at}"
+        name = decode_text(each.string(_TENSOR.NAME), f"the name of {role} {at}") or f"{role}{at}"
         what = f"{role} {name!r}"
         shape = each.shape(_TENSOR.SHAPE)
         if min(shape, default=0) < -1:
             raise DecodeError(f"{what}: shape {list(shape)} has a dimension below -1")
-        yield TensorSpec(name, read_type(each.byte(_TENSOR.TYPE), what), shape)
+        yield TensorSpec(name, decode_type(each.byte(_TENSOR.TYPE), what), shape)
 
 
-def write_metadata(signature: Signature) -> bytes:
-    """The MetadataResponse of a Signature. The real client needs every name and shape to be there."""
+def encode_metadata(signature: Signature) -> bytes:
+    """The MetadataResponse of a Signature. No field is left out: the Python client needs every name and shape."""
     writer = Writer()
-    root, place = writer.table(layouts.METADATA_RESPONSE), layouts.METADATA_RESPONSE.place
+    root, offsets = writer.table(schema.METADATA_RESPONSE_LAYOUT), schema.METADATA_RESPONSE_LAYOUT.offsets
     for slot, text in (
-        (_FIELDS.NAME, signature.name),
-        (_FIELDS.VERSION, _version(signature)),
-        (_FIELDS.SERVER, signature.platform),
-        (_FIELDS.DESCRIPTION, ""),
+        (_MODEL.NAME, signature.name),
+        (_MODEL.VERSION, _version(signature)),
+        (_MODEL.SERVER, signature.platform),
+        (_MODEL.DESCRIPTION, ""),
     ):
-        writer.string(root + place[slot], encode(text, "the metadata"))
-    _write_specs(writer, root + place[_FIELDS.INPUTS], signature.inputs)
-    _write_specs(writer, root + place[_FIELDS.OUTPUTS], signature.outputs)
-    return writer.gaps()[0]
+        writer.string(root + offsets[slot], encode_text(text, "the metadata"))
+    _encode_specs(writer, root + offsets[_MODEL.INPUTS], signature.inputs)
+    _encode_specs(writer, root + offsets[_MODEL.OUTPUTS], signature.outputs)
+    return writer.finish()[0]
 
 
-def _write_specs(writer: Writer, at: int, specs: tuple[TensorSpec, ...]) -> None:
-    place = layouts.IO_METADATA.place
-    for link, spec in zip(writer.links(at, len(specs)), specs, strict=True):
-        table = writer.table(layouts.IO_METADATA, link)
-        writer.string(table + place[_TENSOR.NAME], encode(spec.name, "the name of a tensor"))
-        writer.string(table + place[_TENSOR.DESCRIPTION], b"")
-        writer.longs(table + place[_TENSOR.SHAPE], spec.shape)
-        writer.byte(table + place[_TENSOR.TYPE], _type(spec))
+def _encode_specs(writer: Writer, at: int, specs: tuple[TensorSpec, ...]) -> None:
+    offsets = schema.IO_METADATA_LAYOUT.offsets
+    for place, spec in zip(writer.vector_of_offsets(at, len(specs)), specs, strict=True):
+        table = writer.table(schema.IO_METADATA_LAYOUT, place)
+        writer.string(table + offsets[_TENSOR.NAME], encode_text(spec.name, "the name of a tensor"))
+        writer.string(table + offsets[_TENSOR.DESCRIPTION], b"")
+        writer.longs(table + offsets[_TENSOR.SHAPE], spec.shape)
+        writer.byte(table + offsets[_TENSOR.TYPE], _type(spec))
 
 
-def as_json(signature: Signature) -> bytes:
-    """The same for people, with the names and the indentation of Go's server."""
+def encode_json(signature: Signature) -> bytes:
+    """The same as JSON for people, with the keys and the indentation of Go's server."""
     document = {
         "Name": signature.name,
         "Version": _version(signature),
         "Server": signature.platform,
         "Description": "",
-        "Inputs": [_describe(spec) for spec in signature.inputs],
-        "Outputs": [_describe(spec) for spec in signature.outputs],
+        "Inputs": [_spec_json(spec) for spec in signature.inputs],
+        "Outputs": [_spec_json(spec) for spec in signature.outputs],
     }
     return json.dumps(document, indent=4).encode()
 
 
-def _describe(spec: TensorSpec) -> dict[str, object]:
+def _spec_json(spec: TensorSpec) -> dict[str, object]:
     return {"Name": spec.name, "Description": "", "Shape": spec.shape, "Type": _type(spec)}
 
 
 def _type(spec: TensorSpec) -> int:
-    return schema.TYPE_NUMBERS[_CARRIED.get(spec.datatype, spec.datatype)]
+    return schema.TYPE_NUMBERS[_SENT_AS.get(spec.datatype, spec.datatype)]
 
 
 def _version(signature: Signature) -> str:

@@ -1,8 +1,15 @@
-"""`protos/graphpipe/graphpipe.fbs` as numbers: the types, and where in its vtable each table has its fields."""
+"""`protos/graphpipe/graphpipe.fbs` in Python: the numbers of its types, where each table has its fields, and how the
+tables are laid out that the gateway writes."""
 
 from gateway.core.datatypes import Datatype
+from gateway.core.types import Headers
+from gateway.protocols.graphpipe.flatbuffer_writer import Layout
 
 NAME = "graphpipe"
+
+OCTETS = (b"content-type", b"application/octet-stream")
+OCTETS_HEADERS = Headers((OCTETS,))
+"""The headers of every message that is a flatbuffer."""
 
 NULL, STRING = 0, 12
 
@@ -20,10 +27,13 @@ TYPES = {
     11: Datatype.FP64,
     STRING: Datatype.BYTES,
 }
+"""The enum `Type`."""
 TYPE_NUMBERS = {datatype: number for number, datatype in TYPES.items()}
 
 INFER_REQUEST, METADATA_REQUEST = 1, 2
 """The members of the union `Req`."""
+
+# The slots of the tables' fields: the offset in the vtable at which the place of the field is found.
 
 
 class Request:
@@ -52,3 +62,43 @@ class MetadataResponse:
 
 class IOMetadata:
     NAME, DESCRIPTION, SHAPE, TYPE = 4, 6, 8, 10
+
+
+# The layouts of the tables that are written. They have every field that a real client or server reads, even if empty.
+
+REQUEST_LAYOUT = Layout((Request.REQ, 4), (Request.REQ_TYPE, 1))
+
+METADATA_REQUEST_LAYOUT = Layout()
+
+INFER_REQUEST_LAYOUT = Layout(
+    (InferRequest.CONFIG, 4),
+    (InferRequest.INPUT_NAMES, 4),
+    (InferRequest.INPUT_TENSORS, 4),
+    (InferRequest.OUTPUT_NAMES, 4),
+)
+
+NUMBERS_LAYOUT = Layout((Tensor.SHAPE, 4), (Tensor.DATA, 4), (Tensor.TYPE, 1))
+STRINGS_LAYOUT = Layout((Tensor.SHAPE, 4), (Tensor.STRING_VAL, 4), (Tensor.TYPE, 1))
+"""The two layouts of Tensor: "one of `data` and `string_val` MUST be empty"."""
+
+OUTPUTS_LAYOUT = Layout((InferResponse.OUTPUT_TENSORS, 4))
+ERRORS_LAYOUT = Layout((InferResponse.ERRORS, 4))
+"""The two layouts of InferResponse: "the server MUST include data in only one of" its fields."""
+
+ERROR_LAYOUT = Layout((Error.MESSAGE, 4), (Error.CODE, 8))
+
+METADATA_RESPONSE_LAYOUT = Layout(
+    (MetadataResponse.NAME, 4),
+    (MetadataResponse.VERSION, 4),
+    (MetadataResponse.SERVER, 4),
+    (MetadataResponse.DESCRIPTION, 4),
+    (MetadataResponse.INPUTS, 4),
+    (MetadataResponse.OUTPUTS, 4),
+)
+
+IO_METADATA_LAYOUT = Layout(
+    (IOMetadata.NAME, 4),
+    (IOMetadata.DESCRIPTION, 4),
+    (IOMetadata.SHAPE, 4),
+    (IOMetadata.TYPE, 1),
+)

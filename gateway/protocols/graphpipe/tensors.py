@@ -1,4 +1,4 @@
-"""GraphPipe's Tensor table to a Tensor and back."""
+"""The table Tensor to a canonical Tensor and back."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -8,66 +8,70 @@ from typing import TypeAlias
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal, unsupported
-from gateway.core.types import Buffer, Headers, Parameters, Shape, Tensor
-from gateway.protocols.graphpipe import layouts, schema
-from gateway.protocols.graphpipe.reader import Table
-from gateway.protocols.graphpipe.writer import Writer
+from gateway.core.types import Buffer, Shape, Tensor
+from gateway.protocols.graphpipe import schema
+from gateway.protocols.graphpipe.flatbuffer_reader import Table
+from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE, Writer
+from gateway.protocols.graphpipe.strings import NO_PARAMETERS
 
-_MOST_BYTES = 2**63 - 1
-OCTETS = Headers(((b"content-type", b"application/octet-stream"),))
+_MAX_SIZE = 2**63 - 1
 
-_COPIED = 256
-"""Data up to so many bytes is copied out of the message: a view takes 200 bytes itself."""
-_NO_PARAMETERS: Parameters = {}
-_SMALLEST_STRING = 8
-"""The offset and the length."""
+_COPY_UP_TO = 256
+"""Data of at most this many bytes is copied out of the message: a view takes 200 bytes itself."""
+_STRING_OVERHEAD = 8
+"""Bytes that a string takes in addition to its own: an offset and a length."""
 
-Form: TypeAlias = tuple[int, Shape, int, int]
-"""What a message's structure says of a tensor: type, shape, elements of the vector with its data, and its bytes."""
+TensorHeader: TypeAlias = tuple[int, Shape, int, int]
+"""What is written of a tensor before its data: number of the type, shape, elements of the vector with the data, and
+bytes of the data."""
 
 
-def read_type(number: int, what: str) -> Datatype:
-    """The Datatype of a type's number. Raises DecodeError for Null and for numbers that are none."""
+def decode_type(number: int, what: str) -> Datatype:
+    """The Datatype of a type's number.
+
+    Raises:
+        DecodeError: the number is Null or unknown; names `what`.
+    """
     datatype = schema.TYPES.get(number)
     if datatype is None:
         raise DecodeError(f"{what}: its type is {number}{' (Null)' * (number == schema.NULL)}, expected 1 to 12")
     return datatype
 
 
-def read_tensor(table: Table, name: str, what: str) -> Tensor:
-    """The Tensor of a table; its data is a view on the message unless it is small.
+def decode_tensor(table: Table, name: str, what: str) -> Tensor:
+    """The Tensor of a table. Its data is a view of the message unless it is small.
 
     Raises:
-        DecodeError: naming `what`: no type, a shape that cannot be, or that does not fit the data.
+        DecodeError: the type is unknown, or the shape is invalid or does not fit the data; names `what`.
     """
-    datatype = read_type(table.byte(schema.Tensor.TYPE), what)
-    shape = _read_shape(table, datatype, what)
-    read = _read_strings if datatype is Datatype.BYTES else _read_numbers
-    return Tensor(name, datatype, shape, read(table, datatype, shape, what), "", _NO_PARAMETERS)
+    datatype = decode_type(table.byte(schema.Tensor.TYPE), what)
+    shape = _decode_shape(table, datatype, what)
+    decode_data = _decode_strings if datatype is Datatype.BYTES else _decode_numbers
+    return Tensor(name, datatype, shape, decode_data(table, datatype, shape, what), "", NO_PARAMETERS)
 
 
-def _read_shape(table: Table, datatype: Datatype, what: str) -> Shape:
+def _decode_shape(table: Table, datatype: Datatype, what: str) -> Shape:
     shape = table.shape(schema.Tensor.SHAPE)
     size = datatype.size or 1
     for dimension in shape:
         if dimension < 0:
             raise DecodeError(f"{what}: shape {list(shape)} has a negative dimension")
         size *= dimension or 1
-    if size > _MOST_BYTES:
+    if size > _MAX_SIZE:
         raise DecodeError(f"{what}: shape {list(shape)} spans more than 2^63 bytes")
     return shape
 
 
-def _read_numbers(table: Table, datatype: Datatype, shape: Shape, what: str) -> Buffer:
+def _decode_numbers(table: Table, datatype: Datatype, shape: Shape, what: str) -> Buffer:
     data = table.octets(schema.Tensor.DATA)
     expected = prod(shape) * datatype.size
     if len(data) != expected or table.count(schema.Tensor.STRING_VAL):
         text = f"{datatype} of shape {list(shape)} takes {expected}, and no strings"
         raise DecodeError(f"{what}: {len(data)} bytes of data, but {text}")
-    return bytes(data) if expected <= _COPIED else data
+    return bytes(data) if expected <= _COPY_UP_TO else data
 
 
-def _read_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -> Buffer:
+def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -> Buffer:
     count, raw = table.elements(schema.Tensor.STRING_VAL)
     if count != prod(shape) or len(table.octets(schema.Tensor.DATA)):
         text = f"shape {list(shape)} takes {prod(shape)}, and no data"
@@ -75,59 +79,59 @@ def _read_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -> 
     return raw
 
 
-def payloads(tensors: Sequence[Tensor], what: str) -> tuple[tuple[Form, ...], list[Buffer]]:
-    """What the message's structure says of tensors, and their data as it goes out.
+def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
+    """The headers of the tensors, and their data as it is sent. `role` is `input` or `output`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, a datatype that GraphPipe has not; RESOURCE_EXHAUSTED, strings of 2 GiB.
+        GatewayError: UNIMPLEMENTED, a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED, strings of 2 GiB.
     """
-    forms: list[Form] = []
+    headers: list[TensorHeader] = []
     data: list[Buffer] = []
     for tensor in tensors:
         number = schema.TYPE_NUMBERS.get(tensor.datatype)
         if number is None:
-            raise unsupported(f"{what} {tensor.name!r} is {tensor.datatype}, which GraphPipe does not have")
-        payload = _strings(tensor.data) if number == schema.STRING else tensor.data
+            raise unsupported(f"{role} {tensor.name!r} is {tensor.datatype}, which is not supported by GraphPipe")
+        payload = _encode_strings(tensor.data) if number == schema.STRING else tensor.data
         size = len(payload)
-        forms.append((number, tensor.shape, tensor.elements if number == schema.STRING else size, size))
+        headers.append((number, tensor.shape, tensor.elements if number == schema.STRING else size, size))
         data.append(payload)
-    return tuple(forms), data
+    return tuple(headers), data
 
 
-def write_tensors(writer: Writer, at: int, forms: Sequence[Form]) -> None:
-    """The vector of tables for `forms`."""
-    for place, (number, shape, count, size) in zip(writer.links(at, len(forms)), forms, strict=True):
+def write_tensors(writer: Writer, at: int, headers: Sequence[TensorHeader]) -> None:
+    """Write the vector of Tensor tables. `at` is the place of the offset to it."""
+    for place, (number, shape, count, size) in zip(writer.vector_of_offsets(at, len(headers)), headers, strict=True):
         layout, slot = _LAYOUTS[number == schema.STRING]
         table = writer.table(layout, place)
-        writer.byte(table + layout.place[schema.Tensor.TYPE], number)
-        writer.longs(table + layout.place[schema.Tensor.SHAPE], shape)
-        writer.payload(table + layout.place[slot], count, size)
+        writer.byte(table + layout.offsets[schema.Tensor.TYPE], number)
+        writer.longs(table + layout.offsets[schema.Tensor.SHAPE], shape)
+        writer.payload(table + layout.offsets[slot], count, size)
 
 
-_LAYOUTS = ((layouts.NUMBERS, schema.Tensor.DATA), (layouts.STRINGS, schema.Tensor.STRING_VAL))
+_LAYOUTS = ((schema.NUMBERS_LAYOUT, schema.Tensor.DATA), (schema.STRINGS_LAYOUT, schema.Tensor.STRING_VAL))
 
 
-def interleaved(gaps: Sequence[bytes], data: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    """The parts of a message: each gap and the payload behind it."""
+def interleave(structure: Sequence[bytes], data: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    """The parts of a message: each piece of the structure, followed by the data of one tensor."""
     if not data:
-        return tuple(gaps)
-    return tuple(part for pair in zip(gaps, data, strict=True) for part in pair if len(part))
+        return tuple(structure)
+    return tuple(part for pair in zip(structure, data, strict=True) for part in pair if len(part))
 
 
 _NULS = tuple(bytes(4 - size) for size in range(4))
 
 
-def _strings(raw: Buffer) -> bytes:
-    """The elements of a vector of strings: offsets, and the strings that they point to."""
+def _encode_strings(raw: Buffer) -> bytes:
+    """The elements of a vector of strings, from BYTES in raw form: the offsets, then the strings they point to."""
     count = bytes_elements.count(raw)
-    if len(raw) + count * _SMALLEST_STRING >= 2**31:
-        raise refusal(Reason.TOO_LARGE, "a GraphPipe message must be smaller than 2 GiB")
+    if len(raw) + count * _STRING_OVERHEAD >= MAX_MESSAGE:
+        raise refusal(Reason.TOO_LARGE, TOO_LARGE)
     offsets, strings = bytearray(), bytearray()
     for element in chain.from_iterable(bytes_elements.pieces(raw)):
-        # from the offset's own place
+        # an offset counts from its own place
         offsets += (4 * count + len(strings) - len(offsets)).to_bytes(4, "little")
         strings += len(element).to_bytes(4, "little")
         strings += element
-        # the NUL that C needs, up to the next multiple of 4
+        # at least one NUL, which C needs, up to the next multiple of 4
         strings += _NULS[len(element) % 4]
     return bytes(offsets + strings)

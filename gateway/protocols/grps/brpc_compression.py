@@ -109,8 +109,8 @@ def _zlib(coding: str, payload: memoryview, limits: Limits) -> bytearray:
 def _snappy(payload: memoryview, limits: Limits) -> bytearray:
     library = _needed(_CRAMJAM, "compress_type 1 (snappy)")
     size = _snappy_size(payload)
-    if size > inflation.most_inflated(len(payload), limits):
-        raise inflation.too_inflated(_PAYLOAD, len(payload), limits)
+    if size > inflation.max_inflated_size(len(payload), limits):
+        raise inflation.limit_error(_PAYLOAD, len(payload), limits)
     inflated = bytearray(size)
     try:
         written = library.snappy.decompress_raw_into(payload, inflated)

@@ -11,7 +11,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Tensor, datatype_of
-from gateway.json import Array, Form
+from gateway.json import Array, ArrayForm
 from gateway.protocols.grps.shapes import check_count, read_shape
 from gateway.protocols.grps.words import DATATYPES
 
@@ -22,7 +22,7 @@ _ALIASES = {"flat_double": "flat_float64"}
 """The specification's example has it. Real servers ignore it, and call the tensor without data a success."""
 
 _FLAT = {member: datatype for datatype, (_, _, member) in DATATYPES.items()}
-ARRAYS: dict[str, Form] = dict.fromkeys((*_FLAT, *_ALIASES, NDARRAY), Form.ARRAY)
+ARRAYS: dict[str, ArrayForm] = dict.fromkeys((*_FLAT, *_ALIASES, NDARRAY), ArrayForm.ARRAY)
 """The members that are read straight into arrays."""
 
 _BY_WORD: dict[object, Datatype] = {

@@ -1,12 +1,17 @@
-"""MIP, the Model Invocation Protocol of KubeMo: batches of examples in packets, over TCP and unix sockets."""
+"""MIP, KubeMo's Model Invocation Protocol: batches of examples in packets, over TCP and unix sockets. It has pings and
+inferences, and no metadata.
+
+Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. What it leaves open follows kubemo's
+client and server.
+"""
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Models, Protocol, Rows, Servers, StreamForm, Traits, Wire
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING
+from gateway.protocols.mip.schema import NAME, NAN, BatchMode
 from gateway.protocols.mip.server import decode_request, encode_response
-from gateway.protocols.mip.words import NAME, NAN, Batch
 
 SPLIT = Traits(
     wire=Wire(
@@ -25,8 +30,8 @@ SPLIT = Traits(
         platform=NAME,
     ),
     servers=Servers(
-        # The real server accepts one connection, reads one request from it, computes and closes; a call that was given
-        # up is computed to its end before the next connection is looked at.
+        # kubemo's server accepts one connection, reads one request from it, computes, answers and closes. It finishes
+        # a call whose client has left before it accepts the next connection.
         max_in_flight=1,
         connection_per_call=True,
         one_connection=True,
@@ -46,9 +51,9 @@ PROTOCOLS = (
         decode_response=decode_response,
         traits=SPLIT,
         batches={
-            Batch.SPLIT: SPLIT,
-            Batch.WHOLE: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.FREE)),
-            Batch.EACH: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.ONE)),
+            BatchMode.SPLIT: SPLIT,
+            BatchMode.WHOLE: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.FREE)),
+            BatchMode.EACH: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.ONE)),
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Facing servers: what they are asked, and what they answered."""
+"""Facing backends: canonical Requests to request packets, response packets to Answers."""
 
 from collections.abc import Iterator
 
@@ -7,64 +7,44 @@ from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor
-from gateway.protocols.mip import columns, examples
+from gateway.core.types import Answer, Buffer, Message, Parameters, Request, Response, Tensor
 from gateway.protocols.mip.errors import decode_error
-from gateway.protocols.mip.packets import HEADER, packet
-from gateway.protocols.mip.words import MOST_ROWS, MOST_TENSORS, NAN, Batch, Kind, Subtype
+from gateway.protocols.mip.packets import HEADER, encode_packet
+from gateway.protocols.mip.payload import decode_payload, encode_payload
+from gateway.protocols.mip.schema import MAX_BATCH, MAX_TENSORS, NAN, BatchMode, PacketKind, Subtype
+from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 
-_PINGS = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
+_PING_OPERATIONS = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The packet that asks. Inputs travel in their order, without names.
+    """The packet for `request`. Inputs are sent in their order, without names.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, an operation that MIP has no word for; INVALID_ARGUMENT, tensors that do not make a
-            batch, or have no form on the wire.
+        GatewayError: UNIMPLEMENTED, an operation that MIP does not have; INVALID_ARGUMENT, parameters, inputs that do
+            not make a batch, or an input that cannot be written in its TLV type.
     """
-    if request.operation in _PINGS:
-        return packet(Kind.PING, Subtype.REQUEST)
+    if request.operation in _PING_OPERATIONS:
+        return encode_packet(PacketKind.PING, Subtype.REQUEST)
     if request.operation is not Operation.INFER:
-        raise unsupported(f"MIP has no word for {request.operation.value}")
+        raise unsupported(f"operation {request.operation.value!r} is not supported by MIP")
     inputs = request.inputs
     _refuse_parameters(request.parameters, *(tensor.parameters for tensor in inputs))
-    if len(inputs) > MOST_TENSORS:
-        raise invalid_input(f"{len(inputs)} inputs, but MIP carries at most {MOST_TENSORS}")
+    if len(inputs) > MAX_TENSORS:
+        raise invalid_input(f"{len(inputs)} inputs, but MIP carries at most {MAX_TENSORS}")
     batch, is_split = _batch(inputs, target), _is_split(target)
-    nan = request.translate.nan or NAN
-    found = [
-        columns.split(tensor, batch, tensor.shape[is_split:], nan, _label(tensor, at))
+    style = Style(request.translate.nan or NAN)
+    columns = [
+        encode_column(tensor if is_split else replace(tensor, shape=(1, *tensor.shape)), style, _label(tensor, at))
         for at, tensor in enumerate(inputs)
     ]
-    return packet(Kind.INFERENCE, Subtype.REQUEST, examples.write(len(inputs), 0, batch, found))
+    return encode_packet(PacketKind.INFERENCE, Subtype.REQUEST, encode_payload(len(inputs), 0, batch, columns))
 
 
-def _refuse_parameters(*given: Parameters) -> None:
-    names = [name for parameters in given for name in parameters if name != GATEWAY_DATATYPE]
+def _refuse_parameters(*parameters: Parameters) -> None:
+    names = [name for each in parameters for name in each if name != GATEWAY_DATATYPE]
     if names:
-        raise invalid_input(f"MIP carries no parameters, got {', '.join(map(repr, names))}")
-
-
-def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """The server's answer to `request`: True to a ping, else a Response whose outputs have no names.
-
-    How many outputs there are is counted: the real server repeats n-input as n-output.
-
-    Raises:
-        DecodeError: the reply is no answer to the request.
-        GatewayError: the error that it tells.
-    """
-    header, payload = message.parts
-    _, kind, subtype, _, _ = HEADER.unpack(header)
-    if kind == Kind.ERROR:
-        raise decode_error(subtype, payload)
-    wanted = Kind.INFERENCE if request.operation is Operation.INFER else Kind.PING
-    if (kind, subtype) != (wanted, Subtype.RESPONSE):
-        raise DecodeError(f"a packet of kind {kind} and subtype {subtype}, expected a {wanted.name.lower()} response")
-    if wanted is Kind.PING:
-        return True
-    return Response(tuple(_outputs(payload, request, target)), request.model, request.version, request.id)
+        raise invalid_input(f"parameters are not supported by MIP, got {', '.join(map(repr, names))}")
 
 
 def _label(tensor: Tensor, at: int) -> str:
@@ -72,33 +52,55 @@ def _label(tensor: Tensor, at: int) -> str:
 
 
 def _is_split(target: Target) -> bool:
-    return target.batch in ("", Batch.SPLIT)
+    return target.batch in ("", BatchMode.SPLIT)
 
 
 def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
-    """How many examples the inputs are."""
+    """The number of examples in the packet."""
     if not inputs or not _is_split(target):
         return 1
     rows = {tensor.shape[0] if tensor.shape else None for tensor in inputs}
     if len(rows) > 1 or None in rows:
         shapes = ", ".join(f"{_label(tensor, at)} {list(tensor.shape)}" for at, tensor in enumerate(inputs))
-        text = f"the first dimension of all inputs counts the examples, but they are {shapes}"
-        raise invalid_input(f"{text}; `batch: whole` on backend {target.backend!r} sends them as they are")
+        text = f"the first dimension counts the examples and must be the same in all inputs, got {shapes}"
+        raise invalid_input(f"{text}; `batch: whole` on backend {target.backend!r} sends the inputs unchanged")
     [batch] = rows
     assert batch is not None
-    if not 1 <= batch <= MOST_ROWS:
-        raise invalid_input(f"a batch of {batch} rows, but MIP carries 1 to {MOST_ROWS}")
+    if not 1 <= batch <= MAX_BATCH:
+        raise invalid_input(f"a batch of {batch} rows, but MIP carries 1 to {MAX_BATCH}")
     return batch
 
 
-def _outputs(payload: "bytes | bytearray | memoryview", request: Request, target: Target) -> Iterator[Tensor]:
-    found = examples.read(payload, target.limits.json_values)
+def decode_response(message: Message, request: Request, target: Target) -> Answer:
+    """The Answer in one packet: True for a ping, else a Response whose outputs have no names.
+
+    The outputs are counted, since kubemo's server sends n-input as n-output.
+
+    Raises:
+        DecodeError: the packet is not the response to the request.
+        GatewayError: the error that the backend reported.
+    """
+    header, body = message.parts
+    _, kind, subtype, _, _ = HEADER.unpack(header)
+    if kind == PacketKind.ERROR:
+        raise decode_error(subtype, body)
+    expected = PacketKind.INFERENCE if request.operation is Operation.INFER else PacketKind.PING
+    if (kind, subtype) != (expected, Subtype.RESPONSE):
+        wanted = f"kind {expected.value} ({expected.name.lower()}) and subtype {Subtype.RESPONSE.value} (response)"
+        raise DecodeError(f"a packet of kind {kind} and subtype {subtype}, expected {wanted}")
+    if expected is PacketKind.PING:
+        return True
+    return Response(tuple(_outputs(body, request, target)), request.model, request.version, request.id)
+
+
+def _outputs(body: Buffer, request: Request, target: Target) -> Iterator[Tensor]:
+    payload = decode_payload(body, target.limits.json_values)
     batch = _batch(request.inputs, target)
-    if found.batch != batch:
-        raise DecodeError(f"a batch of {found.batch} for the {batch} that was sent")
-    count, rest = divmod(len(found.contents), batch)
+    if payload.batch != batch:
+        raise DecodeError(f"the response has a batch of {payload.batch}, expected {batch} as in the request")
+    count, rest = divmod(len(payload.data), batch)
     if rest:
-        raise DecodeError(f"{len(found.contents)} TLVs, expected as many for each of {batch} examples")
-    for at, (form, contents) in enumerate(found.columns(count, "output")):
-        tensor = columns.stack(form, contents, f"output {at}", target.limits.json_values)
+        raise DecodeError(f"{len(payload.data)} TLVs, expected as many for each of {batch} examples")
+    for at, (type_, examples) in enumerate(payload.columns(count, "output")):
+        tensor = decode_column(type_, examples, f"output {at}", target.limits.json_values)
         yield tensor if _is_split(target) else replace(tensor, shape=tensor.shape[1:])

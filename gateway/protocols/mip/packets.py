@@ -1,4 +1,7 @@
-"""Packets: version u8, kind u8, subtype u8, reserved u8, remaining u32, and that many bytes; all big-endian."""
+"""MIP packets: a header of 8 bytes, then the payload. Integers are big-endian.
+
+version u8 | kind u8 | subtype u8 | reserved u8 | remaining size u32
+"""
 
 from collections.abc import Iterable, Iterator
 from struct import Struct
@@ -6,19 +9,19 @@ from struct import Struct
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Framing
 from gateway.core.types import Buffer, Message
-from gateway.protocols.mip.words import MOST_BYTES, VERSION
+from gateway.protocols.mip.schema import MAX_PAYLOAD, VERSION
 
 HEADER = Struct("!4BL")
 
-_JOINED = 64 * 2**10
-"""Pieces are joined up to about this size: a copy costs less than a write of its own."""
+_JOIN_BELOW = 64 * 2**10
+"""Smaller pieces are joined up to about this many bytes: copying them costs less than a write for each."""
 
 
-def remaining(header: Buffer) -> int:
+def remaining_size(header: Buffer) -> int:
     """How many bytes follow `header`.
 
     Raises:
-        DecodeError: another version.
+        DecodeError: the version is unknown.
     """
     version, _, _, _, size = HEADER.unpack(header)
     if version != VERSION:
@@ -27,34 +30,33 @@ def remaining(header: Buffer) -> int:
     return size
 
 
-FRAMING = Framing(HEADER.size, remaining)
+FRAMING = Framing(HEADER.size, remaining_size)
 
 
-def packet(kind: int, subtype: int, pieces: Iterable[Buffer] = ()) -> Message:
-    """The packet whose payload is `pieces`.
+def encode_packet(kind: int, subtype: int, payload: Iterable[Buffer] = ()) -> Message:
+    """The packet with this payload, given in pieces.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, they are 4 GiB or more.
+        GatewayError: RESOURCE_EXHAUSTED, the payload is 4 GiB or more.
     """
-    parts = tuple(_joined(pieces))
+    parts = tuple(_join_small(payload))
     size = sum(map(len, parts))
-    if size > MOST_BYTES:
-        raise refusal(Reason.TOO_LARGE, f"{size} bytes are more than a MIP packet holds, {MOST_BYTES}")
+    if size > MAX_PAYLOAD:
+        raise refusal(Reason.TOO_LARGE, f"the payload has {size} bytes, but a MIP packet holds at most {MAX_PAYLOAD}")
     return Message(parts=(HEADER.pack(VERSION, kind, subtype, 0, size), *parts))
 
 
-def _joined(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-    """`pieces`, the small ones joined."""
+def _join_small(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
     small: list[Buffer] = []
     size = 0
     for piece in pieces:
-        if len(piece) < _JOINED:
+        if len(piece) < _JOIN_BELOW:
             small.append(piece)
             size += len(piece)
-        if small and (size >= _JOINED or len(piece) >= _JOINED):
+        if small and (size >= _JOIN_BELOW or len(piece) >= _JOIN_BELOW):
             yield b"".join(small)
             small, size = [], 0
-        if len(piece) >= _JOINED:
+        if len(piece) >= _JOIN_BELOW:
             yield piece
     if small:
         yield b"".join(small)

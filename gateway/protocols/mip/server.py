@@ -1,84 +1,88 @@
-"""Facing clients: what they ask, and what they are answered."""
+"""Facing clients: request packets to canonical Requests, Answers to response packets."""
 
 from collections.abc import Iterator
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_output, refusal, unsupported
+from gateway.core.errors import DecodeError, Reason, invalid_output, refusal, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
-from gateway.protocols.mip import columns, examples
-from gateway.protocols.mip.examples import COUNTS, Column
-from gateway.protocols.mip.json_texts import STRINGS
-from gateway.protocols.mip.packets import HEADER, packet
-from gateway.protocols.mip.words import MOST_TENSORS, NAN, Form, Kind, Subtype
+from gateway.protocols.mip.json_examples import STRINGS
+from gateway.protocols.mip.packets import HEADER, encode_packet
+from gateway.protocols.mip.payload import COUNTS, Column, Payload, decode_payload, encode_payload
+from gateway.protocols.mip.schema import MAX_TENSORS, NAN, PacketKind, Subtype, TlvType
+from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The question of one packet: a ping asks whether the gateway is ready. The first dimension of every tensor counts
-    the examples of the batch. `origin` keeps the counts alone.
+    """The canonical Request of one packet. A ping asks whether the gateway is ready. In an inference the first
+    dimension of every input counts the examples of the batch; `origin` keeps the counts of the payload alone.
 
-    The reserved byte and n-output are not looked at, as the real server does not.
+    The reserved byte and n-output are ignored, as kubemo's server does.
 
     Raises:
-        DecodeError: it is not a request, or the payload is not what its counts say.
-        GatewayError: UNIMPLEMENTED, an unknown kind.
+        DecodeError: the packet is not a request, or its payload is malformed.
+        GatewayError: UNIMPLEMENTED, the kind is unknown.
     """
-    header, payload = message.parts
+    header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
     if subtype != Subtype.REQUEST:
-        raise DecodeError(f"subtype {subtype} is not a request, which has {Subtype.REQUEST.value}")
-    if kind == Kind.PING:
+        raise DecodeError(f"subtype {subtype} is not that of a request, {Subtype.REQUEST.value}")
+    if kind == PacketKind.PING:
         return Request(Operation.READY, listener.model)
-    if kind != Kind.INFERENCE:
+    if kind != PacketKind.INFERENCE:
         raise unsupported(f"kind {kind} is not supported; expected 1 (ping) or 2 (inference)")
-    inputs = tuple(_inputs(examples.read(payload, listener.limits.json_values), listener))
-    counts = Message(parts=(bytes(payload[: COUNTS.size]),))
+    inputs = tuple(_inputs(decode_payload(body, listener.limits.json_values), listener))
+    counts = Message(parts=(bytes(body[: COUNTS.size]),))
     return Request(Operation.INFER, listener.model, inputs=inputs, origin=counts)
 
 
+def _inputs(payload: Payload, listener: ListenerSettings) -> Iterator[Tensor]:
+    if not payload.batch:
+        raise DecodeError("the batch is empty, expected at least one example")
+    expected = payload.inputs * payload.batch
+    if len(payload.data) != expected:
+        counts = f"{payload.batch} examples of {payload.inputs} inputs"
+        raise DecodeError(f"{len(payload.data)} TLVs, expected {expected} for {counts}")
+    for at, (type_, examples) in enumerate(payload.columns(payload.inputs, "input")):
+        yield decode_column(type_, examples, f"input {at}", listener.limits.json_values)
+
+
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a Request of decode_request. Numbers are .npy files if a number of the request was; texts are
-    strings in JSON if those of the request were.
+    """The response to a Request of decode_request. Outputs have the TLV types of the inputs: numbers are .npy files if
+    an input was one, and BYTES are strings in JSON if an input was and none was TEXT.
 
     Raises:
-        GatewayError: INTERNAL, the outputs have no row for each example, or are too many; INVALID_ARGUMENT, a tensor
-            that has no form on the wire; UNAVAILABLE, a ping before the gateway is ready.
+        GatewayError: INTERNAL, an output does not have one row for each example, or there are more than MAX_TENSORS;
+            INVALID_ARGUMENT, an output cannot be written in its TLV type; UNAVAILABLE, the gateway is not ready.
     """
     if request.operation is Operation.READY:
         if answer is not True:
             raise refusal(Reason.NOT_READY, answer.text if isinstance(answer, NotReady) else "the gateway is not ready")
-        return packet(Kind.PING, Subtype.RESPONSE)
+        return encode_packet(PacketKind.PING, Subtype.RESPONSE)
     assert isinstance(answer, Response)
     assert request.origin is not None
     inputs, _, batch = COUNTS.unpack(request.origin.parts[0])
     outputs = answer.outputs
-    if len(outputs) > MOST_TENSORS:
-        raise invalid_output(f"{len(outputs)} outputs, but MIP carries at most {MOST_TENSORS}")
-    given = {tensor.content_type for tensor in request.inputs}
-    preferred = Form.NPY if "npy" in given else Form.JSON
-    text = Form.JSON if STRINGS in given and "text" not in given else Form.TEXT
-    found = [_column(tensor, at, batch, translate.nan or NAN, preferred, text) for at, tensor in enumerate(outputs)]
-    return packet(Kind.INFERENCE, Subtype.RESPONSE, examples.write(inputs, len(outputs), batch, found))
+    if len(outputs) > MAX_TENSORS:
+        raise invalid_output(f"{len(outputs)} outputs, but MIP carries at most {MAX_TENSORS}")
+    style = _style(request, translate)
+    columns = [_column(output, at, batch, style) for at, output in enumerate(outputs)]
+    payload = encode_payload(inputs, len(outputs), batch, columns)
+    return encode_packet(PacketKind.INFERENCE, Subtype.RESPONSE, payload)
 
 
-def _inputs(payload: examples.Examples, listener: ListenerSettings) -> Iterator[Tensor]:
-    if not payload.batch:
-        raise DecodeError("the batch is empty, expected at least one example")
-    expected = payload.inputs * payload.batch
-    if len(payload.contents) != expected:
-        told = f"{payload.batch} examples of {payload.inputs} inputs"
-        raise DecodeError(f"{len(payload.contents)} TLVs, expected {expected} for {told}")
-    for at, (form, contents) in enumerate(payload.columns(payload.inputs, "input")):
-        yield columns.stack(form, contents, f"input {at}", listener.limits.json_values)
+def _style(request: Request, translate: Translate) -> Style:
+    content_types = {tensor.content_type for tensor in request.inputs}
+    return Style(
+        translate.nan or NAN,
+        TlvType.NPY if "npy" in content_types else TlvType.JSON,
+        TlvType.JSON if STRINGS in content_types and "text" not in content_types else TlvType.TEXT,
+    )
 
 
-def _column(tensor: Tensor, at: int, batch: int, nan: str, preferred: Form, text: Form) -> Column:
-    what = f"output {tensor.name!r}" if tensor.name else f"output {at}"
-    if not tensor.shape or tensor.shape[0] != batch:
-        raise _rows(what, tensor, batch)
-    return columns.split(tensor, batch, tensor.shape[1:], nan, what, preferred, text)
-
-
-def _rows(what: str, tensor: Tensor, batch: int) -> GatewayError:
-    text = f"{what} has shape {list(tensor.shape)}, expected a first dimension of {batch}, one row for each example"
-    return invalid_output(text)
+def _column(output: Tensor, at: int, batch: int, style: Style) -> Column:
+    what = f"output {output.name!r}" if output.name else f"output {at}"
+    if not output.shape or output.shape[0] != batch:
+        expected = f"expected a first dimension of {batch}, one row for each example"
+        raise invalid_output(f"{what} has shape {list(output.shape)}, {expected}")
+    return encode_column(output, style, what)

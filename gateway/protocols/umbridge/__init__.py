@@ -1,14 +1,16 @@
-"""UM-Bridge 1.0: uncertainty quantification's HTTP and JSON, where every model maps vectors to vectors."""
+"""UM-Bridge 1.0: models for uncertainty quantification over HTTP and JSON. Every model maps vectors to vectors.
+
+Specification: https://um-bridge-benchmarks.readthedocs.io/en/docs/umbridge/lib.html ("Interface"). What it leaves open
+follows its Python and C++ packages.
+"""
 
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.examples import curl
 from gateway.core.protocol import HttpForm, Models, Protocol, Rows, Servers, Traits, Wire
-from gateway.protocols.umbridge.decode_request import PATTERNS, decode_request
-from gateway.protocols.umbridge.decode_response import decode_response
-from gateway.protocols.umbridge.encode_request import encode_request
-from gateway.protocols.umbridge.encode_response import encode_response
+from gateway.protocols.umbridge.client import decode_response, encode_request
 from gateway.protocols.umbridge.errors import encode_error
-from gateway.protocols.umbridge.words import MODEL_INFO, NAME, NAN, PARTS
+from gateway.protocols.umbridge.schema import MODEL_INFO, NAME, NAN, PARTS
+from gateway.protocols.umbridge.server import PATTERNS, decode_request, encode_response
 
 PROTOCOLS = (
     Protocol(
@@ -22,7 +24,7 @@ PROTOCOLS = (
         decode_response=decode_response,
         traits=Traits(
             wire=Wire(
-                # integers of 64 bits are written whole; BOOL as 1 and 0
+                # 64-bit integers are written exactly, BOOL as 1 and 0
                 datatypes=NUMBERS | {Datatype.BOOL},
                 untyped=True,
                 unnamed=True,
@@ -39,10 +41,11 @@ PROTOCOLS = (
                 platform=NAME,
             ),
             servers=Servers(
-                # Both servers compute one call at a time by default, and go on with one that its client gave up.
+                # The Python and the C++ server compute one call at a time by default, and finish it even if the client
+                # has left.
                 max_in_flight=1,
-                # An idle connection keeps one of the C++ server's 8 threads for 5 s, and replies on a connection that
-                # was kept come 40 ms late.
+                # An idle connection occupies one of the C++ server's 8 threads for 5 s, and replies on a reused
+                # connection are 40 ms late.
                 connection_per_call=True,
                 runs_to_the_end=True,
             ),

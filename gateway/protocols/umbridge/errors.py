@@ -1,16 +1,19 @@
-"""UM-Bridge's errors, `{"error": {"type", "message"}}` with an HTTP status, to and from a Reason.
+"""UM-Bridge's errors, `{"error": {"type", "message"}}` with an HTTP status, to and from a Reason. What the texts of
+errors about JSON have in common is here as well.
 
-The four types of the interface are InvalidInput, InvalidOutput, ModelNotFound and UnsupportedFeature. The Python and
-the C++ client show any other type as it is, so failures that have none of the four get types of their own.
+The interface has four types: InvalidInput, InvalidOutput, ModelNotFound and UnsupportedFeature. The Python and the C++
+client show any other type unchanged, so other failures get types of their own.
 """
+
+from reprlib import Repr
 
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request
 from gateway.json import Json, read, write
 
-# Of rows with the same status and type the first is the one that they are read as.
-_ROWS: dict[Reason, tuple[int, str]] = {
+# Where several rows have the same status and type, these are read back as the Reason of the first.
+_STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.INVALID_INPUT: (400, "InvalidInput"),
     Reason.MODEL_NOT_FOUND: (400, "ModelNotFound"),
     Reason.UNSUPPORTED: (400, "UnsupportedFeature"),
@@ -39,19 +42,19 @@ _ROWS: dict[Reason, tuple[int, str]] = {
     Reason.UNKNOWN: (500, "ModelError"),
     Reason.INTERNAL: (500, "ModelError"),
 }
-_BY_ROW = {row: reason for reason, row in reversed(_ROWS.items())}
-_BY_TYPE = {type_: reason for reason, (_, type_) in reversed(_ROWS.items())}
+_BY_STATUS_AND_TYPE = {pair: reason for reason, pair in reversed(_STATUS_AND_TYPE.items())}
+_BY_TYPE = {type_: reason for reason, (_, type_) in reversed(_STATUS_AND_TYPE.items())}
 _BY_STATUS = {
     400: Reason.INVALID_INPUT,
     401: Reason.UNAUTHENTICATED,
     403: Reason.PERMISSION_DENIED,
-    # no path of UM-Bridge is unknown to its servers: this one is something else, or an older version
+    # every UM-Bridge server has all paths: this is another server, or an older version
     404: Reason.UNSUPPORTED,
     405: Reason.UNSUPPORTED,
     413: Reason.TOO_LARGE,
     429: Reason.OVERLOADED,
     501: Reason.UNSUPPORTED,
-    # of proxies in front of the servers
+    # from proxies in front of the servers
     502: Reason.UNREACHABLE,
     503: Reason.UNREACHABLE,
     504: Reason.TIMEOUT,
@@ -59,8 +62,8 @@ _BY_STATUS = {
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The HTTP reply that tells a client of `error`."""
-    status, type_ = _ROWS[error.reason]
+    """The HTTP reply that reports `error` to a client."""
+    status, type_ = _STATUS_AND_TYPE[error.reason]
     # orjson refuses lone surrogates, which a client may have put into a name
     text = error.message.encode("utf-8", "replace").decode()
     body = write({"error": {"type": type_, "message": text}})
@@ -68,27 +71,27 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     return Message(headers=Headers(headers), parts=(body,), status=status)
 
 
-def from_object(error: Json, message: Message) -> GatewayError:
-    """The GatewayError of a reply's `error` member: an object, or just a text. A type that is in no table is kept in
-    the text (Julia's InvalidGradient, ...)."""
+def decode_error(error: Json, message: Message) -> GatewayError:
+    """The GatewayError of a reply's `error` member, which is an object or just a text. An unknown type (Julia's
+    InvalidGradient, ...) is kept in the text."""
     type_, text = _type_and_text(error)
     if type_ and type_ not in _BY_TYPE:
         text = f"{type_}: {text}"
     return refusal(_reason(message, type_), text)
 
 
-def from_text(message: Message, target: Target) -> GatewayError:
-    """The GatewayError of a reply with an HTTP status that is no success.
+def decode_error_reply(message: Message, target: Target) -> GatewayError:
+    """The GatewayError of a reply whose HTTP status is not 2xx.
 
-    Exceptions in a model are no JSON: the Python server answers 500 with a text, the C++ server 500 with an empty body
-    and the text in the header EXCEPTION_WHAT.
+    The reply to an exception in the model is not JSON: the Python server sends 500 and a text, the C++ server 500, an
+    empty body and the text in the header EXCEPTION_WHAT.
     """
     try:
         body = read(message.body, {}, values=target.limits.json_values, literals=True)
     except DecodeError:
         body = {}
     if "error" in body:
-        return from_object(body["error"], message)
+        return decode_error(body["error"], message)
     text = message.headers.get("exception_what") or bytes(message.body).decode("utf-8", "replace").strip()
     return refusal(_reason(message, ""), text or f"HTTP status {message.status} with an empty body")
 
@@ -100,11 +103,31 @@ def _type_and_text(error: Json) -> tuple[str, str]:
 
 
 def _reason(message: Message, type_: str) -> Reason:
-    """What another gateway said, else by type and status, type, status."""
+    """The Reason that another gateway sent; else by status and type, by type, or by status."""
     return (
         REASONS.get(message.headers.get(REASON_HEADER))
-        or _BY_ROW.get((message.status, type_))
+        or _BY_STATUS_AND_TYPE.get((message.status, type_))
         or _BY_TYPE.get(type_)
         or _BY_STATUS.get(message.status)
         or (Reason.MODEL_ERROR if message.status >= 500 else Reason.INVALID_OUTPUT)
     )
+
+
+def required(body: dict[str, Json], key: str, role: str) -> Json:
+    """The value of `key`. `role` is `request` or `reply`.
+
+    Raises:
+        DecodeError: there is none; names the keys that are there.
+    """
+    if key not in body:
+        raise DecodeError(f'no "{key}" in the {role}; it has {", ".join(map(excerpt, body)) or "no keys"}')
+    return body[key]
+
+
+_short = Repr()
+_short.maxstring = _short.maxother = 60
+
+
+def excerpt(value: object) -> str:
+    """`value` as Python shows it, shortened for the text of an error: long and deep values lose their middle."""
+    return _short.repr(value)

@@ -15,8 +15,7 @@ import numpy as np
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 from gateway.core.types import Buffer, Tensor, Translate
-from gateway.json import INT64_MAX, Array, Json, read, write
-from gateway.json import Form as ArrayForm
+from gateway.json import INT64_MAX, Array, ArrayForm, Json, read, write
 from gateway.json.document import AllBut
 from gateway.protocols.v1 import b64, values
 from gateway.protocols.v1.words import REQUEST, Form, Keys

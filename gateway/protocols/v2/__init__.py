@@ -1,6 +1,82 @@
-"""V2, the Open Inference Protocol of KServe, Triton and MLServer."""
+"""V2, the Open Inference Protocol, which KServe, Triton, MLServer and other servers speak.
 
-from gateway.protocols.v2.grpc import V2_GRPC
-from gateway.protocols.v2.rest import V2_REST
+Two wires carry the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each, `server.py` faces clients and
+`client.py` faces backends. This folder holds what both wires share.
+
+The specification is KServe's "Predict Protocol - Version 2", `docs/predict-api/v2/required_api.md` of
+https://github.com/kserve/kserve, which this code quotes. It is continued as the Open Inference Protocol in
+https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in `docs/protocol` of
+https://github.com/triton-inference-server/server.
+"""
+
+from gateway.core.examples import curl, grpcurl
+from gateway.core.protocol import GrpcForm, HttpForm, Models, Protocol, Servers, Traits, Wire
+from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS
+from gateway.protocols.v2.flavors import FLAVORS
+from gateway.protocols.v2.grpc import client as grpc_client
+from gateway.protocols.v2.grpc import errors as grpc_errors
+from gateway.protocols.v2.grpc import metadata as grpc_metadata
+from gateway.protocols.v2.grpc import schema
+from gateway.protocols.v2.grpc import server as grpc_server
+from gateway.protocols.v2.grpc import streams as grpc_streams
+from gateway.protocols.v2.grpc import tensors as grpc_tensors
+from gateway.protocols.v2.rest import binary, events
+from gateway.protocols.v2.rest import client as rest_client
+from gateway.protocols.v2.rest import errors as rest_errors
+from gateway.protocols.v2.rest import metadata as rest_metadata
+from gateway.protocols.v2.rest import server as rest_server
+from gateway.protocols.v2.rest.paths import model_path
+
+
+def _traits(own_extensions: tuple[str, ...]) -> Traits:
+    return Traits(
+        wire=Wire(streams=True),
+        models=Models(
+            versions=bool,  # any string; that Triton allows only integers is in its flavor
+            platform="v2",
+        ),
+        servers=Servers(
+            flavors=FLAVORS,
+            extensions=EXTENSIONS,
+            further_extensions=FURTHER_EXTENSIONS,
+            own_extensions=own_extensions,
+        ),
+    )
+
+
+def _grpc_example(address: str, model: str, version: str) -> str:
+    message = {"name": model, "version": version} if version else {"name": model}
+    return grpcurl(address, f"{schema.SERVICE}/ModelMetadata", message)
+
+
+V2_REST = Protocol(
+    name="v2-rest",
+    carrier=HttpForm(wants_stream=rest_server.wants_stream, stream_framing=events.FRAMING),
+    patterns=rest_server.PATTERNS,
+    decode_request=rest_server.decode_request,
+    encode_response=rest_server.encode_response,
+    encode_error=rest_errors.encode_error,
+    encode_request=rest_client.encode_request,
+    decode_response=rest_client.decode_response,
+    traits=_traits(rest_metadata.OWN_EXTENSIONS),
+    example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
+    encode_end=rest_server.encode_end,
+    parsed_size=binary.json_size,
+)
+
+V2_GRPC = Protocol(
+    name="v2-grpc",
+    carrier=GrpcForm(frozenset({schema.MODEL_STREAM_INFER}), schema.DESCRIPTORS),
+    patterns=grpc_server.PATTERNS,
+    decode_request=grpc_server.decode_request,
+    encode_response=grpc_server.encode_response,
+    encode_error=grpc_errors.encode_error,
+    encode_request=grpc_client.encode_request,
+    decode_response=grpc_client.decode_response,
+    traits=_traits(grpc_metadata.OWN_EXTENSIONS),
+    example=_grpc_example,
+    encode_end=grpc_streams.encode_end,
+    parsed_size=grpc_tensors.size_beside_raw,
+)
 
 PROTOCOLS = (V2_REST, V2_GRPC)

@@ -1,14 +1,15 @@
-"""The servers that speak V2, each in its own way."""
+"""The flavors of V2 servers: how each is recognised, and which versions of a model it can have."""
 
-from gateway.core.protocol import Flavors
+from gateway.core.errors import not_found
+from gateway.core.protocol import Flavors, Target
 from gateway.core.types import ServerInfo
 
 TRITON, MLSERVER, KSERVE = "triton", "mlserver", "kserve"
-"""As each calls itself in its server metadata."""
+"""Named as these servers name themselves in their server metadata."""
 BINARY = "binary"
-"""Any other server whose metadata lists the binary tensor extension: another gateway, say."""
+"""Any other server whose metadata lists the binary tensor data extension, such as another gateway."""
 PLAIN = "plain"
-"""The specification and nothing else, so tensors are JSON on REST."""
+"""A server that has the specification without extensions: over REST its tensors are JSON."""
 
 BINARY_EXTENSION = "binary_tensor_data"
 
@@ -22,3 +23,27 @@ def _detect(info: ServerInfo | None) -> str:
 
 
 FLAVORS = Flavors((TRITON, MLSERVER, KSERVE, BINARY, PLAIN), _detect)
+
+_VERSIONS = {
+    TRITON: "a Triton, whose versions are integers",
+    # over REST it answers 501 to every version; over gRPC it ignores the version and answers
+    KSERVE: "a KServe, which has no versions",
+}
+
+
+def check_version(version: str, target: Target) -> None:
+    """Check that a server of `target`'s flavor can have `version`. The specification allows any string; empty is none.
+
+    Raises:
+        GatewayError: NOT_FOUND, the flavor cannot have such a version.
+    """
+    impossible = target.flavor == KSERVE or (target.flavor == TRITON and not _is_number(version))
+    if version and impossible:
+        raise not_found(
+            f"backend {target.backend!r} is {_VERSIONS[target.flavor]}, not {version!r}; "
+            'the route may set rewrite.version, "" to drop it'
+        )
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdigit()

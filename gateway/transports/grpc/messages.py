@@ -1,14 +1,12 @@
 """Length-prefixed messages, as gRPC puts them into DATA frames. Pure."""
 
-from collections import deque
-from collections.abc import Iterable
 from struct import Struct
 from typing import TypeAlias
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.transports.grpc.inflating import Compressed
-from gateway.transports.memory import PROCESS, Arriving
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
 
 PREFIX = Struct(">BL")
 """Whether the message is compressed, and its size."""
@@ -33,7 +31,7 @@ class MessageReader:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._prefix = b""
-        self._body: Arriving | None = None
+        self._body: ArrivingBody | None = None
         self._is_compressed = False
 
     @property
@@ -58,7 +56,7 @@ class MessageReader:
             # Nearly always, a frame is a message.
             size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
-                return [self._complete(PROCESS.hold(data[PREFIX_SIZE:].tobytes()))]
+                return [self._complete(PROCESS_MEMORY.track(data[PREFIX_SIZE:].tobytes()))]
         return self._pieces(data)
 
     def _pieces(self, data: memoryview) -> list[Received]:
@@ -81,8 +79,8 @@ class MessageReader:
         self._prefix += data[:missing]
         if len(self._prefix) == PREFIX_SIZE:
             size = self._read_prefix(self._prefix)
-            PROCESS.check(size)
-            self._body = Arriving(size, PROCESS)
+            PROCESS_MEMORY.check(size)
+            self._body = ArrivingBody(size, PROCESS_MEMORY)
             self._prefix = b""
         return data[missing:]
 
@@ -99,26 +97,6 @@ class MessageReader:
         return Compressed(message) if self._is_compressed else message
 
 
-class Unsent:
-    """What of a message has not been written yet, its prefix included."""
-
-    __slots__ = ("_parts", "size")
-
-    def __init__(self, parts: Iterable[Buffer]) -> None:
-        views = [memoryview(part) for part in parts]
-        size = sum(map(len, views))
-        self._parts = deque((memoryview(PREFIX.pack(0, size)), *filter(len, views)))
-        self.size = PREFIX_SIZE + size
-
-    def take(self, size: int) -> list[memoryview]:
-        """The next `size` bytes, or all that is left."""
-        taken = []
-        while size and self._parts:
-            part = self._parts.popleft()
-            if len(part) > size:
-                self._parts.appendleft(part[size:])
-                part = part[:size]
-            taken.append(part)
-            size -= len(part)
-            self.size -= len(part)
-        return taken
+def framed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """The message of `parts`, its prefix before them."""
+    return (PREFIX.pack(0, sum(map(len, parts))), *parts)

@@ -1,4 +1,4 @@
-"""HTTP/1.1: `Listener`, `Connector`, and `parse_address` of an endpoint."""
+"""HTTP/1.1: `Listener`, `Connector`, and `parse_address` for endpoints."""
 
 from gateway.transports.http.address import parse_address
 from gateway.transports.http.client.connector import HttpConnector as Connector

@@ -1,4 +1,4 @@
-"""Where an HTTP endpoint is: `host:port` or a URL."""
+"""The address of an HTTP endpoint: `host:port` or a URL."""
 
 import re
 from urllib.parse import SplitResult, urlsplit
@@ -14,7 +14,8 @@ _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 
 @frozen
 class Address:
-    """`host` has no brackets; `authority` is what the Host header says; `prefix` is empty or starts with a slash."""
+    """`host` is without brackets; `authority` is the value of the Host header; `prefix`, a path that goes before that
+    of every request, is empty or starts with a slash."""
 
     host: str
     port: int
@@ -24,10 +25,10 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """The Address that `text` names; a trailing slash is dropped.
+    """The Address in `text`, without a trailing slash.
 
     Raises:
-        ValueError: saying what is wrong with `text` and what is right.
+        ValueError: `text` is no address; the error says what is wrong and what is expected.
     """
     try:
         return _parsed(text)
@@ -73,7 +74,7 @@ def _host(parsed: SplitResult) -> str:
     if parsed.netloc.startswith("["):
         return ipv6(parsed.hostname or "")
     if parsed.netloc.count(":") > 1:
-        raise BadAddressError("an IPv6 address stands in brackets: [::1]:8000")
+        raise BadAddressError("an IPv6 address needs brackets: [::1]:8000")
     return host_name(parsed.hostname or "")
 
 

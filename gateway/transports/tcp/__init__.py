@@ -1,5 +1,5 @@
-"""Byte streams over TCP and unix sockets, cut by a protocol's Framing: `Listener`, `Connector`, and `parse_address` of
-an endpoint."""
+"""Byte streams over TCP and unix sockets, in which a protocol's Framing finds the messages: `Listener`, `Connector`,
+and `parse_address` for endpoints."""
 
 from gateway.transports.tcp.address import parse_address
 from gateway.transports.tcp.client.connector import TcpConnector as Connector

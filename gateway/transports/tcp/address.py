@@ -1,4 +1,4 @@
-"""Where an endpoint of a byte stream is: `host:port`, `tcp://host:port` or `unix:///path`."""
+"""The address of an endpoint of a byte stream: `host:port`, `tcp://host:port` or `unix:///path`."""
 
 from gateway.core.address import Address
 from gateway.transports.address import BadAddressError, host_and_port, refuse, socket_path
@@ -7,10 +7,10 @@ _EXPECTED = "expected host:port, tcp://host:port or unix:///path"
 
 
 def parse_address(text: str) -> Address:
-    """The Address that `text` names.
+    """The Address in `text`.
 
     Raises:
-        ValueError: saying what is wrong with `text` and what is right.
+        ValueError: `text` is no address; the error says what is wrong and what is expected.
     """
     scheme, rest = text.split("://", 1) if "://" in text else ("tcp", text)
     try:

@@ -22,7 +22,7 @@ def read_by_the_gateway():
 
     from gateway.core.protocol import ListenerSettings
     from gateway.core.types import Message
-    from gateway.protocols.v2.grpc import V2_GRPC
+    from gateway.protocols.v2 import V2_GRPC
 
     x = InferInput("x", [2], "INT32").set_data_from_numpy(np.array([1, 2], np.int32))
     sent = service_pb2.ModelInferRequest(
@@ -40,7 +40,7 @@ def read_by_the_client():
 
     from gateway.core.operations import Operation
     from gateway.core.types import DEFAULT_TRANSLATE, Request, Response, tensor
-    from gateway.protocols.v2.grpc import V2_GRPC
+    from gateway.protocols.v2 import V2_GRPC
 
     answer, request = Response((tensor("y", np.array([0.5, -1.5])),), "double"), Request(Operation.INFER, id="id-1")
     reply = V2_GRPC.encode_response(answer, request, DEFAULT_TRANSLATE)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Buffer, Message, Request
 from gateway.protocols.graphpipe import PROTOCOLS
-from gateway.protocols.graphpipe.decode_request import decode_request
+from gateway.protocols.graphpipe.server import decode_request
 
 RECORDED = Path(__file__).parents[2] / "wire" / "graphpipe"
 GRAPHPIPE = PROTOCOLS[0]

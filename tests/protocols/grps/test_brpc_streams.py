@@ -13,7 +13,7 @@ from gateway.core.protocol import Limits, ListenerSettings, StreamForm, Target
 from gateway.core.types import Message
 from gateway.protocols.grps.brpc import GRPS_BRPC
 from gateway.protocols.grps.brpc_frames import RpcMeta, meta_of
-from gateway.transports.tcp.reader import Packet, Reader
+from gateway.transports.tcp.packets import Packet, PacketReader
 from tests.protocols.grps.brpc_wire import META, NUMBER, PAYLOAD, REPLY, REQUEST, arrived, joined, pieces, written
 from tests.protocols.grps.test_brpc import inference
 
@@ -22,12 +22,12 @@ FRAMES = [REQUEST, REPLY, joined(b""), REQUEST]
 LISTENER = ListenerSettings(limits=Limits(message=100_000))
 
 
-def reader(limits: Limits | None = None, scratch: int = 4096) -> Reader:
+def reader(limits: Limits | None = None, scratch: int = 4096) -> PacketReader:
     assert isinstance(GRPS_BRPC.carrier, StreamForm)
-    return Reader(GRPS_BRPC.carrier.framing, limits or Limits(), memoryview(bytearray(scratch)))
+    return PacketReader(GRPS_BRPC.carrier.framing, limits or Limits(), memoryview(bytearray(scratch)))
 
 
-def feed(into: Reader, data: Iterable[bytes]) -> list[Packet]:
+def feed(into: PacketReader, data: Iterable[bytes]) -> list[Packet]:
     """As a loop does: fills the buffer, and tells how far."""
     packets: list[Packet] = []
     for piece in data:

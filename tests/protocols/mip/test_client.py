@@ -1,4 +1,4 @@
-"""What servers are asked, and what of their replies is refused."""
+"""Requests to backends, and what their replies mean."""
 
 import numpy as np
 import pytest
@@ -89,17 +89,20 @@ def test_many_small_examples_are_few_parts() -> None:
     [
         (
             [named("a", [1, 2]), named("b", [1])],
-            r"they are input 'a' \[2\], input 'b' \[1\]; `batch: whole`",
+            r"the same in all inputs, got input 'a' \[2\], input 'b' \[1\]; `batch: whole`",
         ),
-        ([named("a", 1)], r"counts the examples, but they are input 'a' \[\]"),
+        ([named("a", 1)], r"counts the examples and must be the same in all inputs, got input 'a' \[\]"),
         ([named("a", np.zeros((0, 2)))], "a batch of 0 rows, but MIP carries 1 to 65535"),
         ([named("a", np.zeros(65536))], "a batch of 65536 rows"),
         ([named("a", [1])] * 256, "256 inputs, but MIP carries at most 255"),
         ([named("a", [b"\xff"], Datatype.BYTES)], "input 'a': element 0 is not UTF-8"),
         ([named("a", [["x", b"\xff"]], Datatype.BYTES)], "input 'a': element 1 is not UTF-8"),
-        ([named("a", [["x", "y"]], Datatype.BYTES, "image")], "as image it has one element in each example"),
-        ([named("a", ["x"], Datatype.BYTES, "npy")], "input 'a' is BYTES, which cannot travel as npy"),
-        ([named("a", [1], content_type="text")], "input 'a' is FP64, which cannot travel as text"),
+        (
+            [named("a", [["x", "y"]], Datatype.BYTES, "image")],
+            r"each example of input 'a' has shape \[2\], but as image it must have one element",
+        ),
+        ([named("a", ["x"], Datatype.BYTES, "npy")], "input 'a' is BYTES, which cannot be sent as npy"),
+        ([named("a", [1], content_type="text")], "input 'a' is FP64, which cannot be sent as text"),
         ([named("a", [1], content_type="xml")], "content type 'xml'; expected text, json, image, npy"),
     ],
 )
@@ -109,16 +112,16 @@ def test_what_has_no_form_is_refused_here(inputs: list[Tensor], why: str) -> Non
     assert failure.value.reason is Reason.INVALID_INPUT
 
 
-def test_parameters_have_no_place() -> None:
-    with pytest.raises(GatewayError, match="MIP carries no parameters, got 'config'"):
+def test_parameters_are_refused_by_name() -> None:
+    with pytest.raises(GatewayError, match="parameters are not supported by MIP, got 'config'"):
         MIP.encode_request(replace(asked(), parameters={"config": "{}"}), SPLIT)
-    with pytest.raises(GatewayError, match="MIP carries no parameters, got 'unit'"):
+    with pytest.raises(GatewayError, match="parameters are not supported by MIP, got 'unit'"):
         encoded(replace(named("a", [1]), parameters={"gateway_datatype": "FP16", "unit": "m"}))
 
 
 @pytest.mark.parametrize("operation", [Operation.METADATA, Operation.MODELS, Operation.GRADIENT, Operation.CONFIG])
-def test_what_mip_has_no_word_for(operation: Operation) -> None:
-    with pytest.raises(GatewayError, match=f"MIP has no word for {operation.value}") as failure:
+def test_an_operation_that_mip_does_not_have_is_refused(operation: Operation) -> None:
+    with pytest.raises(GatewayError, match=f"operation '{operation.value}' is not supported by MIP") as failure:
         MIP.encode_request(Request(operation, "m"), SPLIT)
     assert failure.value.reason is Reason.UNSUPPORTED
 
@@ -144,10 +147,13 @@ def test_one_example_is_the_whole_tensor() -> None:
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (reply(1, 1, 2, *json("1", "2")), "a batch of 2 for the 1 that was sent"),
+        (reply(1, 1, 2, *json("1", "2")), "the response has a batch of 2, expected 1 as in the request"),
         (reply(1, 1, 1, tlv(7, b"")), "output 0 has the TLV type 0x7"),
         (reply(1, 1, 1, *json("[")), "output 0 of example 0"),
-        (inference(1, 1, *json("1")), "a packet of kind 2 and subtype 0, expected a inference response"),
+        (
+            inference(1, 1, *json("1")),
+            "kind 2 and subtype 0, expected kind 2 (inference) and subtype 1 (response)",
+        ),
         (of_hex("0001010000000000"), "a packet of kind 1 and subtype 1"),
         (of_hex("0002010000000002 0101"), "has 2 bytes, expected at least 4"),
     ],

@@ -23,7 +23,7 @@ def saved(array: Any, version: tuple[int, int] | None = None) -> bytes:
 
 
 def stacked(*files: bytes) -> Tensor:
-    return npy.stack(files, "x", "input 0")
+    return npy.decode(files, "input 0")
 
 
 @pytest.mark.parametrize("datatype", NUMBERS)
@@ -38,14 +38,14 @@ def test_numpys_own_files_are_read(datatype: Datatype, shape: tuple[int, ...]) -
 @pytest.mark.parametrize("datatype", NUMBERS)
 def test_numpy_reads_what_is_written(datatype: Datatype) -> None:
     tensor = named("x", [[[0, 1, 1]], [[1, 0, 1]]], datatype)
-    for at, pieces in enumerate(npy.files(tensor, 2, (1, 3))):
+    for at, pieces in enumerate(npy.encode(tensor)):
         array = np.load(io.BytesIO(b"".join(pieces)), allow_pickle=False)
         assert array.dtype == datatype.dtype
         assert np.array_equal(array, tensor.array[at])
 
 
 def test_bf16_is_widened() -> None:
-    [pieces] = npy.files(named("x", [[0.1]], Datatype.BF16), 1, (1,))
+    [pieces] = npy.encode(named("x", [[0.1]], Datatype.BF16))
     array = np.load(io.BytesIO(b"".join(pieces)), allow_pickle=False)
     assert (array.dtype.name, array.tolist()) == ("float32", [0.10009765625])
 
@@ -123,7 +123,7 @@ def test_numpy_saves_what_is_read_and_loads_what_is_written(array: Any, order: A
     np.save(file, np.asarray(array, order=order))
     found = stacked(file.getvalue())
     assert np.array_equal(found.array[0], array)
-    [pieces] = npy.files(found, 1, array.shape)
+    [pieces] = npy.encode(found)
     assert np.array_equal(np.load(io.BytesIO(b"".join(pieces)), allow_pickle=False), array)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from gateway.core.datatypes import Datatype
 from gateway.core.exchange import decoded
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Headers, Message, Request, Tensor
+from gateway.core.types import DEFAULT_TRANSLATE, Answer, Headers, Message, Request, Tensor, Translate
 from gateway.protocols.umbridge import PROTOCOLS
 
 RECORDED = Path(__file__).parents[2] / "wire" / "umbridge"
@@ -53,6 +53,18 @@ def reply(body: bytes | str, status: int = 200, headers: Headers | None = None) 
     """A reply without Content-Type."""
     raw = body.encode() if isinstance(body, str) else body
     return Message(headers=headers or Headers(), parts=(raw,), status=status)
+
+
+def answered(body: str, request: Request) -> Answer:
+    """What a backend's reply with this body says."""
+    return UMBRIDGE.decode_response(reply(body), request, TARGET)
+
+
+def written(answer: Answer, request: Request, translate: Translate = DEFAULT_TRANSLATE) -> bytes:
+    """The body of the reply to a client."""
+    message = UMBRIDGE.encode_response(answer, request, translate)
+    assert (message.status, message.headers.get("content-type")) == (200, "application/json")
+    return bytes(message.body)
 
 
 def floats(*numbers: float, name: str = "") -> Tensor:

@@ -1,4 +1,4 @@
-"""V2's extensions in both wire forms: bytes as tritonclient and Triton write them, and what has no form."""
+"""V2's extensions on both wires: bytes as tritonclient and Triton write them, and what a wire cannot carry."""
 
 import base64
 import json
@@ -20,8 +20,7 @@ from gateway.core.types import (
     SettingValue,
     Statistics,
 )
-from gateway.protocols.v2.grpc import V2_GRPC
-from gateway.protocols.v2.rest import V2_REST
+from gateway.protocols.v2 import V2_GRPC, V2_REST
 
 LISTENER = ListenerSettings("here")
 EVERY = Target("b", "a:1", "triton")
@@ -58,7 +57,7 @@ def rest(request: Request) -> Message:
 
 
 @pytest.mark.parametrize("case", SETTINGS)
-def test_what_controls_a_server_travels(case: str) -> None:
+def test_control_requests_survive_a_round_trip(case: str) -> None:
     operation, settings = SETTINGS[case]
     model = "" if operation is Operation.LOG_SETTINGS else "m"
     request = ControlRequest(operation, model, settings=settings)
@@ -90,7 +89,7 @@ ANSWERS: list[tuple[Operation, Answer]] = [
 
 
 @pytest.mark.parametrize(("operation", "answer"), ANSWERS)
-def test_what_a_server_answers_travels(operation: Operation, answer: Answer) -> None:
+def test_extension_answers_survive_a_round_trip(operation: Operation, answer: Answer) -> None:
     request = Request(operation, "m")
     for protocol in (V2_REST, V2_GRPC):
         reply = protocol.encode_response(answer, request, DEFAULT_TRANSLATE)
@@ -131,11 +130,11 @@ def test_a_configuration_has_the_clients_name(protocol: Any) -> None:
     assert [each["name"] for each in found["instance_group"]] == ["alias_0", "m_0b"]
 
 
-def test_an_unknown_member_of_a_configuration_is_for_rest_alone() -> None:
+def test_an_unknown_member_of_a_configuration_passes_over_rest_only() -> None:
     request = Request(Operation.CONFIG, "m")
     config = {"name": "m", "newer": {"than": "the schema"}}
-    told = V2_REST.encode_response(config, request, DEFAULT_TRANSLATE)
-    assert json.loads(bytes(told.body)) == config
+    written = V2_REST.encode_response(config, request, DEFAULT_TRANSLATE)
+    assert json.loads(bytes(written.body)) == config
     found = V2_GRPC.decode_response(V2_GRPC.encode_response(config, request, DEFAULT_TRANSLATE), request, EVERY)
     assert isinstance(found, dict)
     assert "newer" not in found
@@ -167,7 +166,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("pattern", "document", "text"), BAD)
-def test_what_is_no_setting(pattern: str, document: object, text: str) -> None:
+def test_refuses_malformed_settings(pattern: str, document: object, text: str) -> None:
     message = Message("POST", pattern=pattern, captures={"model": "m"}, parts=(json.dumps(document).encode(),))
     with pytest.raises(DecodeError) as caught:
         V2_REST.decode_request(message, LISTENER)
@@ -183,7 +182,7 @@ def test_what_is_no_setting(pattern: str, document: object, text: str) -> None:
         (V2_GRPC, Operation.LOG_SETTINGS, b"bytes"),
     ],
 )
-def test_a_setting_without_a_form_is_refused_by_name(
+def test_a_setting_that_the_wire_cannot_carry_is_refused_by_name(
     protocol: Any, operation: Operation, setting: SettingValue
 ) -> None:
     with pytest.raises(GatewayError) as caught:
@@ -216,7 +215,7 @@ OF_EXTENSIONS = [
 @pytest.mark.parametrize("protocol", [V2_REST, V2_GRPC], ids=lambda each: each.name)
 @pytest.mark.parametrize(("request_", "extension"), OF_EXTENSIONS)
 def test_only_servers_that_list_an_extension_are_asked(protocol: Any, request_: Request, extension: str) -> None:
-    """Where `flavor` is configured the server was not asked: of Triton and gateways it is left to the server."""
+    """If `flavor` is configured, the server's list is not known: Triton and gateways then get every request."""
     for target in (
         Target("b", flavor="triton", extensions=frozenset({"other"})),
         Target("b", flavor="binary", extensions=frozenset()),
@@ -234,10 +233,10 @@ def test_only_servers_that_list_an_extension_are_asked(protocol: Any, request_: 
 
 @pytest.mark.parametrize("kind", ["system", "cuda", "tpu"])
 def test_shared_memory_is_refused_by_name(kind: str) -> None:
-    asked = [(V2_REST, each) for each in V2_REST.patterns if f"{kind}sharedmemory" in each]
-    asked += [(V2_GRPC, each) for each in V2_GRPC.patterns if f"{kind.title()}SharedMemory" in each]
-    assert len(asked) == 8
-    for protocol, pattern in asked:
+    patterns = [(V2_REST, each) for each in V2_REST.patterns if f"{kind}sharedmemory" in each]
+    patterns += [(V2_GRPC, each) for each in V2_GRPC.patterns if f"{kind.title()}SharedMemory" in each]
+    assert len(patterns) == 8
+    for protocol, pattern in patterns:
         with pytest.raises(GatewayError) as caught:
             protocol.decode_request(Message(pattern=pattern, captures={"region": "r"}), LISTENER)
         assert caught.value.reason is Reason.UNSUPPORTED

@@ -1,4 +1,4 @@
-"""A response that has the id of another request."""
+"""Replies with the id of another request."""
 
 import asyncio
 
@@ -9,17 +9,18 @@ from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target
 from gateway.core.types import Request, Response
+from gateway.protocols.v2 import V2_GRPC, V2_REST
 from gateway.transports.http.client.connector import HttpConnector
-from tests.protocols.v2.wire import AS_IS, V2_GRPC, V2_REST
+from tests.protocols.v2.rest.wire import AS_IS
 
 TARGET = Target("b", flavor="triton")
 
 
-def answered(
-    protocol: Protocol, sent: str | None, told: str | None, operation: Operation = Operation.INFER
+def response_with_id(
+    protocol: Protocol, sent: str | None, returned: str | None, operation: Operation = Operation.INFER
 ) -> Response:
-    """What comes of a reply with the id `told` to a request with the id `sent`."""
-    reply = protocol.encode_response(Response(), Request(operation, "m", id=told), AS_IS)
+    """The response in a reply with the id `returned` to a request with the id `sent`."""
+    reply = protocol.encode_response(Response(), Request(operation, "m", id=returned), AS_IS)
     answer = protocol.decode_response(reply, Request(operation, "m", id=sent), TARGET)
     assert isinstance(answer, Response)
     return answer
@@ -32,21 +33,24 @@ WIRES = pytest.mark.parametrize("protocol", [V2_REST, V2_GRPC], ids=lambda each:
 @pytest.mark.parametrize("operation", [Operation.INFER, Operation.STREAM])
 def test_another_requests_id_is_refused_naming_both(protocol: Protocol, operation: Operation) -> None:
     with pytest.raises(WrongReplyError) as caught:
-        answered(protocol, "mine", "another's", operation)
+        response_with_id(protocol, "mine", "another's", operation)
     assert str(caught.value) == """the reply's id is "another's", expected 'mine', the request's"""
 
 
 @WIRES
 @pytest.mark.parametrize(
-    ("sent", "told"), [("mine", "mine"), ("mine", None), ("mine", ""), (None, "made up"), ("", "made up"), (None, None)]
+    ("sent", "returned"),
+    [("mine", "mine"), ("mine", None), ("mine", ""), (None, "made up"), ("", "made up"), (None, None)],
 )
-def test_a_server_that_does_not_echo_is_left_alone(protocol: Protocol, sent: str | None, told: str | None) -> None:
-    """MLServer makes an id up where the request had none."""
-    assert answered(protocol, sent, told).id in (told, None)
+def test_a_server_that_does_not_return_the_id_is_not_refused(
+    protocol: Protocol, sent: str | None, returned: str | None
+) -> None:
+    """MLServer makes up an id for a request without one."""
+    assert response_with_id(protocol, sent, returned).id in (returned, None)
 
 
 async def test_the_connection_of_a_wrong_reply_is_not_used_again() -> None:
-    """A server that answers the first request of each connection twice: what follows on it would be shifted."""
+    """The server sends one reply too many on its first connection; each later reply there answers another request."""
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

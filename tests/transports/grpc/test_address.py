@@ -25,7 +25,7 @@ BAD = {
     "host:65536": "its port is not between 1 and 65535",
     "host:http": "it has no port",
     "-host:80": "'-host' is not a host name",
-    "::1:8001": "an IPv6 address stands in brackets",
+    "::1:8001": "an IPv6 address needs brackets",
     "[host]:80": "'host' is not an IPv6 address",
     "[fe80::1%eth0]:80": "is not an IPv6 address",
     "host:8001/v2": "it has a path",
@@ -33,7 +33,7 @@ BAD = {
     "https://host:8001": "TLS towards gRPC backends is not supported",
     "GRPCS://host:8001": "TLS towards gRPC backends is not supported",
     "dns://8.8.8.8/host:80": "the scheme 'dns' is not one of dns, unix",
-    "unix:model.sock": "the path of a unix socket is absolute",
+    "unix:model.sock": "the path of a unix socket must be absolute",
     "host: 80": "a blank",
     "hößt:80": "outside ASCII",
 }

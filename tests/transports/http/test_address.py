@@ -27,7 +27,7 @@ BAD = {
     "host:65536": "[Pp]ort",
     "host:http": "[Pp]ort",
     "host:8000/v2": "a path needs a scheme",
-    "::1:8000": "in brackets",
+    "::1:8000": "needs brackets",
     "[::1:8000": "Invalid IPv6",
     "[host]:80": "bad address",
     "ftp://host:21": "the scheme 'ftp' is not one of http, https",
@@ -68,6 +68,6 @@ def test_any_text_is_an_address_or_a_value_error(text: str) -> None:
     assert parse_address(f"http://{address.authority}{address.prefix}").host == address.host
 
 
-def test_one_place_has_one_address() -> None:
+def test_spellings_of_one_address_are_equal() -> None:
     assert parse_address("http://[0::1]:80/") == parse_address("[::1]:80")
     assert parse_address("HTTP://Localhost") == parse_address("localhost:80")

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from gateway.core.protocol import Limits
-from tests.transports.http.endpoint import LOOPS as LOOPS
-from tests.transports.http.endpoint import connecting, post, serving
-from tests.transports.http.toy import GENEROUS, listening
+from tests.transports.http.client.endpoint import LOOPS as LOOPS
+from tests.transports.http.client.endpoint import connecting, post, serving
+from tests.transports.http.server.toy_listener import GENEROUS, listening
 
 LARGE = Limits(message=2**20)
 

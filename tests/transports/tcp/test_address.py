@@ -13,7 +13,7 @@ from gateway.transports.tcp import parse_address
         ("unix:///run/mip.sock", Address(path="/run/mip.sock", scheme="unix")),
     ],
 )
-def test_where_an_endpoint_is(text: str, address: Address) -> None:
+def test_an_address_is_read(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
@@ -26,14 +26,14 @@ def test_where_an_endpoint_is(text: str, address: Address) -> None:
         ("host:0", "its port is not between 1 and 65535"),
         ("host:65536", "its port is not between 1 and 65535"),
         ("[no]:1", "'no' is not an IPv6 address"),
-        ("::1:80", "an IPv6 address stands in brackets"),
+        ("::1:80", "an IPv6 address needs brackets"),
         ("tcp://user@host:1", "'user@host' is not a host name"),
         ("host:1/path", "it has a path"),
-        ("unix://relative.sock", "the path of a unix socket is absolute"),
+        ("unix://relative.sock", "the path of a unix socket must be absolute"),
         ("unix:///" + "x" * 107, "at most 107 bytes"),
         ("host:\u0661", "outside ASCII"),
     ],
 )
-def test_what_is_no_address_is_told(text: str, why: str) -> None:
+def test_a_bad_address_is_refused_saying_why(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"(?s)bad address .*{why}.*; expected host:port, tcp://host:port or unix"):
         parse_address(text)

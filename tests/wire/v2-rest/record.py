@@ -1,5 +1,5 @@
-"""Asks the real Triton, MLServer and KServe what `tests/protocols/v2/recorded.py` lists, and writes what was said here:
-the whole HTTP messages, as FLAVOR_NAME.request and FLAVOR_NAME.reply. The peers must have been built."""
+"""Asks the real Triton, MLServer and KServe what `tests/protocols/v2/rest/recorded.py` lists, and writes what was said
+here: the whole HTTP messages, as FLAVOR_NAME.request and FLAVOR_NAME.reply. The peers must have been built."""
 
 import socket
 import tempfile
@@ -11,7 +11,7 @@ from gateway.core.types import Message
 from gateway.protocols.v2 import PROTOCOLS
 from tests.interop.processes import start_triton
 from tests.interop.v2_servers import start_kserve, start_mlserver
-from tests.protocols.v2.recorded import REQUESTS, WIRE, target
+from tests.protocols.v2.rest.recorded import REQUESTS, WIRE, target
 
 V2_REST = PROTOCOLS[0]
 START: dict[str, Callable[[Path], Any]] = {"triton": start_triton, "mlserver": start_mlserver, "kserve": start_kserve}

@@ -6,44 +6,40 @@ from collections import deque
 from gateway.core.errors import DecodeError, GatewayError, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
+from gateway.http2.connection import Stream
+from gateway.http2.hpack import HeadersTooLargeError
 from gateway.transports.errors import unreachable
 from gateway.transports.grpc.client import failures, response_heads
 from gateway.transports.grpc.client.response_heads import Head
-from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, Unsent
-
-WINDOW = 2**22
-"""Bytes that a server may send on one stream beyond what was pulled of it."""
+from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
 
 
 class Call:
-    """A stream of HTTP/2. `streamed`: its replies are pulled one by one; else there is one, and the end is awaited."""
+    """`streamed`: its replies are pulled one by one; else there is one, and the end is awaited."""
 
     __slots__ = (
         "_has_head",
-        "_held",
         "_limits",
         "_reader",
-        "_room",
         "_streamed",
         "_waiter",
         "encoding",
         "end",
         "error",
+        "held",
         "replies",
         "stream",
         "timer",
-        "unsent",
-        "window",
     )
 
     def __init__(self, limits: Limits, *, streamed: bool) -> None:
-        self.stream = 0
-        self.unsent: Unsent | None = None
-        self.window = 0
-        """Bytes that the server takes."""
+        self.stream: Stream
+        """Set when the call begins."""
         self.encoding = b""
         """Of the replies that are compressed."""
         self.replies: deque[Received] = deque()
+        self.held = 0
+        """Bytes of replies that wait to be pulled."""
         self.end: Head | None = None
         self.error: TransportError | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -51,8 +47,6 @@ class Call:
         self._streamed = streamed
         self._reader = MessageReader(limits.message)
         self._has_head = False
-        self._room = WINDOW
-        self._held = 0
         self._waiter: asyncio.Future[None] | None = None
 
     # Who waits for it.
@@ -69,7 +63,7 @@ class Call:
         if not self.replies:
             return None
         reply = self.replies.popleft()
-        self._held -= PREFIX_SIZE + len(reply)
+        self.held -= PREFIX_SIZE + len(reply)
         return reply
 
     @property
@@ -99,27 +93,24 @@ class Call:
 
     # What the connection tells. All but `fail` raise TransportError for what no reply may be.
 
-    def headed(self, block: bytes, *, ends: bool) -> bool:
-        """A header block has come; whether it is one that a reply may go without: of an interim response."""
+    def headed(self, block: bytes, *, ends: bool) -> None:
+        """A header block has come."""
         if len(block) > self._limits.headers:
             raise failures.too_much_metadata(self._limits)
         try:
             head = response_heads.read(block, self._limits.headers)
         except DecodeError as error:
             raise failures.malformed(f"reply: {error}") from error
-        except GatewayError as error:
+        except HeadersTooLargeError as error:
             raise failures.too_much_metadata(self._limits) from error
         if ends:
             self._finish(head)
         elif self._has_head:
             raise failures.malformed("reply has trailers that do not end it")
-        elif 100 <= head.http_status < 200:
-            return True
-        else:
+        elif not 100 <= head.http_status < 200:
             _check_carrier(head)
             self._has_head = True
             self.encoding = head.encoding
-        return False
 
     def received(self, data: memoryview, *, ends: bool) -> bool:
         """Data have come; whether a message is complete with them."""
@@ -138,30 +129,6 @@ class Call:
         if ends:
             raise failures.malformed("reply ended without a status")
         return bool(replies)
-
-    @property
-    def room(self) -> int:
-        """Bytes that the server may still send."""
-        return self._room
-
-    def take_room(self, size: int) -> None:
-        """So many bytes of the window were used.
-
-        Raises:
-            DecodeError: there was no room for them.
-        """
-        self._room -= size
-        if self._room < 0:
-            raise DecodeError("it sent more than the window of a stream")
-
-    def grant(self) -> int:
-        """How many bytes the server may be told to send in addition, 0 while it is not worth it: all that came, but
-        the replies that wait to be pulled."""
-        due = WINDOW - self._room - self._held
-        if due < WINDOW // 2:
-            return 0
-        self._room += due
-        return due
 
     def fail(self, error: TransportError) -> None:
         """It ends so."""
@@ -184,7 +151,7 @@ class Call:
             if len(self.replies) > 1:
                 raise failures.malformed("reply has more than one message")
             return
-        self._held += PREFIX_SIZE * len(replies) + sum(map(len, replies))
+        self.held += PREFIX_SIZE * len(replies) + sum(map(len, replies))
         self._wake()
 
     def _wake(self) -> None:

@@ -11,10 +11,10 @@ from gateway.core.address import Address
 from gateway.core.errors import TransportError
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
+from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, deadline_passed, not_connected, unreachable
-from gateway.transports.grpc.client.connection import Connection
+from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.timeouts import Timeouts
-from gateway.transports.open_connections import OpenConnections
 from gateway.transports.timeouts import connect_seconds
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
@@ -33,8 +33,8 @@ class Connections:
         self._resolve = resolve
         self._limits = limits
         self._timeouts = timeouts
-        self._ready: list[Connection] = []
-        self._connections: OpenConnections[Connection] = OpenConnections()
+        self._ready: list[GrpcClientConnection] = []
+        self._connections: ConnectorConnections[GrpcClientConnection] = ConnectorConnections()
         self._turn = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         """A heap: who came first is the next, also after having been woken in vain."""
@@ -43,13 +43,13 @@ class Connections:
         self._is_incomplete = True
         self._next_attempt = 0.0
 
-    def take(self) -> Connection | None:
+    def take(self) -> GrpcClientConnection | None:
         """A connection that takes a call now. None if those before have to wait."""
         if self._is_incomplete and self._ready:
             self._complete()
         return None if self._waiting else self._next()
 
-    async def wait(self, deadline: float | None = None) -> Connection:
+    async def wait(self, deadline: float | None = None) -> GrpcClientConnection:
         """The same, as soon as there is one.
 
         Raises:
@@ -81,7 +81,7 @@ class Connections:
 
     # What the connections tell.
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: GrpcClientConnection) -> None:
         """It has a transport."""
         self._connections.opened(connection)
 
@@ -98,20 +98,20 @@ class Connections:
                 waiter.set_result(None)
                 return
 
-    def retired(self, connection: Connection) -> None:
+    def retired(self, connection: GrpcClientConnection) -> None:
         """It takes no more calls."""
         self._is_incomplete = True
         if connection in self._ready:
             self._ready.remove(connection)
         self.changed()
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: GrpcClientConnection) -> None:
         """It has no transport any more."""
         self._connections.lost(connection)
 
     # Waiting.
 
-    def _next(self) -> Connection | None:
+    def _next(self) -> GrpcClientConnection | None:
         ready = self._ready
         for _ in ready:
             self._turn = (self._turn + 1) % len(ready)
@@ -189,7 +189,7 @@ class Connections:
 
     async def _connect(self, place: Address) -> str:
         """Why there is no connection; empty if there is one."""
-        connection = Connection(place, self._limits, self._timeouts, self)
+        connection = GrpcClientConnection(place, self._limits, self._timeouts, self)
         try:
             async with asyncio.timeout(self._timeouts.connect):
                 await self._open_socket(connection)
@@ -207,7 +207,7 @@ class Connections:
         self.changed()
         return ""
 
-    async def _open_socket(self, connection: Connection) -> None:
+    async def _open_socket(self, connection: GrpcClientConnection) -> None:
         loop, place = asyncio.get_running_loop(), connection.place
         if place.path:
             await loop.create_unix_connection(lambda: connection, place.path)

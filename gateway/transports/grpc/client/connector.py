@@ -9,7 +9,7 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import parse_address
 from gateway.transports.grpc.client.call import Call
-from gateway.transports.grpc.client.connection import Connection
+from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.connections import Connections, Resolve
 from gateway.transports.grpc.client.request_heads import RequestHeads
 from gateway.transports.grpc.client.resolving import resolved
@@ -95,7 +95,7 @@ class GrpcConnector:
         """Close every connection. Exchanges still running fail."""
         await self._connections.close()
 
-    def _begin(self, call: Call, connection: Connection, message: Message) -> None:
+    def _begin(self, call: Call, connection: GrpcClientConnection, message: Message) -> None:
         timeout = None
         if message.deadline is not None:
             left = message.deadline - asyncio.get_running_loop().time()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from gateway.core.types import Headers, Metadata
-from gateway.http2.header_blocks import Field, write
+from gateway.http2.hpack import Field, write
 from gateway.transports.grpc.metadata import checked, from_text, written
 
 _METHOD_POST, _SCHEME_HTTP = b"\x83", b"\x86"  # entries of HPACK's static table

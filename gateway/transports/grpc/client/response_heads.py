@@ -8,7 +8,8 @@ from urllib.parse import unquote_to_bytes
 from gateway.core.errors import DecodeError, Status
 from gateway.core.frozen import frozen
 from gateway.core.types import NO_HEADERS, Headers
-from gateway.http2 import header_blocks
+from gateway.http2 import hpack
+from gateway.http2.heads import ByName, check_response
 from gateway.transports.grpc.metadata import unarmoured
 
 _REMEMBERED = 1024
@@ -16,7 +17,6 @@ _REMEMBERED = 1024
 
 # The metadata are those of the call, without what carries it.
 _OWN = frozenset((b"content-type", b"grpc-status", b"grpc-message", b"grpc-encoding", b"grpc-accept-encoding"))
-_UNWANTED = re.compile(rb"[\0\r\n]")
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,2}")
 
 
@@ -38,48 +38,31 @@ def read(block: bytes, limit: int) -> Head:
 
     Raises:
         DecodeError: it is not one that HTTP/2 and gRPC allow.
-        GatewayError: RESOURCE_EXHAUSTED, fields of more than `limit` bytes.
+        HeadersTooLargeError: fields of more than `limit` bytes.
     """
     return _recall(block, limit) if len(block) <= _REMEMBERED else _read(block, limit)
 
 
 def _read(block: bytes, limit: int) -> Head:
-    fields = header_blocks.read(block, limit)
-    _check(fields)
-    told = dict(reversed(fields))
-    status = told.get(b"grpc-status")
+    fields = hpack.read(block, limit)
+    by_name = check_response(fields)
+    status = by_name.get(b"grpc-status")
     return Head(
-        _http_status(told),
-        told.get(b"content-type", b""),
-        told.get(b"grpc-encoding", b""),
+        _http_status(by_name),
+        by_name.get(b"content-type", b""),
+        by_name.get(b"grpc-encoding", b""),
         None if status is None else _status(status),
-        unquote_to_bytes(told.get(b"grpc-message", b"")),
+        unquote_to_bytes(by_name.get(b"grpc-message", b"")),
         Headers(list(_metadata(fields))),
     )
-
-
-def _check(fields: list[header_blocks.Field]) -> None:
-    """RFC 9113 sections 8.2 and 8.3. Outer blanks are let through: gRPC leaves them in the text of a status.
-
-    Raises:
-        DecodeError: a field that no reply may have.
-    """
-    for at, (name, text) in enumerate(fields):
-        if name.startswith(b":"):
-            if at or name != b":status":
-                raise DecodeError(f"pseudo-header {name[:50]!r} is unknown, late or there twice")
-        elif name in header_blocks.CONNECTION_SPECIFIC or not header_blocks.NAME.fullmatch(name):
-            raise DecodeError(f"header {name[:50]!r} is not allowed")
-        if _UNWANTED.search(text):
-            raise DecodeError(f"header {name[:50]!r} holds a line break or a NUL")
 
 
 # Most calls of a method have the same heads and trailers.
 _recall = lru_cache(256)(_read)
 
 
-def _http_status(told: dict[bytes, bytes]) -> int:
-    text = told.get(b":status", b"0")
+def _http_status(by_name: ByName) -> int:
+    text = by_name.get(b":status", b"0")
     if not _NUMBER.fullmatch(text):
         raise DecodeError(f"a head has the HTTP status {text[:20]!r}")
     return int(text)
@@ -93,7 +76,7 @@ def _status(text: bytes) -> int:
 _STATUSES = frozenset(Status)
 
 
-def _metadata(fields: list[header_blocks.Field]) -> Iterator[tuple[bytes, bytes]]:
+def _metadata(fields: list[hpack.Field]) -> Iterator[tuple[bytes, bytes]]:
     for name, text in fields:
         if name in _OWN or name.startswith(b":"):
             continue

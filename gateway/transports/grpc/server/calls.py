@@ -18,12 +18,13 @@ from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Headers, Message
+from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
+from gateway.http2.server import WINDOW, ServerConnection
 from gateway.transports.grpc.inflating import Compressed, inflated
-from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
+from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
-from gateway.transports.grpc.server.http2 import WINDOW, ServerConnection, Stream
 
 _LARGE_WINDOW = 2**23
 """Bytes that a client may have on the way of a message larger than the usual window."""
@@ -50,7 +51,7 @@ class Method:
 class Owner(typing.Protocol):
     """The connection of a call."""
 
-    http2: ServerConnection
+    http2: ServerConnection[RequestHead]
     limits: Limits
     peer: str
     is_draining: bool
@@ -126,7 +127,7 @@ class Call:
             self.fail(_malformed("the request ends within a message"))
             return
         if messages and not ends:
-            self._owner.http2.completed_message(len(data))
+            self._owner.http2.refund_small_data(len(data))
         if self._is_admitted and not self._reader.missing:
             self._let_others()
         self._arrived(messages, ends)
@@ -135,7 +136,7 @@ class Call:
 
     def grant(self) -> None:
         """Let the client send more, if there is room."""
-        if self._stream.is_closed:
+        if not self._stream.is_sending:
             return
         missing = self._reader.missing
         if missing <= WINDOW:
@@ -228,7 +229,7 @@ class Call:
 
     def _over(self) -> None:
         """Let go of everything. What is unsent of a whole reply goes on without the call."""
-        self._stream.call = None
+        self._stream.handler = None
         self._task = None
         if self._reader.missing:
             self._let_others()
@@ -315,7 +316,7 @@ class UnaryCall(Call):
         if reply.status:
             self._end(reply)
             return
-        self._owner.http2.respond(self._stream, replies.HEAD, reply.parts, replies.trailers(reply))
+        self._owner.http2.respond(self._stream, replies.HEAD, framed(reply.parts), replies.trailers(reply))
         self._over()
         self._owner.flush()
 
@@ -422,7 +423,7 @@ class StreamCall(Call):
             http2.send_head(stream, replies.HEAD)
         if reply.headers.raw:
             self._trailers = Message(headers=reply.headers)
-        http2.send_message(stream, reply.parts)
+        http2.send_data(stream, framed(reply.parts))
         del reply
         self._owner.flush()
         await asyncio.sleep(0)

@@ -1,20 +1,22 @@
 """One client's connection: what the event loop tells of it, handed to `http2` and `calls`; and its times."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from time import perf_counter
+from typing import TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.http2.bounds import SHORT_TURN, TURN
+from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import ErrorCode
+from gateway.http2.heads import RequestHeads
+from gateway.http2.server import RequestStarted, ServerConnection, http1_reply
 from gateway.transports.grpc.server import calls, replies
 from gateway.transports.grpc.server.calls import Call, Method, refused, stopping
 from gateway.transports.grpc.server.heads import Fault, RequestHead
-from gateway.transports.grpc.server.http2 import Begun, Event, Received, Reset, ServerConnection, Stream
-from gateway.transports.lifecycle import Lifecycle, Phase, Terms
+from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
@@ -24,20 +26,24 @@ _LARGEST_AT_ONCE = 2
 """Messages of `limits.message` bytes, or smaller ones of as many bytes, that may arrive at once on one connection,
 beyond the window that each stream has."""
 
+_HTTP1_REPLY = http1_reply("This port speaks gRPC: HTTP/2 without TLS\n")
+
+_Event: TypeAlias = RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
+
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 _MAX_METHOD = 200
 
 
 @frozen
-class Site(Terms):
+class Site(ConnectionContext):
     """What all connections of one listener share."""
 
     methods: Mapping[bytes, Method]
-    recalled: "OrderedDict[bytes, RequestHead]"
+    heads: RequestHeads[RequestHead]
     scratch: memoryview
 
 
-class Connection(Lifecycle, asyncio.BufferedProtocol):
+class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     """Its phases: HEAD until the client has spoken HTTP/2, IDLE until its first request, then ANSWERING for good:
     gRPC's clients keep their connection, and what is waited for is looked at stream by stream. LINGERING and CLOSED are
     the end."""
@@ -50,7 +56,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         self.is_draining = False
         self._is_told = False
         """Whether the client has been asked to send no more requests, which it cannot be before it has spoken."""
-        self.http2 = ServerConnection(site.limits.headers, site.recalled, self._loop.time())
+        self.http2: ServerConnection[RequestHead] = ServerConnection(site.heads, self._loop.time(), _HTTP1_REPLY)
         self._rest = b""
         """What was received and is incomplete, or had no turn yet."""
         self._is_working = False
@@ -74,7 +80,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         if self._phase in _LAST:  # one too many
             return
         self._phase = Phase.HEAD
-        self._alarm.set(self._terms.timeouts.grace if self.is_draining else self._terms.timeouts.head)
+        self._alarm.set(self._context.timeouts.grace if self.is_draining else self._context.timeouts.head)
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -124,8 +130,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             return
         self.flush()
         for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.went_on()
+            if stream.handler is not None:
+                stream.handler.went_on()
         if not self.http2.is_paused and not self._is_yielding:
             self._transport.resume_reading()
 
@@ -174,6 +180,8 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
                 transport.write(pieces[0])
             else:
                 transport.writelines(pieces)
+            if not http2.is_waiting:
+                break
         while http2.events:  # of what was written
             self._on(http2.events.popleft())
         if http2.is_closed and self._phase not in _LAST:
@@ -190,19 +198,19 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """As of any connection; and messages that wait for the client to widen its windows."""
         return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
-    def _on(self, event: Event) -> None:
+    def _on(self, event: _Event) -> None:
         stream = event.stream
-        if type(event) is Received:
-            if stream.call is not None:
-                stream.call.received(event.data, ends=event.ends)
-        elif type(event) is Begun:
+        if type(event) is DataReceived:
+            if stream.handler is not None:
+                stream.handler.received(event.data, ends=event.ends)
+        elif type(event) is RequestStarted:
             if not stream.is_closed:
                 self._begin(stream, event.head)
-        elif stream.call is not None:
-            if type(event) is Reset:
-                stream.call.cancel()
+        elif stream.handler is not None:
+            if type(event) is StreamReset:
+                stream.handler.cancel()
             else:
-                stream.call.went_on()
+                stream.handler.went_on()
 
     def _begin(self, stream: Stream, head: RequestHead) -> None:
         if head.fault is not None:
@@ -214,7 +222,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             error = refusal(Reason.UNSUPPORTED, f"no method {name} here")
             self.http2.send_end(stream, replies.HEAD + replies.trailers(refused(error)))
             return
-        stream.call = calls.call(self, stream, method, head)
+        stream.handler = calls.call(self, stream, method, head)
         if not self._is_watching:
             self._watch()
 
@@ -227,7 +235,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
     def _went_on(self) -> None:
         if self._phase is Phase.HEAD and self.http2.is_open:
             self._phase = Phase.IDLE
-            self._alarm.set(self._terms.timeouts.idle)
+            self._alarm.set(self._context.timeouts.idle)
         if self.is_draining and self.http2.is_open and not self._is_told:
             self._begin_drain()
         if self.http2.block_since is not None and not self._is_watching:
@@ -263,18 +271,18 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """Look regularly at what is waited for, while there is anything."""
         self._is_watching = True
         self._phase = Phase.ANSWERING
-        timeouts = self._terms.timeouts
+        timeouts = self._context.timeouts
         self._alarm.set(min(timeouts.head, timeouts.body, timeouts.write) / 4)
 
     def _expire(self) -> None:
         if self._phase is Phase.HEAD and self.is_draining:
-            self.give_up()
+            self.terminate()
             return
         if self._phase is not Phase.ANSWERING:
             super()._expire()
             return
         self._is_watching = False
-        now, timeouts = self._loop.time(), self._terms.timeouts
+        now, timeouts = self._loop.time(), self._context.timeouts
         if self._is_overdue(now, timeouts):
             return
         for stream in list(self.http2.streams.values()):
@@ -287,7 +295,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         """Whether the connection was ended because the client does not go on with a header block, or does not read."""
         began = self.http2.block_since
         if began is not None and now - began > timeouts.head:
-            self._give_up(refusal(Reason.REQUEST_TIMEOUT, f"a header block did not end within {timeouts.head:g} s"))
+            self._reject(refusal(Reason.REQUEST_TIMEOUT, f"a header block did not end within {timeouts.head:g} s"))
             return True
         if self._backlog is None:
             return False
@@ -302,7 +310,7 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
     def _look_at(self, stream: Stream, now: float, timeouts: Timeouts) -> None:
         """End a request that does not go on arriving although it may, or too slowly, and a reply that the client does
         not take."""
-        call: Call | None = stream.call
+        call: Call | None = stream.handler
         late = None if call is None or not call.is_arriving else _too_slow(call, stream, now, timeouts)
         if call is not None and late is not None:
             call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
@@ -326,25 +334,25 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
         if self.http2.is_open:
             self._begin_drain()
         else:
-            self._alarm.set(self._terms.timeouts.grace)
+            self._alarm.set(self._context.timeouts.grace)
 
     def _begin_drain(self) -> None:
         self._is_told = True
         self.http2.begin_drain()
-        self._loop.call_later(self._terms.timeouts.linger, self._refuse_new)
+        self._loop.call_later(self._context.timeouts.linger, self._refuse_new)
         for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.drain()
+            if stream.handler is not None:
+                stream.handler.drain()
         self.flush()
 
-    def give_up(self) -> None:
+    def terminate(self) -> None:
         """End what is in flight with UNAVAILABLE, and close once the client has read it."""
         if self._phase in _LAST:
             self.abort()
             return
         for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.fail(stopping())
+            if stream.handler is not None:
+                stream.handler.fail(stopping())
         self.http2.close(ErrorCode.NO_ERROR)
         self.flush()
 
@@ -359,14 +367,14 @@ class Connection(Lifecycle, asyncio.BufferedProtocol):
             self.http2.refuse_new_streams()
             self.flush()
 
-    def _give_up(self, error: GatewayError) -> None:
+    def _reject(self, error: GatewayError) -> None:
         self.http2.close(ErrorCode.ENHANCE_YOUR_CALM, error.message)
         self.flush()
 
     def _cancel_all(self) -> None:
         for stream in list(self.http2.streams.values()):
-            if stream.call is not None:
-                stream.call.cancel()
+            if stream.handler is not None:
+                stream.handler.cancel()
 
     def _close_idle(self) -> None:
         self._close()

@@ -1,7 +1,6 @@
 """The gRPC listener: an asyncio.BufferedProtocol on the project's own HTTP/2."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from gateway.core.address import Address
@@ -10,13 +9,14 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
-from gateway.transports.connections import Connections
 from gateway.transports.grpc import schema
 from gateway.transports.grpc.server.calls import Method
-from gateway.transports.grpc.server.connection import SCRATCH_BYTES, Connection, Site
+from gateway.transports.grpc.server.connection import SCRATCH_BYTES, GrpcServerConnection, Site
 from gateway.transports.grpc.server.descriptors import Descriptors
+from gateway.transports.grpc.server.heads import request_heads
 from gateway.transports.grpc.server.health import Health
 from gateway.transports.grpc.server.reflection import Reflection
+from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
@@ -39,7 +39,7 @@ class GrpcListener:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._connections = Connections(settings.name, settings.limits.connections)
+        self._connections = ListenerConnections(settings.name, settings.limits.connections)
         self._ending = asyncio.Event()
         methods = _methods([protocol for protocol, _ in protocols], exchanges, self._ending)
         self._site = Site(
@@ -47,7 +47,7 @@ class GrpcListener:
             timeouts,
             self._connections,
             {method.name.encode(): method for method in methods},
-            OrderedDict(),
+            request_heads(settings.limits.headers),
             memoryview(bytearray(SCRATCH_BYTES)),
         )
         self._server: asyncio.Server | None = None
@@ -86,8 +86,8 @@ class GrpcListener:
         """As of any Listener."""
         return self._connections.refused
 
-    def _connection(self) -> Connection:
-        return Connection(self._site)
+    def _connection(self) -> GrpcServerConnection:
+        return GrpcServerConnection(self._site)
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:

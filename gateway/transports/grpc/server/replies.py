@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from gateway.core.errors import Status
 from gateway.core.types import Headers, Message
-from gateway.http2.header_blocks import Field, write
+from gateway.http2.hpack import Field, write
 from gateway.transports.grpc.metadata import written
 from gateway.transports.grpc.server.heads import Fault
 

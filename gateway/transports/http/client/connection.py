@@ -1,4 +1,12 @@
-"""One connection to an endpoint, carrying one exchange at a time."""
+"""One HTTP/1.1 connection to an endpoint. It carries one exchange at a time.
+
+    connection_made ──→ quiet ──send──→ exchanging ──reply complete──→ quiet, or closing
+                                            └─ error, abandon ──→ closed
+
+A connection is *quiet* while it carries no exchange and its peer has neither closed it nor sent anything. HTTP/1.1
+tells which request a reply belongs to by its place on the connection alone, so only a quiet connection may be used: a
+byte that arrived before the request was sent would be taken for the beginning of its reply.
+"""
 
 import asyncio
 import typing
@@ -7,7 +15,7 @@ from typing import cast
 
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
-from gateway.transports.http.client.reply import Reply, malformed
+from gateway.transports.http.client.reply import ReplyReader, malformed
 from gateway.transports.sockets import keep_probing, listening_to, unconfirmed, unread
 
 SCRATCH_BYTES = 64 * 2**10
@@ -15,37 +23,47 @@ SCRATCH_BYTES = 64 * 2**10
 _JOINED = 64 * 2**10
 """Up to this many bytes, one copy is cheaper than one more write."""
 _SLICE = 256 * 2**10
-"""What of a large body is handed to the transport at a time: its buffer holds no more, also where it copies."""
+"""A large body is handed to the transport in pieces of this size, so that its buffer holds no more than one."""
 _LINGER_SECONDS = 1.0
-"""How long a peer that is to close has for it: who closes first keeps the port in TIME_WAIT for a minute."""
-_FAREWELL = b"HTTP/1.1 408"
-"""How what a server may send unasked begins, before it closes an idle connection (RFC 9110 section 15.5.9)."""
+"""After the last reply the peer has so long to close. Whoever closes first keeps the port in TIME_WAIT for a minute."""
+_IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
+"""The beginning of the only reply that a server may send without a request, before it closes an idle connection (RFC
+9110 section 15.5.9)."""
 
 
-class Owner(typing.Protocol):
-    """Whom a Connection tells what became of it."""
+class ConnectionObserver(typing.Protocol):
+    """What a connection reports its state to: the pool."""
 
-    def opened(self, connection: "Connection") -> None: ...
-    def freed(self, connection: "Connection") -> None: ...
-    def lost(self, connection: "Connection") -> None: ...
-    def distrust(self) -> None: ...
+    def opened(self, connection: "ClientConnection") -> None:
+        """The socket is connected."""
+
+    def freed(self, connection: "ClientConnection") -> None:
+        """The connection can carry another exchange."""
+
+    def lost(self, connection: "ClientConnection") -> None:
+        """The socket is closed."""
+
+    def distrust(self) -> None:
+        """The peer sent bytes that answer no request."""
 
 
-class Connection(asyncio.BufferedProtocol):
-    """`scratch` may be shared by all connections of a loop: every loop fills it and calls `buffer_updated` in one go.
+class ClientConnection(asyncio.BufferedProtocol):
+    """Sends requests and receives replies, one after the other.
 
-    `reusable`: whether it may carry more than one exchange.
+    `scratch` receives bytes. All connections of a loop may share it, because every loop fills it and calls
+    `buffer_updated` without doing anything else in between. `reusable`: whether the connection may carry more than one
+    exchange.
     """
 
-    def __init__(self, scratch: memoryview, owner: Owner, *, reusable: bool) -> None:
+    def __init__(self, scratch: memoryview, observer: ConnectionObserver, *, reusable: bool) -> None:
         self.idle_since = 0.0
         self._scratch = scratch
-        self._owner = owner
+        self._observer = observer
         self._reusable = reusable
         self._transport: asyncio.Transport
         self._loop: asyncio.AbstractEventLoop
-        self._reply: Reply | None = None
-        self._waiter: asyncio.Future[Reply] | None = None
+        self._reply: ReplyReader | None = None
+        self._waiter: asyncio.Future[ReplyReader] | None = None
         self._unwritten: Iterator[memoryview] | None = None
         self._paused = False
         self._linger: asyncio.TimerHandle | None = None
@@ -54,9 +72,12 @@ class Connection(asyncio.BufferedProtocol):
         self._exchanges = 0
         self._request_size = 0
 
-    def send(self, head: bytes, message: Message, size: int, reply: Reply) -> "asyncio.Future[Reply]":
-        """Write a request, whose parts have `size` bytes together. The future is of `reply` once it is complete, or
-        fails with TransportError; whoever stops waiting for it calls `abandon`. The connection must be quiet."""
+    def send(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
+        """Write a request whose parts have `size` bytes together. The connection must be quiet.
+
+        Returns a future whose result is `reply` once that is complete; it fails with TransportError. A caller that
+        stops waiting for it calls `abandon`.
+        """
         self._reply = reply
         self._exchanges += 1
         self._request_size = len(head) + size
@@ -68,33 +89,34 @@ class Connection(asyncio.BufferedProtocol):
             self._write_on()
         return waiter
 
-    def abandon(self, waiter: "asyncio.Future[Reply]") -> None:
-        """Nobody waits any more: close, so that the peer sees it, unless the reply is there already."""
+    def abandon(self, waiter: "asyncio.Future[ReplyReader]") -> None:
+        """Give up waiting for a reply: close the connection, so that the peer notices, unless the reply is complete."""
         if waiter is self._waiter:
             self._reply = self._waiter = None
             self.abort()
 
-    def read_on(self) -> None:
-        """The reply is no longer full."""
+    def resume_reading(self) -> None:
+        """Read on, after `reply.is_paused` was set."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
     def is_quiet(self) -> bool:
-        """Whether the peer has neither closed nor sent anything, also nothing that the loop has not seen yet."""
+        """Whether the peer has neither closed nor sent anything, including bytes that the loop has not read yet."""
         return not self._transport.is_closing() and not self._poll.poll(0)
 
     def is_fresh(self) -> bool:
-        """Whether a new connection is quiet. Over TLS the peer may have sent what is TLS' own."""
+        """Whether a new connection is quiet. Over TLS the peer may have sent bytes of TLS itself, such as session
+        tickets."""
         return not self._transport.is_closing() if self._is_tls else self.is_quiet()
 
     def drop(self) -> None:
         """Close a connection that carries no exchange and is not quiet."""
-        if not self._is_tls and not self._transport.is_closing():  # what came over TLS may be TLS' own
-            self._mind_stray(unread(self._transport.get_extra_info("socket"), len(_FAREWELL)))
+        if not self._is_tls and not self._transport.is_closing():  # the bytes may belong to TLS itself
+            self._check_unrequested(unread(self._transport.get_extra_info("socket"), len(_IDLE_TIMEOUT_REPLY)))
         self.abort()
 
     def abort(self) -> None:
-        """Close at once; a reply that is waited for fails."""
+        """Close at once. A reply that is waited for fails."""
         self._unwritten = None
         self._transport.abort()
 
@@ -108,28 +130,28 @@ class Connection(asyncio.BufferedProtocol):
         self._descriptor = sock.fileno()
         self._poll = listening_to(self._descriptor)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
-        self._owner.opened(self)
+        self._observer.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         reply = self._reply
-        return self._scratch if reply is None or reply.rest is None else reply.rest
+        return self._scratch if reply is None or reply.body_buffer is None else reply.body_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         reply = self._reply
-        if reply is None:  # bytes that nobody asked for
-            self._mind_stray(bytes(self._scratch[: min(nbytes, len(_FAREWELL))]))
+        if reply is None:  # no request was sent
+            self._check_unrequested(bytes(self._scratch[: min(nbytes, len(_IDLE_TIMEOUT_REPLY))]))
             self.abort()
             return
         try:
             if not reply.has_begun and self._exchanges > 1:
                 self._check_order()
-            complete = reply.read(self._scratch[:nbytes]) if reply.rest is None else reply.filled(nbytes)
+            complete = reply.read(self._scratch[:nbytes]) if reply.body_buffer is None else reply.filled(nbytes)
         except TransportError as error:
             self._fail(error)
         else:
             if complete is not None:
                 self._finish(reply)
-            elif reply.is_full:
+            elif reply.is_paused:
                 self._transport.pause_reading()
 
     def eof_received(self) -> None:
@@ -148,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
             self._linger.cancel()
         if self._reply is not None:
             self._fail(self._reply.broken_off("closed" if exc is None else "reset"))
-        self._owner.lost(self)
+        self._observer.lost(self)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -157,22 +179,23 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._write_on()
 
-    def _mind_stray(self, data: bytes) -> None:
-        if data and data != _FAREWELL:
-            self._owner.distrust()
+    def _check_unrequested(self, data: bytes) -> None:
+        """Report a peer whose bytes answer no request; `data` is their beginning."""
+        if data and data != _IDLE_TIMEOUT_REPLY:
+            self._observer.distrust()
 
     def _check_order(self) -> None:
-        """Refuse a reply that was sent before the peer's system had received anything of the request: it answers an
-        earlier one once more. What is sent later than that cannot be told from the right reply."""
+        """Refuse a reply that was sent before the peer's system had received anything of the request: it is a second
+        reply to an earlier request. One that is sent later cannot be told from the right reply."""
         if not self._is_tls and unconfirmed(self._descriptor) >= self._request_size:
-            self._owner.distrust()
+            self._observer.distrust()
             raise malformed("reply was sent before the request had arrived, so it answers another one")
 
     def _write_on(self) -> None:
-        """Write what is unwritten, as far as the peer takes it."""
+        """Write pieces of the request's body until the transport pauses writing."""
         while self._unwritten is not None and not self._paused:
             if not self.is_quiet():
-                # It may have refused the request and closed: a failing write would lose its reply, so read first.
+                # The peer may have refused the request and closed: a failing write would lose its reply, so read first.
                 self._loop.call_soon(self._write_on)
                 return
             self._write_piece(self._unwritten)
@@ -184,16 +207,16 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.write(piece)
 
-    def _finish(self, reply: Reply) -> None:
+    def _finish(self, reply: ReplyReader) -> None:
         waiter, self._waiter, self._reply = self._waiter, None, None
-        # A peer that answered before it took the whole request left the connection in the middle of one.
+        # A peer may answer before it has read the whole request; the connection is then in the middle of it.
         is_written = self._unwritten is None and not self._transport.get_write_buffer_size()
-        if reply.is_followed:
-            self._owner.distrust()
+        if reply.has_extra_bytes:
+            self._observer.distrust()
         if not is_written:
             self.abort()
         elif self._reusable and reply.keep_alive:
-            self._owner.freed(self)
+            self._observer.freed(self)
         else:
             self._linger = self._loop.call_later(_LINGER_SECONDS, self.abort)
         if waiter is not None and not waiter.done():

@@ -1,37 +1,50 @@
-"""Exchanges messages with one HTTP endpoint, over connections that are kept where the endpoint allows it."""
+"""The HTTP connector: exchanges messages with one endpoint, over connections that are kept where it allows that."""
 
 import asyncio
 import ssl as tls
 from collections.abc import AsyncGenerator
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
-from gateway.core.frozen import replace
+from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.errors import connector_closed, not_connected, seconds_left, unreachable
 from gateway.transports.http import compression
 from gateway.transports.http.address import parse_address
-from gateway.transports.http.client.connection import SCRATCH_BYTES, Connection
+from gateway.transports.http.client.connection import SCRATCH_BYTES, ClientConnection
 from gateway.transports.http.client.pool import Pool
-from gateway.transports.http.client.reply import Reply, unreadable
+from gateway.transports.http.client.reply import ReplyReader, unreadable
 from gateway.transports.http.client.request_head import HeadWriter
-from gateway.transports.http.client.streamed_reply import StreamedReply
+from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
-IDLE_SECONDS = 4.0
-"""uvicorn (MLServer, KServe) and the C++ UM-Bridge server close idle connections after 5 s: be the first to."""
+
+@frozen
+class ConnectorTimeouts:
+    """Time limits in seconds."""
+
+    connect: float = CONNECT_SECONDS
+    """For opening a connection: resolving the name, TCP and TLS."""
+    idle: float = 4.0
+    """Until an idle connection is closed: before the endpoint closes it, as uvicorn (MLServer, KServe) and the C++
+    UM-Bridge server do after 5 s."""
+
+
+DEFAULT_TIMEOUTS = ConnectorTimeouts()
 
 
 class HttpConnector:
-    """`address` as `parse_address` takes it; `ssl` is for https, by default verifying with the system's certificates.
+    """Any number of exchanges may run at once, each on a connection of its own.
 
-    Any number of exchanges may run at once, each on a connection of its own. Nothing is ever sent twice: an idle
-    connection is used only if its peer has left it open and silent, and one that is closed after the request went out
-    fails the exchange with `sent=True`, since the endpoint may have begun to work on it.
+    No request is ever sent twice. An idle connection is used only if its peer has left it open and silent. If the
+    connection closes after the request was sent, the exchange fails with `sent=True`: the endpoint may have begun to
+    work on it.
+
+    `address` is as in `parse_address`. `ssl` is for https; by default the system's certificates verify the endpoint.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: `address` is no address.
     """
 
     def __init__(
@@ -42,59 +55,58 @@ class HttpConnector:
         limits: Limits,
         stream_framing: StreamFraming | None = None,
         ssl: tls.SSLContext | None = None,
-        connect_timeout: float = CONNECT_SECONDS,
-        idle_seconds: float = IDLE_SECONDS,
+        timeouts: ConnectorTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._address = parse_address(address)
         self._ssl = (ssl or tls.create_default_context()) if self._address.tls else None
-        self._last_heads = HeadWriter(self._address, close=True)
-        self._heads = self._last_heads if connection_per_call else HeadWriter(self._address, close=False)
+        self._closing_heads = HeadWriter(self._address, close=True)
+        self._heads = self._closing_heads if connection_per_call else HeadWriter(self._address, close=False)
         self._limits = limits
         self._stream_framing = stream_framing
-        self._connect_timeout = connect_timeout
+        self._connect_seconds = timeouts.connect
         self._reusable = not connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._pool = Pool(idle_seconds)
+        self._pool = Pool(timeouts.idle)
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply, whose Content-Encoding is undone. Cancelling closes the connection.
+        """Send `message` and return its reply, uncompressed. Cancelling closes the connection.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
-                good reply; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
-            ValueError: the message has no form in HTTP.
+            TransportError: UNAVAILABLE, the endpoint could not be reached, or broke off; INTERNAL, the reply is
+                malformed or too large; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
+            ValueError: the message cannot be written as HTTP.
         """
         size = sum(map(len, message.parts))
-        heads = self._heads if self._pool.keeps else self._last_heads
+        heads = self._heads if self._pool.keeps else self._closing_heads
         head = heads.write(message, size, _seconds_left(message))
-        connection = self._pool.take() or await self._new(message.deadline)
-        reading = Reply(self._limits, to_head=message.method == "HEAD", close=connection.abort)
-        waiter = connection.send(head, message, size, reading)
+        connection = self._pool.take() or await self._fresh_connection(message.deadline)
+        reader = ReplyReader(self._limits, to_head=message.method == "HEAD", close=connection.abort)
+        waiter = connection.send(head, message, size, reader)
         try:
             reply = await waiter
         except asyncio.CancelledError:
             connection.abandon(waiter)
             raise
         assert reply.message is not None
-        return await self._decoded(reply) if reply.coding else reply.message
+        return await self._inflated_reply(reply) if reply.coding else reply.message
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message` and yield each message of its reply as it is pulled: those into which the `stream_framing`
-        cuts the body of a 200, else the one that `exchange` would return. Closing the iterator early closes the
-        connection, which tells the endpoint to stop. Nothing bounds the wait for the next one.
+        """Send `message` and yield each message of its reply when it is pulled. `stream_framing` cuts the body of a 200
+        into messages; any other reply is one message, as from `exchange`. Closing the iterator early closes the
+        connection, so that the endpoint stops. The wait for the next message has no limit.
 
         Raises:
-            TransportError: as `exchange`, also after some messages; UNIMPLEMENTED if there is no `stream_framing`.
-            ValueError: the message has no form in HTTP.
+            TransportError: as `exchange`, also after some messages; UNIMPLEMENTED without a `stream_framing`.
+            ValueError: the message cannot be written as HTTP.
         """
         if self._stream_framing is None:
             text = "replies are not streamed in this protocol"
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
-        heads = self._heads if self._pool.keeps else self._last_heads
+        heads = self._heads if self._pool.keeps else self._closing_heads
         head = heads.write(message, size, _seconds_left(message))
-        connection = self._pool.take() or await self._new(message.deadline)
-        reply = StreamedReply(self._limits, self._stream_framing, to_head=message.method == "HEAD")
+        connection = self._pool.take() or await self._fresh_connection(message.deadline)
+        reply = StreamedReplyReader(self._limits, self._stream_framing, to_head=message.method == "HEAD")
         end = connection.send(head, message, size, reply)
         end.add_done_callback(reply.ended)
         try:
@@ -102,57 +114,57 @@ class HttpConnector:
                 if each is not None:
                     yield each
                 else:
-                    connection.read_on()
+                    connection.resume_reading()
                     await reply.news.wait()
             whole = end.result()
         finally:
             connection.abandon(end)
         if not reply.is_cut:
             assert whole.message is not None
-            yield await self._decoded(whole) if whole.coding else whole.message
+            yield await self._inflated_reply(whole) if whole.coding else whole.message
 
     async def close(self) -> None:
-        """Close every connection. Exchanges still running fail."""
+        """Close every connection. Exchanges that are running fail."""
         await self._pool.close()
 
-    async def _new(self, deadline: float | None) -> Connection:
-        """A connection on which the endpoint has said nothing yet. The request is to be sent at once."""
+    async def _fresh_connection(self, deadline: float | None) -> ClientConnection:
+        """A new connection, on which the endpoint has sent nothing. The caller sends its request at once."""
         connection = await self._connect(deadline)
         if not connection.is_fresh():
             connection.drop()
-            raise unreachable("it closed the new connection, or sent something, before there was a request")
+            raise unreachable("it closed the new connection, or sent something, before the request was sent")
         return connection
 
-    async def _connect(self, deadline: float | None) -> Connection:
+    async def _connect(self, deadline: float | None) -> ClientConnection:
         if self._pool.is_closed:
             raise connector_closed()
         loop = asyncio.get_running_loop()
-        seconds = connect_seconds(self._connect_timeout, deadline, loop.time())
+        seconds = connect_seconds(self._connect_seconds, deadline, loop.time())
         try:
             async with asyncio.timeout(seconds):
                 _, connection = await loop.create_connection(
-                    self._connection, self._address.host, self._address.port, ssl=self._ssl
+                    self._make_connection, self._address.host, self._address.port, ssl=self._ssl
                 )
         except OSError as error:
-            raise not_connected(error, self._address.host, seconds, self._connect_timeout) from error
+            raise not_connected(error, self._address.host, seconds, self._connect_seconds) from error
         return connection
 
-    def _connection(self) -> Connection:
-        return Connection(self._scratch, self._pool, reusable=self._reusable)
+    def _make_connection(self) -> ClientConnection:
+        return ClientConnection(self._scratch, self._pool, reusable=self._reusable)
 
-    async def _decoded(self, reply: Reply) -> Message:
+    async def _inflated_reply(self, reply: ReplyReader) -> Message:
         assert reply.message is not None
         assert reply.coding is not None
         coding = reply.coding.decode("latin-1").strip().lower()
         if coding == "identity" or not reply.message.body:
             return reply.message
         try:
-            body = await self._inflated(reply.message.body, coding)
+            body = await self._inflated_body(reply.message.body, coding)
         except (DecodeError, GatewayError) as error:
             raise unreadable(error) from error
         return replace(reply.message, headers=_without_coding(reply.message.headers), parts=(body,))
 
-    async def _inflated(self, body: Buffer, coding: str) -> Buffer:
+    async def _inflated_body(self, body: Buffer, coding: str) -> Buffer:
         if coding not in compression.CODINGS:
             raise DecodeError(f"Content-Encoding {coding!r}, expected one of {', '.join(compression.CODINGS)}")
         return await inflate_anywhere(body, compression.CODINGS[coding], self._limits, "the body")

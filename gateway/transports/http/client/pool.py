@@ -1,24 +1,24 @@
-"""The connections to one endpoint, and which of them wait for their next exchange."""
+"""The connections to one endpoint, and which of them are idle."""
 
 import asyncio
 import math
 
-from gateway.transports.http.client.connection import Connection
-from gateway.transports.open_connections import OpenConnections
+from gateway.transports.connector_connections import ConnectorConnections
+from gateway.transports.http.client.connection import ClientConnection
 
 DISTRUST_SECONDS = 60.0
-"""How long an endpoint that sent what nobody had asked for gets a connection for each exchange. HTTP/1.1 tells whose a
-reply is by its place on the connection alone: one that comes after the next request was sent is taken for its reply."""
+"""After an endpoint sent bytes that answer no request, each exchange gets a connection of its own for so long. A second
+reply to one request that arrives after the next request was sent would be taken for the reply to that one."""
 
 
 class Pool:
-    """The connection used last is used next, so that those beyond the need grow old; idle ones are closed after
-    `idle_seconds`. `keeps` tells whether connections are to be used again."""
+    """The connection that was used last is used next, so that superfluous ones stay idle; they are closed after
+    `idle_seconds`."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
-        self._connections: OpenConnections[Connection] = OpenConnections()
-        self._idle: list[Connection] = []  # the oldest first
+        self._connections: ConnectorConnections[ClientConnection] = ConnectorConnections()
+        self._idle: list[ClientConnection] = []  # the oldest first
         self._timer: asyncio.TimerHandle | None = None
         self._distrusted_until = -math.inf
 
@@ -29,11 +29,11 @@ class Pool:
 
     @property
     def keeps(self) -> bool:
-        """Whether a connection may carry more than one exchange now."""
+        """Whether connections are kept after their exchange; not while the endpoint is distrusted."""
         return self._distrusted_until == -math.inf or self._is_trusted_again()
 
-    def take(self) -> Connection | None:
-        """An idle connection that its peer has left open and silent."""
+    def take(self) -> ClientConnection | None:
+        """An idle connection that its peer has left open and silent; None if there is none."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_quiet():
@@ -42,19 +42,19 @@ class Pool:
         return None
 
     async def close(self) -> None:
-        """Close every connection, and those that are still to be opened."""
+        """Close every connection, also those that are still being opened."""
         if self._timer is not None:
             self._timer.cancel()
         await self._connections.close()
 
     # What the connections call.
 
-    def opened(self, connection: Connection) -> None:
-        """It has a transport."""
+    def opened(self, connection: ClientConnection) -> None:
+        """As in ConnectionObserver."""
         self._connections.opened(connection)
 
-    def freed(self, connection: Connection) -> None:
-        """It can carry another exchange."""
+    def freed(self, connection: ClientConnection) -> None:
+        """As in ConnectionObserver."""
         if not self.keeps:
             connection.abort()
             return
@@ -65,14 +65,14 @@ class Pool:
             self._timer = loop.call_later(self._idle_seconds, self._close_old)
 
     def distrust(self) -> None:
-        """The endpoint sent what nobody had asked for: use no connection again for a while."""
+        """As in ConnectionObserver: use no connection twice for DISTRUST_SECONDS."""
         self._distrusted_until = asyncio.get_running_loop().time() + DISTRUST_SECONDS
         for connection in self._idle:
             connection.abort()
         self._idle.clear()
 
-    def lost(self, connection: Connection) -> None:
-        """It has no transport any more. Where it is idle, it is dropped when it is its turn, or too old."""
+    def lost(self, connection: ClientConnection) -> None:
+        """As in ConnectionObserver. A closed connection stays in the idle list until `take` or the timer finds it."""
         self._connections.lost(connection)
 
     def _is_trusted_again(self) -> bool:

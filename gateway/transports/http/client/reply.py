@@ -1,4 +1,4 @@
-"""One reply of an endpoint: its bytes in, a Message out. No sockets."""
+"""Reading one reply of an endpoint: bytes in, a Message out. No sockets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,36 +9,37 @@ import httptools
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message, ReplyMessage
-from gateway.transports.memory import PROCESS, Arriving
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
 
-# A sized body of at least this is received straight into its buffer, past the parser, which would copy it.
+# A body with a Content-Length of at least this is received straight into its buffer: the parser would copy it.
 _LARGE = 64 * 2**10
 _VERSIONS = ("1.1", "1.0")
-_NO_BODY = (204, 304)  # RFC 9112 section 6.3, whatever their headers say
+_NO_BODY = (204, 304)  # RFC 9112 section 6.3: whatever the headers say
 
 
-class Reply:
-    """Reads one reply. A new one for each exchange, so that nothing of a reply can reach the next. `close` closes
-    its connection.
+class ReplyReader:
+    """Reads one reply. Each exchange has a new reader, so that nothing of one reply can get into the next. `to_head`:
+    the reply is to a HEAD request. `close` closes the connection.
 
-    `rest`, where there is one, is where the next bytes are to be put, told by `filled`; else they are given to `read`.
-    `is_full`: none are to be read for now. `message` is None until the reply is complete; then `keep_alive` tells
-    whether its connection can carry another exchange, and `coding` is its Content-Encoding. Every method raises
-    TransportError for what is not a good reply. `is_followed`: bytes came behind it that belong to nothing.
+    The next bytes go into `body_buffer`, if it is not None, and are reported with `filled`; else they are given to
+    `read`. While `is_paused`, no bytes are to be read. `message` is None until the reply is complete. From then on,
+    `keep_alive` says whether the connection can carry another exchange, `coding` is the Content-Encoding, and
+    `has_extra_bytes` says that bytes followed that belong to no reply. Every method raises TransportError for a
+    malformed reply.
     """
 
     message: Message | None = None
-    rest: memoryview | None = None
+    body_buffer: memoryview | None = None
     keep_alive = False
     coding: bytes | None = None
-    is_full = False
-    is_followed = False
-    _status = 0  # of the final reply; 0 while only interim ones came
+    is_paused = False
+    has_extra_bytes = False
+    _status = 0  # 0 until the final reply's head is complete; interim replies (1xx) do not count
     _length: int | None = None
     _until_close = False
-    _body: bytes = b""  # all of it, as long as it came in one piece
-    _arriving: Arriving | None = None
-    _size = 0  # of the body so far
+    _body: bytes = b""  # the body as long as it is one piece
+    _arriving: ArrivingBody | None = None
+    _size = 0  # bytes of the body so far
     _fed = 0  # bytes since the body last grew
 
     def __init__(self, limits: Limits, *, to_head: bool = False, close: Callable[[], None] | None = None) -> None:
@@ -49,7 +50,7 @@ class Reply:
         self._headers: list[tuple[bytes, bytes]] = []
 
     def read(self, data: memoryview) -> Message | None:
-        """Take bytes off the wire."""
+        """Read bytes. Returns the message once it is complete."""
         size = self._size
         self._fed += len(data)
         try:
@@ -61,11 +62,11 @@ class Reply:
         return self.message
 
     def filled(self, count: int) -> Message | None:
-        """`count` bytes were put into `rest`."""
-        assert self.rest is not None
+        """`count` bytes were received into `body_buffer`. Returns the message once it is complete."""
+        assert self.body_buffer is not None
         assert self._arriving is not None
         self._size += count
-        with refused_as_overloaded():
+        with overload_as_transport_error():
             self._arriving.filled(count)
         if self._arriving.missing:
             self._make_room(self._arriving)
@@ -75,11 +76,11 @@ class Reply:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of it has come."""
+        """Whether any byte of the reply has arrived."""
         return bool(self._fed or self._status)
 
     def end(self) -> Message:
-        """The peer closed its side: the end of a reply that is delimited so."""
+        """The peer has closed the connection. Returns the message if this is how the reply ends."""
         if not self._until_close:
             raise self.broken_off("closed")
         self._complete(keep_alive=False)
@@ -87,7 +88,7 @@ class Reply:
         return self.message
 
     def broken_off(self, verb: str) -> TransportError:
-        """The error of a connection that the peer `verb` (closed or reset) before the reply was complete."""
+        """The error for a connection that ended before the reply was complete. `verb`: "closed" or "reset"."""
         return TransportError(
             Status.UNAVAILABLE, Reason.UNREACHABLE, f"{verb} the connection {self._progress()}", sent=True
         )
@@ -104,20 +105,21 @@ class Reply:
         if self._size != size_before:
             self._fed = 0
         elif self._fed > self._limits.headers:
-            # Heads, interim replies, chunk extensions and trailers alike: they may not go on for ever.
+            # Heads, interim replies, chunk extensions and trailers: none of them may go on for ever.
             self._refuse_headers()
         if self._arriving is not None and self._length is not None and self._length >= _LARGE:
             self._make_room(self._arriving)
 
-    def _make_room(self, arriving: Arriving) -> None:
+    def _make_room(self, arriving: ArrivingBody) -> None:
         arriving.reserve()
-        self.rest = arriving.room
+        self.body_buffer = arriving.unfilled
 
     def _end_parsing(self, error: Exception) -> None:
-        """The parser stopped: at bytes behind a complete reply, at a refusal of ours, or at what is not HTTP/1."""
+        """The parser has stopped: at bytes after a complete reply, because a callback raised, or because it is not
+        HTTP/1."""
         if self.message is not None:
             self.keep_alive = False
-            self.is_followed = True
+            self.has_extra_bytes = True
             return
         if isinstance(error.__context__, TransportError):
             raise error.__context__
@@ -143,10 +145,10 @@ class Reply:
         if self._parser.get_http_version() not in _VERSIONS:
             raise malformed(f"reply is HTTP/{self._parser.get_http_version()}, expected HTTP/1.1")
         self._status = status
-        self._headers, self._fields = self._fields, []  # those that follow the body are dropped
+        self._headers, self._fields = self._fields, []  # trailers are dropped
         if self._fed > self._limits.headers:
             self._check_headers()
-        self._plan_body(dict(self._headers))
+        self._begin_body(dict(self._headers))
 
     def on_body(self, data: bytes) -> None:
         size = self._size
@@ -162,28 +164,28 @@ class Reply:
         if self._status and self.message is None:
             self._complete(self._parser.should_keep_alive())
 
-    def _plan_body(self, fields: dict[bytes, bytes]) -> None:
+    def _begin_body(self, fields: dict[bytes, bytes]) -> None:
         self.coding = fields.get(b"content-encoding")
-        length = fields.get(b"content-length")  # digits: the parser saw to it, and to there being only one
+        length = fields.get(b"content-length")  # the parser accepts only digits, and only one Content-Length
         is_coded = b"transfer-encoding" in fields
         if self._to_head or (self._status in _NO_BODY and (length or is_coded)):
-            # The parser would wait for a body: what follows is not to be trusted.
+            # The parser would wait for a body. Bytes that follow cannot be trusted.
             self._complete(keep_alive=False)
         elif is_coded:
             self._check_transfer_codings()
         elif length is None:
             self._until_close = self._status not in _NO_BODY
         else:
-            self._plan_sized(int(length))
+            self._begin_sized_body(int(length))
 
-    def _plan_sized(self, length: int) -> None:
+    def _begin_sized_body(self, length: int) -> None:
         if length > self._limits.message:
             self._refuse_size(str(length))
         self._length = length
         if length >= _LARGE:
-            with refused_as_overloaded():
-                PROCESS.check(length)
-            self._arriving = Arriving(length, PROCESS)
+            with overload_as_transport_error():
+                PROCESS_MEMORY.check(length)
+            self._arriving = ArrivingBody(length, PROCESS_MEMORY)
 
     def _check_transfer_codings(self) -> None:
         codings = [text for name, text in self._headers if name == b"transfer-encoding"]
@@ -196,20 +198,20 @@ class Reply:
             self._refuse_headers()
 
     def _append(self, data: bytes) -> None:
-        with refused_as_overloaded():
+        with overload_as_transport_error():
             if self._arriving is None:
-                self._arriving = Arriving(self._limits.message, PROCESS)
+                self._arriving = ArrivingBody(self._limits.message, PROCESS_MEMORY)
                 self._arriving.append(self._body)
             self._arriving.append(data)
 
     def _complete(self, keep_alive: bool) -> None:
-        body: Buffer = PROCESS.hold(self._body) if self._arriving is None else self._arriving.body
-        self.rest = None
+        body: Buffer = PROCESS_MEMORY.track(self._body) if self._arriving is None else self._arriving.body
+        self.body_buffer = None
         self.message = ReplyMessage(
             status=self._status, headers=Headers(self._headers), parts=(body,), close=self._close
         )
         self.keep_alive = keep_alive
-        del self._parser  # it refers back
+        del self._parser  # it refers to this reader
 
     def _refuse_headers(self) -> NoReturn:
         raise too_large(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")
@@ -219,8 +221,8 @@ class Reply:
 
 
 @contextmanager
-def refused_as_overloaded() -> Iterator[None]:
-    """Tell that the process has no memory left for a reply as the TransportError that it is to whoever asked."""
+def overload_as_transport_error() -> Iterator[None]:
+    """Turn the GatewayError for a process without memory into the TransportError of the exchange."""
     try:
         yield
     except GatewayError as error:
@@ -229,18 +231,18 @@ def refused_as_overloaded() -> Iterator[None]:
 
 
 def malformed(text: str) -> TransportError:
-    """The error of what is not a good reply."""
+    """The error for a reply that breaks the rules of HTTP."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
 
 
 def too_large(text: str) -> TransportError:
-    """The error of a reply beyond a limit."""
+    """The error for a reply that exceeds a limit."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
 
 
 def unreadable(error: DecodeError | GatewayError) -> TransportError:
-    """The error of a body that cannot be cut or inflated: malformed, or too large where it is a GatewayError; or there
-    is no memory left for it."""
+    """The error for a body that cannot be cut or inflated: a DecodeError means malformed, a GatewayError too large, or
+    that the process has no memory left for it."""
     if isinstance(error, GatewayError) and error.reason is Reason.OVERLOADED:
         return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
     make = malformed if isinstance(error, DecodeError) else too_large

@@ -1,4 +1,4 @@
-"""The head of a request to an endpoint."""
+"""The head of a request to an endpoint, as bytes."""
 
 import base64
 from collections.abc import Sequence
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import Address
 
-# Framing and hop-by-hop fields (RFC 9110 section 7.6.1) are the connection's own: a second one smuggles requests.
-_OWN = frozenset(
+# Fields that delimit the message or belong to one connection (RFC 9110 section 7.6.1) are written by the connector; a
+# second one would let a client smuggle requests.
+_WRITTEN_HERE = frozenset(
     (
         b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"proxy-connection", b"request-timeout",
         b"te", b"trailer", b"transfer-encoding", b"upgrade",
@@ -15,13 +16,16 @@ _OWN = frozenset(
 )  # fmt: skip
 _WITHOUT_BODY = ("GET", "HEAD")
 
-# What every reader of Request-Timeout takes, other gateways among them: more than nothing, and nine digits.
-_LEAST_SECONDS, _MOST_SECONDS = 0.001, 999_999_999.0
+# The range that every reader of Request-Timeout accepts, other gateways included: above zero, and nine digits.
+_MIN_SECONDS, _MAX_SECONDS = 0.001, 999_999_999.0
 
 
 class HeadWriter:
-    """Writes the heads of requests to one address. It asks for no Content-Encoding: compressing a reply would cost a
-    model server on the same machine or network more than it saves."""
+    """Writes the heads of requests to one address; with `close` they ask the endpoint to close after its reply.
+
+    They ask for no Content-Encoding: compressing a reply costs a model server on the same machine or network more than
+    it saves.
+    """
 
     def __init__(self, address: Address, *, close: bool) -> None:
         self._prefix = address.prefix
@@ -29,18 +33,18 @@ class HeadWriter:
         self._fixed_lines = 3 if close else 2
 
     def write(self, message: Message, size: int, remaining: float | None) -> bytes:
-        """The head of `message` with `size` bytes of body and, where there is a deadline, `remaining` seconds.
+        """The head of `message`, whose body has `size` bytes and whose deadline, if any, is in `remaining` seconds.
 
         Raises:
-            ValueError: the method, path, query or a header would break the head apart.
+            ValueError: the method, path, query or a header holds a line break, or the path is not an absolute one.
         """
         lines = [self._request_line(message)]
         raw = message.headers.raw if type(message.headers) is Headers else _as_text(message.headers)
-        lines += [b"%b: %b" % field for field in raw if field[0] not in _OWN]
+        lines += [b"%b: %b" % field for field in raw if field[0] not in _WRITTEN_HERE]
         if size or message.method not in _WITHOUT_BODY:
             lines.append(b"Content-Length: %d" % size)
         if remaining is not None:
-            lines.append(b"Request-Timeout: %.3f" % min(max(remaining, _LEAST_SECONDS), _MOST_SECONDS))
+            lines.append(b"Request-Timeout: %.3f" % min(max(remaining, _MIN_SECONDS), _MAX_SECONDS))
         lines.append(b"\r\n")
         head = b"\r\n".join(lines)
         ends = len(lines) + self._fixed_lines - 1
@@ -57,7 +61,7 @@ class HeadWriter:
 
 
 def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
-    """Binary metadata are base64 in HTTP, as they are on gRPC's own wire."""
+    """The fields of `headers`; binary metadata of gRPC are base64, as on its own wire."""
     if not isinstance(headers, Metadata):
         return headers.raw
     return [(name, base64.b64encode(data) if name.endswith(b"-bin") else data) for name, data in headers.raw]

@@ -1,1 +1,1 @@
-"""The side of HTTP/1.1 that faces clients."""
+"""HTTP/1.1 facing clients."""

@@ -1,40 +1,96 @@
-"""One client's connection: requests in, one at a time and in order; replies out."""
+"""One client's HTTP/1.1 connection: receives requests one at a time, hands each to the exchange, and writes its reply
+before it looks at the next.
+
+The phases and their time limits are drawn in `lifecycle`. This table has the events and the methods that handle them:
+
+    phase            event                                       method             next phase
+    IDLE             a part of a head arrived                    _head_begun        HEAD
+    IDLE, HEAD       the head is complete, a body follows        _request_begun     BODY
+    IDLE, HEAD, BODY the request is complete                     _request_received  ANSWERING
+    ANSWERING        the reply is written, but not read by now   _send              FLUSHING
+    ANSWERING,       the reply is written, and the connection    _reply_written     IDLE
+    FLUSHING           is kept, or this was the last reply                          LINGERING
+    any              the request cannot be received to its end   _reject            LINGERING
+
+Bytes that arrive while an earlier request is answered wait in `_ahead`. Parsing (`request_head`, `request_body`) and
+writing (`reply_bytes`, `streamed_reply`) are done without sockets in files of their own.
+"""
+
+import asyncio
+import logging
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
+from gateway.core.frozen import frozen, replace
+from gateway.core.patterns import PathTable
 from gateway.core.protocol import HttpForm
 from gateway.core.tasks import spawn
-from gateway.core.transport import EventualReply
-from gateway.core.types import Buffer, Message
-from gateway.transports.http.server import writing
-from gateway.transports.http.server.admission import Admission, check_length, worth_receiving
-from gateway.transports.http.server.answering import alone, answer
-from gateway.transports.http.server.bodies import ChunkedBody, SizedBody
-from gateway.transports.http.server.reading import HeadReader
-from gateway.transports.http.server.replying import Replying, Site
-from gateway.transports.http.server.request_head import Head
-from gateway.transports.http.server.streamed import Stream
-from gateway.transports.lifecycle import Phase
+from gateway.core.transport import EventualReply, Exchange, ExchangeStream, Refuse
+from gateway.core.types import Buffer, Headers, Message
+from gateway.transports.http.compression import MIN_DEFLATED
+from gateway.transports.http.server import reply_bytes
+from gateway.transports.http.server.content_coding import deflated_reply, exchange_inflated, request_stream
+from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
+from gateway.transports.http.server.head_cache import HeadCache
+from gateway.transports.http.server.request_body import ChunkedBody, SizedBody
+from gateway.transports.http.server.request_head import HeadReader, RequestHead, UnknownExpectationError
+from gateway.transports.http.server.streamed_reply import StreamedReplyWriter
+from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 
-# What a client may send ahead while its request is answered; more stays in the kernel, which holds the client back.
-_AHEAD = 64 * 2**10
+log = logging.getLogger(__name__)
 
-REQUESTS_A_TURN = 32
-"""Requests that one connection may have received before others have their turn: many are answered at once, in 0.1 ms
-each, and a client may send thousands together."""
+# Bytes that a client may send while its request is answered. More stays in the kernel, which makes the client wait.
+_MAX_AHEAD = 64 * 2**10
+
+REQUESTS_PER_TURN = 32
+"""Requests that one connection may have received before other connections have their turn. A client may send thousands
+at once, and many are answered in 0.1 ms each without waiting for anything."""
 
 _RECEIVING = frozenset({Phase.IDLE, Phase.HEAD, Phase.BODY})
+_UNANSWERED = frozenset({Phase.HEAD, Phase.BODY, Phase.ANSWERING, Phase.FLUSHING})
 
 
-class Connection(Replying):
-    """Receives requests, hands each to the exchange, and writes its reply before it looks at the next."""
+@frozen
+class HttpContext(ConnectionContext):
+    """What all connections of one HTTP listener share."""
 
-    def __init__(self, site: Site) -> None:
-        super().__init__(site)
-        self._reader = HeadReader(site.limits.headers)
-        self._ahead = bytearray()
+    table: PathTable
+    heads: HeadCache
+    exchange: Exchange
+    stream: ExchangeStream
+    refuse: Refuse
+
+
+class ServerConnection(Lifecycle, asyncio.Protocol):
+    """Serves one client. `_head` and `_dispatch` belong to the request that is being received or answered; they are
+    None until its head is parsed."""
+
+    HEAD_NAME, BODY_NAME = "the request's head", "the request's body"
+
+    _context: HttpContext
+
+    def __init__(self, context: HttpContext) -> None:
+        super().__init__(context)
+        self._head_reader = HeadReader(context.limits.headers)
+        self._head: RequestHead | None = None
+        self._dispatch: Dispatch | None = None
         self._body: SizedBody | ChunkedBody | None = None
-        """What is arriving."""
+        """The body that is arriving."""
+        self._ahead = bytearray()
+        """Bytes that arrived before their turn."""
+        self._keep_alive = False
+        """Whether the connection is kept after the reply."""
+        self._task: asyncio.Task[None] | None = None
+        """Answers the request, where that takes time."""
+        self._written: asyncio.Future[None] | None = None
+        """What a streamed reply waits for while the client reads too slowly."""
+
+    # What the event loop and the listener call; more in Lifecycle.
+
+    @property
+    def unanswered(self) -> int:
+        """1 from the first byte of a request to the last byte of its reply."""
+        return int(self._phase in _UNANSWERED)
 
     def data_received(self, data: bytes) -> None:
         """The client sent something."""
@@ -43,130 +99,259 @@ class Connection(Replying):
         elif self._phase is Phase.LINGERING:
             self._drop(len(data))
         else:
-            self._hold(data)
+            self._store_ahead(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Closed by either side."""
+        """The connection is closed, by either side. Asyncio closes it after the client's FIN too: a client that only
+        half-closes and waits cannot be told from one that has left, and HTTP clients do not half-close."""
         super().connection_lost(error)
-        self._reader.stop()
+        self._head_reader.stop()
         self._body = None
         self._ahead.clear()
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def _proceed(self) -> None:
+        if self._written is not None and not self._written.done():
+            self._written.set_result(None)
+        if self._phase is Phase.FLUSHING:
+            self._reply_written()
+            self._receive_ahead()
 
     # Receiving.
 
     def _receive(self, data: bytes) -> None:
         at, end = 0, len(data)
-        steps = 2 * REQUESTS_A_TURN  # a head, and a body
+        steps = 2 * REQUESTS_PER_TURN  # a request is a head and a body
         try:
             while at < end and steps and self._phase in _RECEIVING:
                 steps -= 1
                 at = self._receive_body(data, at) if self._phase is Phase.BODY else self._receive_head(data, at)
         except DecodeError as error:
-            self._give_up(refusal(Reason.INVALID_INPUT, str(error)))
+            self._reject(refusal(Reason.INVALID_INPUT, str(error)))
         except GatewayError as error:
-            self._give_up(error)
+            self._reject(error)
         else:
             if at < end:
-                self._hold(data[at:])
+                self._store_ahead(data[at:])
                 if not steps:
                     self._loop.call_soon(self._receive_ahead)
             elif self._phase is Phase.BODY and self._body_begun is None:
                 self._await_body(0)
 
     def _receive_head(self, data: bytes, at: int) -> int:
-        reader = self._reader
-        known = self._site.heads.find(data, at) if self._phase is Phase.IDLE else None
-        if known is not None:
-            self._head, self._admission, size = known
-            self._begin(self._head, self._admission)
+        """Read on from `at`. Returns the position in `data` up to which bytes were read."""
+        reader = self._head_reader
+        cached = self._context.heads.find(data, at) if self._phase is Phase.IDLE else None
+        if cached is not None:
+            self._head, self._dispatch, size = cached
+            self._request_begun(self._head, self._dispatch)
             return at + size
         at = reader.feed(data, at)
         if reader.complete:
-            self._head = Head(reader)
+            self._head = RequestHead(reader)
             self._head.check()
-            self._admission = Admission(self._head, self._site.table)
-            self._begin(self._head, self._admission)
+            self._dispatch = Dispatch(self._head, self._context.table)
+            self._request_begun(self._head, self._dispatch)
         elif reader.size and self._phase is Phase.IDLE:
-            self._phase = Phase.HEAD
-            self._alarm.set(self._site.timeouts.head)
+            self._head_begun()
         return at
 
+    def _head_begun(self) -> None:
+        self._phase = Phase.HEAD
+        self._alarm.set(self._context.timeouts.head)
+
+    def _request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
+        """The head has arrived: refuse the request, answer it, or wait for its body."""
+        limits = self._context.limits
+        check_length(head, limits.message)
+        if dispatch.refused is not None and not worth_receiving(head):
+            raise dispatch.refused
+        self._keep_alive = head.keep_alive
+        if head.length == 0:
+            self._request_received(b"")
+            return
+        if head.expects_continue:
+            self._transport.write(reply_bytes.CONTINUE)
+        self._body = ChunkedBody(limits.message, limits.headers) if head.length is None else SizedBody(head.length)
+        self._phase = Phase.BODY
+        self._body_begun = None
+
     def _receive_body(self, data: bytes, at: int) -> int:
-        arriving = self._body
-        assert arriving is not None
-        end = arriving.feed(data, at)
-        if arriving.complete:
-            self._body = None  # a connection that is kept is not to keep it
-            self._complete(arriving.body)
+        """Read on from `at`. Returns the position in `data` up to which bytes were read."""
+        body = self._body
+        assert body is not None
+        end = body.feed(data, at)
+        if body.complete:
+            self._body = None  # a connection that is kept must not keep its last body in memory
+            self._request_received(body.body)
         else:
             self._await_body(end - at)
         return end
 
-    def _hold(self, data: bytes) -> None:
-        """Keep what came before its turn."""
+    def _store_ahead(self, data: bytes) -> None:
         self._ahead += data
-        if len(self._ahead) > _AHEAD:
+        if len(self._ahead) > _MAX_AHEAD:
             self._transport.pause_reading()
 
     def _receive_ahead(self) -> None:
+        """Receive what arrived before its turn, if its turn has come."""
         if self._ahead and self._phase in _RECEIVING:
             data, self._ahead = bytes(self._ahead), bytearray()
             self._transport.resume_reading()
             self._receive(data)
 
-    # One request.
+    # Answering.
 
-    def _await_request(self) -> None:
-        self._phase = Phase.IDLE
-        self._keep_alive = False
-        self._head = None
-        self._admission = None
-        self._reader.start()
-        self._alarm.set(self._patience)
-
-    def _begin(self, head: Head, admission: Admission) -> None:
-        """The head is there: refuse the request, answer it, or wait for its body."""
-        site = self._site
-        check_length(head, site.limits.message)
-        if admission.refused is not None and not worth_receiving(head):
-            raise admission.refused
-        self._keep_alive = head.keep_alive
-        if head.length == 0:
-            self._complete(b"")
-            return
-        if head.expects_continue:
-            self._transport.write(writing.CONTINUE)
-        limits = site.limits
-        self._body = ChunkedBody(limits.message, limits.headers) if head.length is None else SizedBody(head.length)
-        self._phase = Phase.BODY
-        self._body_begun = None
-
-    def _complete(self, body: Buffer) -> None:
-        """The whole request is there."""
+    def _request_received(self, body: Buffer) -> None:
         self._phase = Phase.ANSWERING
         self._alarm.silence()
         reply = self._answer(body)
-        if isinstance(reply, Message) and not self._coding(reply):
+        if isinstance(reply, Message) and not self._accepted_coding(reply):
             self._send(reply)
-        elif isinstance(reply, Stream):
+        elif isinstance(reply, StreamedReplyWriter):
             self._task = spawn(self._send_stream(reply))
         else:
             self._task = spawn(self._send_later(reply))
 
-    def _answer(self, body: Buffer) -> EventualReply | Stream:
-        head, admission, site = self._head, self._admission, self._site
+    def _answer(self, body: Buffer) -> EventualReply | StreamedReplyWriter:
+        head, dispatch, context = self._head, self._dispatch, self._context
         assert head is not None
-        assert admission is not None
-        if admission.refused is not None:
-            return self._refusal(admission.refused)
-        message = admission.message(head, body, self._peer, self._loop.time())
-        coding, limits, protocol = admission.coding, site.limits, admission.protocol
+        assert dispatch is not None
+        if dispatch.refused is not None:
+            return self._error_reply(dispatch.refused)
+        message = dispatch.message(head, body, self._peer, self._loop.time())
+        coding, protocol = dispatch.coding, dispatch.protocol
         form = protocol.carrier
         assert isinstance(form, HttpForm)
         try:
             wants_stream = form.wants_stream
             if wants_stream is not None and wants_stream(message):
-                return Stream(alone(message, coding, limits), site.stream, protocol, head)
-            return answer(message, coding, limits, site.exchange, protocol)
+                messages = request_stream(message, coding, context.limits)
+                return StreamedReplyWriter(messages, context.stream, protocol, head)
+            if coding:
+                return exchange_inflated(message, coding, context.limits, context.exchange, protocol)
+            return context.exchange(message, protocol)
         except Exception as error:
-            return self._refusal(as_gateway_error(error))
+            return self._error_reply(as_gateway_error(error))
+
+    def _accepted_coding(self, reply: Message) -> str:
+        """The content coding in which the client gets `reply`, empty for none."""
+        head = self._head
+        if head is None or b"accept-encoding" not in head.fields or reply_bytes.body_size(reply.parts) < MIN_DEFLATED:
+            return ""
+        return head.accepted_coding
+
+    async def _send_later(self, reply: EventualReply) -> None:
+        head = self._head
+        assert head is not None
+        try:
+            message = await deflated_reply(reply, head.accepted_coding)
+        except asyncio.CancelledError:
+            # Not raised again: a cancelled task would keep the exception, and with it the request, in memory.
+            self._transport.abort()
+            return
+        except Exception as error:
+            message = self._error_reply(as_gateway_error(error))
+        self._task = None
+        self._send(message)
+        self._receive_ahead()
+
+    async def _send_stream(self, stream: StreamedReplyWriter) -> None:
+        if not stream.is_delimited:
+            self._keep_alive = False
+        try:
+            await stream.write(self._transport, self._connection_line, self._until_read)
+        except asyncio.CancelledError:
+            # Not raised again, as in _send_later.
+            self._transport.abort()
+            return
+        except Exception as error:
+            self._task = None
+            self._break_off(as_gateway_error(error), begun=stream.begun)
+        else:
+            self._task = None
+            self._reply_written()
+        self._receive_ahead()
+
+    async def _until_read(self) -> None:
+        """Wait until the client has read most of what was written; always let the loop run other tasks once."""
+        await asyncio.sleep(0)
+        if not self._writable:
+            self._written = self._loop.create_future()
+            self._await_progress()
+            await self._written
+            self._alarm.silence()
+
+    def _break_off(self, error: GatewayError, *, begun: bool) -> None:
+        """End a streamed reply that failed. Once some of it is written, the connection is reset: a clean end would make
+        it look complete."""
+        if begun:
+            log.warning("a reply to %s broke off: %s", self._peer, error.message)
+            self._transport.abort()
+        else:
+            self._send(self._error_reply(error))
+
+    # Writing.
+
+    def _send(self, reply: Message) -> None:
+        """Write `reply`, then wait for the next request or close."""
+        self._write(reply)
+        if self._writable:
+            self._reply_written()
+        else:
+            self._phase = Phase.FLUSHING
+            self._await_progress()
+
+    def _write(self, reply: Message) -> None:
+        head, size = self._head, reply_bytes.body_size(reply.parts)
+        try:
+            start = reply_bytes.head(reply, reply_bytes.content_length(size), self._connection_line())
+        except ValueError as error:
+            self._keep_alive = False
+            self._write(self._error_reply(as_gateway_error(error)))
+            return
+        bodiless = head is not None and head.method == "HEAD"
+        for piece in (start,) if bodiless else reply_bytes.joined((start, *reply.parts), size):
+            self._transport.write(piece)
+
+    def _connection_line(self) -> bytes:
+        """The Connection line of a head that is written now. It decides whether the connection is kept: a client that
+        was not told to expect a close may send another request (RFC 9112 section 9.6), which must be answered."""
+        if self._context.connections.ending:
+            self._keep_alive = False
+        return reply_bytes.connection_line(self._keep_alive, "1.1" if self._head is None else self._head.version)
+
+    def _reply_written(self) -> None:
+        if self._keep_alive:
+            self._await_request()
+        else:
+            self._linger()
+
+    def _await_request(self) -> None:
+        self._phase = Phase.IDLE
+        self._keep_alive = False
+        self._head = None
+        self._dispatch = None
+        self._head_reader.start()
+        self._alarm.set(self._idle_seconds)
+
+    # Refusing.
+
+    def _reject(self, error: GatewayError) -> None:
+        self._keep_alive = False
+        self._write(self._error_reply(error))
+        self._linger()
+
+    def _error_reply(self, error: GatewayError) -> Message:
+        """The reply that reports `error`, in the form of the protocol that the request's path belongs to."""
+        head, dispatch, context = self._head, self._dispatch, self._context
+        message = Message(peer=self._peer)
+        if head is not None:
+            message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
+        protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol
+        reply = context.refuse(error, protocol, message)
+        if dispatch is not None and dispatch.allow:
+            reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(dispatch.allow))))
+        return replace(reply, status=417) if isinstance(error, UnknownExpectationError) else reply

@@ -1,4 +1,4 @@
-"""The HTTP/1 listener: an asyncio.Protocol on httptools."""
+"""The HTTP/1.1 listener: accepts clients at one address."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ from gateway.core.frozen import replace
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
-from gateway.transports.connections import PROCESS, Connections, Room
-from gateway.transports.http.server.connection import Connection
-from gateway.transports.http.server.known_heads import KnownHeads
-from gateway.transports.http.server.replying import Site
+from gateway.transports.http.server.connection import HttpContext, ServerConnection
+from gateway.transports.http.server.head_cache import HeadCache
+from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class HttpListener:
-    """Accepts clients of `protocols`, each below its prefix, at one address."""
+    """Serves `protocols`, each below its path prefix, at one address. At most `connection_limit` clients are connected,
+    those of other listeners with the same limit included."""
 
     address: str
     """`host:port`, once started."""
@@ -29,16 +29,16 @@ class HttpListener:
         exchanges: Exchanges,
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        room: Room = PROCESS,
+        connection_limit: ConnectionLimit = PROCESS_CONNECTIONS,
     ) -> None:
-        self._connections = Connections(settings.name, settings.limits.connections, room)
+        self._connections = ListenerConnections(settings.name, settings.limits.connections, connection_limit)
         table = PathTable(protocols)
-        self._site = Site(
+        self._context = HttpContext(
             settings.limits,
             timeouts,
             self._connections,
             table,
-            KnownHeads(table, settings.limits.headers),
+            HeadCache(table, settings.limits.headers),
             exchanges.exchange,
             exchanges.stream,
             exchanges.refuse,
@@ -49,10 +49,10 @@ class HttpListener:
         """Bind, and accept connections.
 
         Raises:
-            OSError: the address is taken, not allowed, or none of this machine.
+            OSError: the address is taken, not allowed, or not of this machine.
         """
         self._server = await asyncio.get_running_loop().create_server(
-            self._connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+            self._make_connection, address.host, address.port, backlog=BACKLOG, start_serving=False
         )
         for sock in self._server.sockets:
             keep_probing(sock)
@@ -60,22 +60,22 @@ class HttpListener:
         await self._server.start_serving()
 
     def announce_end(self) -> None:
-        """From now on every reply says `Connection: close`, and is the last one on its connection."""
+        """From now on every reply says `Connection: close` and is the last one on its connection."""
         self._connections.ending = True
 
     async def drain(self, seconds: float) -> int:
-        """Accept no more, let each connection end after its last reply, for at most `seconds`, then break off. Returns
-        the number of requests given up."""
+        """Accept no more connections, let those that are open end after their last reply, and terminate them after
+        `seconds`. Returns the number of requests that were not answered."""
         self._connections.begin_draining()
         if self._server is not None:
             server, self._server = self._server, None
-            await stop_accepting(server, self._connection)
+            await stop_accepting(server, self._make_connection)
         return await self._connections.end(seconds)
 
     @property
     def refused_connections(self) -> int:
-        """As of any Listener."""
+        """As in every Listener."""
         return self._connections.refused
 
-    def _connection(self) -> Connection:
-        return Connection(self._site)
+    def _make_connection(self) -> ServerConnection:
+        return ServerConnection(self._context)

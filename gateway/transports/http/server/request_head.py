@@ -1,20 +1,31 @@
-"""What the head of an HTTP/1 request says, and the refusal of what httptools lets through: no Host or two,
-`Transfer-Encoding: gzip, chunked`, HTTP/0.9 and HTTP/2.0, fragments, and every form of target."""
+"""The head of an HTTP/1 request: received in pieces, parsed, and checked.
+
+httptools (llhttp, strict) parses it. llhttp refuses bare LF, folded lines, a space before the colon, control
+characters, two or malformed Content-Lengths, and Content-Length beside Transfer-Encoding. It is given heads
+only: HeadReader finds where one ends, so that its size is bounded and what follows can wait.
+
+RequestHead refuses what llhttp accepts: no Host or two, `Transfer-Encoding: gzip, chunked`, HTTP/0.9 and HTTP/2.0,
+fragments, and targets other than a path or an http URL.
+"""
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
+
+import httptools
 
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
 from gateway.core.types import Headers
 from gateway.transports.http.compression import CODINGS
-from gateway.transports.http.server.reading import HeadReader, version_refused
+
+END_OF_HEAD = b"\r\n\r\n"
 
 # RFC 9110 section 7.2: Host is uri-host [":" port]; anything else MUST be answered 400.
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(?::[0-9]*)?")
 _SECONDS = re.compile(rb"[0-9]{1,9}(?:\.[0-9]*)?")
 
-# Where two values would be two different requests, depending on who reads them.
+# Two values of one of these would be two different requests, depending on who reads them.
 _SINGLE = frozenset(
     (
         b"host",
@@ -32,15 +43,104 @@ Fields = dict[bytes, bytes]
 
 
 class UnknownExpectationError(GatewayError):
-    """`Expect` asks for something else than `100-continue`: RFC 9110 section 10.1.1 gives it a number of its own."""
+    """`Expect` has another value than `100-continue`. RFC 9110 section 10.1.1 has a status of its own for it: 417."""
 
     def __init__(self, expected: str) -> None:
         reason = Reason.INVALID_INPUT
         super().__init__(reason.status, reason, f"Expect: {expected!r} is not known; only 100-continue is")
 
 
-class Head:
-    """What a request's head says. `length` is the body's in bytes, None if it is chunked."""
+class HeadReader:
+    """Receives one head after the other, each in any number of pieces of at most `limit` bytes together."""
+
+    __slots__ = ("_limit", "_parser", "_tail", "complete", "headers", "size", "target")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parser: Any = None
+        self.start()
+
+    def start(self) -> None:
+        """Prepare for the next head."""
+        self._tail = b""
+        self.size = 0
+        self.target = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.complete = False
+
+    def stop(self) -> None:
+        """Drop the parser. It refers to this reader, so without this the two would wait for the garbage collector."""
+        self._parser = None
+
+    def feed(self, data: bytes, at: int) -> int:
+        """Read on from `at`. Returns the position in `data` up to which bytes belong to this head.
+
+        Raises:
+            GatewayError: not HTTP/1, or larger than the limit.
+        """
+        if not self.size:
+            # A new parser costs no more than feeding the body to the old one, and carries nothing over.
+            self._parser = httptools.HttpRequestParser(self)
+            at = _skip_empty_lines(data, at)
+        end = self._end(data, at)
+        limit_at = at + self._limit - self.size
+        stop = min(end or len(data), limit_at)
+        self._parse(data[at:stop])
+        self.size += stop - at
+        if end and stop == end and not self.complete:
+            raise version_refused()  # only the preface of HTTP/2 goes on after its empty line
+        if stop == limit_at and not self.complete:
+            text = f"the request line and headers are larger than limits.headers, {self._limit} bytes"
+            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+        return stop
+
+    @property
+    def method(self) -> str:
+        """The request's method, once complete."""
+        method: bytes = self._parser.get_method()
+        return method.decode()
+
+    @property
+    def version(self) -> str:
+        """The version of HTTP as it was sent, known or not: `1.1`."""
+        version: str = self._parser.get_http_version()
+        return version
+
+    def on_url(self, piece: bytes) -> None:
+        """Called by httptools with the target, or a piece of it."""
+        self.target += piece
+
+    def on_header(self, name: bytes, text: bytes) -> None:
+        """Called by httptools with one header; blanks before its value are removed already."""
+        self.headers.append((name.lower(), text.rstrip()))
+
+    def on_headers_complete(self) -> None:
+        """Called by httptools at the empty line after the headers."""
+        self.complete = True
+
+    def _end(self, data: bytes, at: int) -> int:
+        """The position after the head's end in `data`; 0 if the head goes on."""
+        seam = self._tail + data[at : at + 3] if self._tail else b""
+        found = seam.find(END_OF_HEAD)
+        if found >= 0:
+            return at + found + len(END_OF_HEAD) - len(self._tail)
+        found = data.find(END_OF_HEAD, at)
+        if found >= 0:
+            return found + len(END_OF_HEAD)
+        self._tail = (self._tail + data[max(at, len(data) - 3) :])[-3:]
+        return 0
+
+    def _parse(self, piece: bytes) -> None:
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            pass  # `Upgrade` and CONNECT: RFC 9110 section 7.8 lets a server ignore them
+        except httptools.HttpParserError as error:
+            raise _parse_error(str(error)) from error
+
+
+class RequestHead:
+    """What a request's head says. `length` is the body's in bytes, None for a chunked body."""
 
     __slots__ = (
         "_target", "expects_continue", "fields", "headers", "keep_alive", "length", "method", "path", "query", "version"
@@ -54,10 +154,11 @@ class Head:
         self.path = self.query = ""
 
     def check(self) -> None:
-        """Read the rest, which may be wrong.
+        """Fill in the other attributes. It is apart from the constructor so that an error reply can name the method and
+        path of a faulty head.
 
         Raises:
-            GatewayError: it is.
+            GatewayError: the head breaks a rule of HTTP.
         """
         version = self.version
         self.path, self.query = read_target(self._target)
@@ -86,8 +187,8 @@ class Head:
 
     @property
     def accepted_coding(self) -> str:
-        """The one coding the client asks the reply to be in, else empty: many clients name all that they know by
-        default, and would pay for it."""
+        """The content coding of the reply, empty for none. A client gets a coding only if it asks for exactly one: many
+        clients list all that they know by default, and would pay for a compression that they do not need."""
         return CODINGS.get(self.fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     @property
@@ -120,6 +221,25 @@ def read_target(target: bytes) -> tuple[str, str]:
         raise invalid_input("the request target has a fragment, which no client may send")
     path, _, query = text.partition("?")
     return path, query
+
+
+def version_refused() -> GatewayError:
+    """The error for every other version of HTTP."""
+    return refusal(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are supported")
+
+
+def _skip_empty_lines(data: bytes, at: int) -> int:
+    """RFC 9112 section 2.2: empty lines before the request line are to be ignored; some clients end a body with one."""
+    while at < len(data) and data[at] in b"\r\n":
+        at += 1
+    return at
+
+
+def _parse_error(text: str) -> GatewayError:
+    # httptools has no exception class for it; the text is llhttp's.
+    if text == "Invalid HTTP version":
+        return version_refused()
+    return invalid_input(f"the request is malformed HTTP: {text}")
 
 
 def _after_authority(text: str) -> str:
@@ -163,7 +283,7 @@ def _is_host(host: bytes) -> bool:
 def _body_length(fields: Fields, version: str) -> int | None:
     if b"transfer-encoding" in fields:
         if version == "1.0" or fields[b"transfer-encoding"].lower() != b"chunked":
-            raise invalid_input("the only Transfer-Encoding is chunked, alone and in HTTP/1.1")
+            raise invalid_input("Transfer-Encoding must be chunked and nothing else, and needs HTTP/1.1")
         return None
     return int(fields.get(b"content-length", 0))
 

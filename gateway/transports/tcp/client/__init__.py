@@ -1,1 +1,1 @@
-"""The side of byte streams that faces backends."""
+"""Byte streams facing backends."""

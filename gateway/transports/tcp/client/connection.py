@@ -1,4 +1,4 @@
-"""One connection to an endpoint: one call at a time, or many where replies carry a tag."""
+"""One byte stream to an endpoint. It carries one call at a time; many, where replies carry a tag (`Framing.tag`)."""
 
 import asyncio
 import os
@@ -11,51 +11,56 @@ from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
 from gateway.transports.errors import seconds_left, unreachable
 from gateway.transports.sockets import keep_probing
-from gateway.transports.tcp.reader import Reader
-from gateway.transports.tcp.writing import write
+from gateway.transports.tcp.packets import PacketReader, write
 
-_ONLY = 0
-"""Stands for the tag where there are none."""
+_NO_TAG = 0
+"""The key of the call in framings without tags."""
 
-MOST_STRAYS = 1000
-"""Replies with tags that no call ever had, or had twice, before the endpoint is taken to be out of its mind."""
-
-
-class Owner(typing.Protocol):
-    """Whom a Connection tells what became of it."""
-
-    def opened(self, connection: "Connection") -> None: ...
-    def lost(self, connection: "Connection") -> None: ...
+MAX_UNREQUESTED = 1000
+"""So many replies that no call has asked for may come before the connection is closed."""
 
 
-class Connection(asyncio.BufferedProtocol):
-    """`scratch` may be shared by all connections of a loop; see Reader."""
+class ConnectionObserver(typing.Protocol):
+    """What a connection reports its state to: the connector."""
 
-    def __init__(self, framing: Framing, limits: Limits, scratch: memoryview, owner: Owner) -> None:
+    def opened(self, connection: "ClientConnection") -> None:
+        """The socket is connected."""
+
+    def lost(self, connection: "ClientConnection") -> None:
+        """The socket is closed."""
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """Sends calls and hands their replies to those who wait. `scratch` is as in PacketReader."""
+
+    def __init__(self, framing: Framing, limits: Limits, scratch: memoryview, observer: ConnectionObserver) -> None:
         self._framing = framing
-        self._reader = Reader(framing, limits, scratch)
+        self._reader = PacketReader(framing, limits, scratch)
         self._scratch = scratch
-        self._owner = owner
+        self._observer = observer
         self._transport: asyncio.Transport
         self._loop: asyncio.AbstractEventLoop
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._last_tag = 0
-        self._owed = 0
-        """Replies to calls that were given up, less the replies that nobody waited for."""
+        self._expected_late = 0
+        """Calls that were given up, minus replies that nobody waited for. Negative: so many replies answer no call at
+        all."""
         self._replies = 0
-        """That came whole, whoever they were for."""
+        """Replies that have arrived, whichever call they were for."""
         self._is_retired = False
         self._writable: asyncio.Future[None] | None = None
 
     async def exchange(self, message: Message) -> Message:
-        """Write `message`, with a tag of this connection's own, and wait for the reply that carries it. A cancelled
-        call without a tag closes the connection. One with a tag leaves it to the others; but if no reply to anybody
-        came while it waited, the endpoint may be gone without a word, or stuck in a reply: then no further call is to
-        wait here.
+        """Write `message`, with a tag of this connection's own, and wait for the reply with that tag.
+
+        Cancelling a call without a tag closes the connection. Cancelling one with a tag leaves it open for the other
+        calls. But if no reply at all arrived while the call waited, the endpoint may have disappeared, or hang in the
+        middle of a reply: then the connection takes no further call.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint broke off, or is stopping and has not run it; INTERNAL, what came
-                is no reply, or beyond the limit; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
+            TransportError: UNAVAILABLE, the endpoint broke off, or is stopping and has not begun the call; INTERNAL,
+                the reply is malformed or too large; DEADLINE_EXCEEDED, the deadline had passed before anything was
+                sent.
         """
         await self._until_writable()
         tag, message = self._tagged(message)
@@ -67,15 +72,15 @@ class Connection(asyncio.BufferedProtocol):
             return await waiter
         except asyncio.CancelledError:
             if self._waiting.pop(tag, None) is not None:
-                self._owed += 1
+                self._expected_late += 1
             if self._framing.tag is None or replies == self._replies:
                 self.retire()
             raise
 
     def is_usable(self) -> bool:
-        """Whether a further call can be written: the endpoint has not closed nor, where there are no tags, sent what
-        nobody asked for; also nothing of it that the loop has not seen yet. Where there are tags, a part of a message
-        that nobody waits for would be taken for the beginning of the next reply."""
+        """Whether the connection can take another call: the endpoint has not closed it and, in a framing without tags,
+        has sent nothing that no call asked for; bytes that the loop has not read yet count too. With tags, no part of a
+        message may have arrived that nobody waits for, since it would be taken for the beginning of the next reply."""
         is_out = self._is_retired or self._transport.is_closing()
         if is_out or (self._reader.header and not self._waiting):
             return False
@@ -85,30 +90,30 @@ class Connection(asyncio.BufferedProtocol):
         return not poll.poll(0)
 
     def retire(self) -> None:
-        """Take no further call, and close once nobody waits."""
+        """Take no further call, and close once no call waits."""
         self._is_retired = True
         if not self._waiting:
             self.abort()
 
     def close(self) -> None:
-        """Close once what was written has been sent."""
+        """Close after what was written is sent."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once; what is waited for fails."""
+        """Close at once. Calls that wait fail."""
         self._transport.abort()
 
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """The socket is connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._loop = asyncio.get_running_loop()
         keep_probing(transport.get_extra_info("socket"))
-        self._owner.opened(self)
+        self._observer.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive into."""
+        """Where to receive the next bytes."""
         return self._reader.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -118,34 +123,34 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             for packet in self._reader.received(nbytes):
-                self._give(Message(parts=packet))
+                self._deliver(Message(parts=packet))
         except (DecodeError, GatewayError) as error:
-            self._fail(no_good_reply(error))
+            self._fail(reply_error(error))
 
     def eof_received(self) -> None:
         """The endpoint has closed."""
         self._fail(self._broken_off("closed"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed by either side, or a write failed."""
+        """The connection is closed, by either side or because a write failed."""
         if exc is not None and self._waiting:
-            self._read_what_is_left()
+            self._read_rest()
         self._fail(self._broken_off("closed" if exc is None else "reset"))
         self.resume_writing()
-        self._owner.lost(self)
+        self._observer.lost(self)
 
     def pause_writing(self) -> None:
-        """The endpoint reads too slowly."""
+        """The endpoint reads more slowly than calls are written."""
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """The endpoint has read most of what there was; or it is gone."""
+        """The endpoint has read most of what was written, or the connection is closed."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
 
     async def _until_writable(self) -> None:
-        """Calls do not pile up behind an endpoint that does not read."""
+        """Wait while the endpoint reads too slowly, so that calls do not pile up in memory."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
             if self._transport.is_closing():
@@ -153,27 +158,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def _tagged(self, message: Message) -> tuple[int, Message]:
         if self._framing.retag is None:
-            return _ONLY, message
+            return _NO_TAG, message
         self._last_tag += 1
         return self._last_tag, self._framing.retag(
             message, self._last_tag, seconds_left(message.deadline, self._loop.time())
         )
 
-    def _give(self, reply: Message) -> None:
-        """The reply to whoever waits for it. One that nobody waits for any more is dropped; without tags it ends the
-        connection, or it would be taken for the reply to the next call."""
-        tag = _ONLY if self._framing.tag is None else self._framing.tag(reply)
+    def _deliver(self, reply: Message) -> None:
+        """Hand the reply to the call that waits for it. A reply that nobody waits for is dropped; without tags it
+        closes the connection, since it would be taken for the reply to the next call."""
+        tag = _NO_TAG if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
         self._replies += 1
         if waiter is None:
-            self._drop_stray()
+            self._drop_unrequested()
         elif not waiter.done():
             self._answer(waiter, reply)
         if self._is_retired:
             self.retire()
 
     def _answer(self, waiter: "asyncio.Future[Message]", reply: Message) -> None:
-        """A server that is stopping has not run the request: it can go to another one."""
+        """Complete the call. If the reply says that the server is stopping and has not begun the call, the call fails
+        with `sent=False`, so that another endpoint can be tried."""
         stopping = None if self._framing.stopping is None else self._framing.stopping(reply)
         if stopping is None:
             waiter.set_result(reply)
@@ -181,16 +187,17 @@ class Connection(asyncio.BufferedProtocol):
         self._is_retired = True
         waiter.set_exception(TransportError(stopping.status, stopping.reason, stopping.message, sent=False))
 
-    def _drop_stray(self) -> None:
+    def _drop_unrequested(self) -> None:
         if self._framing.tag is None:
             self.abort()
             return
-        self._owed -= 1
-        if self._owed < -MOST_STRAYS:
-            raise DecodeError(f"more than {MOST_STRAYS} replies to calls that were never made")
+        self._expected_late -= 1
+        if self._expected_late < -MAX_UNREQUESTED:
+            raise DecodeError(f"more than {MAX_UNREQUESTED} replies to calls that were never made")
 
-    def _read_what_is_left(self) -> None:
-        """A server that refuses a request without reading it whole makes our write fail: its reply is in the kernel."""
+    def _read_rest(self) -> None:
+        """Read what the kernel still holds: where a server replies and closes without reading the whole request, the
+        write fails before the reply is read."""
         descriptor = self._transport.get_extra_info("socket").fileno()
         try:
             while self._waiting and (size := os.readv(descriptor, [self._reader.buffer])):
@@ -215,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=True)
 
 
-def no_good_reply(error: DecodeError | GatewayError) -> TransportError:
-    """What became of a call whose reply is not what the protocol says, or (a GatewayError) beyond a limit."""
+def reply_error(error: DecodeError | GatewayError) -> TransportError:
+    """The error of a call whose reply is malformed (DecodeError) or exceeds a limit (GatewayError)."""
     answered = isinstance(error, GatewayError)
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True, answered=answered)

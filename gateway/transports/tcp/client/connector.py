@@ -1,4 +1,4 @@
-"""Exchanges messages with one endpoint of a byte stream."""
+"""The connector of byte streams: exchanges messages with one endpoint."""
 
 import asyncio
 
@@ -6,28 +6,31 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.tasks import spawn
 from gateway.core.types import Message
+from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, not_connected
 from gateway.transports.inflate import inflate_message, is_compressed
-from gateway.transports.open_connections import OpenConnections
 from gateway.transports.tcp.address import parse_address
-from gateway.transports.tcp.client.connection import Connection, no_good_reply
-from gateway.transports.tcp.reader import SCRATCH_BYTES
+from gateway.transports.tcp.client.connection import ClientConnection, reply_error
+from gateway.transports.tcp.packets import SCRATCH_BYTES
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 
 LINGER_SECONDS = 0.05
-"""How long the endpoint has to close after its reply: who closes first keeps the port in TIME_WAIT for a minute. A
-server that waits for its client to close, and serves nobody else meanwhile, must not wait long."""
+"""After the reply to the only call of a connection, the endpoint has so long to close. Whoever closes first keeps the
+port in TIME_WAIT for a minute; but a server that waits for its client to close, and serves nobody else meanwhile, must
+not wait long."""
 
 
 class TcpConnector:
-    """`address` as `parse_address` takes it.
+    """How many calls a connection carries depends on the framing:
 
-    A connection carries one call (`connection_per_call`), one call at a time, or, where replies carry a tag, any number
-    at once: then there is one connection, and a new one once a call waited in vain while nothing at all came. Nothing
-    is ever sent twice.
+    - without tags, one at a time; with `connection_per_call`, one in all;
+    - with tags, any number at once on one shared connection. It is replaced when a call was given up and nothing at all
+      had arrived while it waited.
+
+    No call is ever sent twice. `address` is as in `parse_address`.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: `address` is no address.
     """
 
     def __init__(
@@ -37,26 +40,24 @@ class TcpConnector:
         framing: Framing,
         connection_per_call: bool,
         limits: Limits,
-        connect_timeout: float = CONNECT_SECONDS,
     ) -> None:
         self._address = parse_address(address)
         self._framing = framing
         self._limits = limits
-        self._connect_timeout = connect_timeout
         self._per_call = connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._connections: OpenConnections[Connection] = OpenConnections()
-        self._idle: list[Connection] = []
-        self._shared: Connection | None = None
-        self._attempt: asyncio.Task[Connection] | None = None
+        self._connections: ConnectorConnections[ClientConnection] = ConnectorConnections()
+        self._idle: list[ClientConnection] = []
+        self._shared: ClientConnection | None = None
+        self._attempt: asyncio.Task[ClientConnection] | None = None
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply. Cancelling gives it up; see Connection.exchange.
+        """Send `message` and return its reply, uncompressed. Cancelling gives the call up, as in
+        ClientConnection.exchange.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
-                good reply, or larger than the limit; DEADLINE_EXCEEDED, the deadline had passed before anything was
-                sent.
+            TransportError: UNAVAILABLE, the endpoint could not be reached, or broke off; INTERNAL, the reply is
+                malformed or too large; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
         """
         reply = await self._exchange(message)
         if not is_compressed(reply, self._framing):
@@ -64,36 +65,36 @@ class TcpConnector:
         try:
             return await inflate_message(reply, self._framing, self._limits)
         except (DecodeError, GatewayError) as error:
-            raise no_good_reply(error) from error
+            raise reply_error(error) from error
 
     async def close(self) -> None:
-        """Close every connection. Exchanges still running fail."""
+        """Close every connection. Exchanges that are running fail."""
         if self._attempt is not None:
             self._attempt.cancel()
         await self._connections.close()
 
     # What the connections call.
 
-    def opened(self, connection: Connection) -> None:
-        """It has a transport."""
+    def opened(self, connection: ClientConnection) -> None:
+        """As in ConnectionObserver."""
         self._connections.opened(connection)
 
-    def lost(self, connection: Connection) -> None:
-        """It has no transport any more."""
+    def lost(self, connection: ClientConnection) -> None:
+        """As in ConnectionObserver."""
         if connection in self._idle:
             self._idle.remove(connection)
         self._connections.lost(connection)
 
     async def _exchange(self, message: Message) -> Message:
         if self._framing.tag is not None:
-            return await (await self._multiplexed(message.deadline)).exchange(message)
+            return await (await self._shared_connection(message.deadline)).exchange(message)
         connection = self._take() or await self._connect(message.deadline)
         reply = await connection.exchange(message)
-        self._done(connection)
+        self._release(connection)
         return reply
 
-    def _take(self) -> Connection | None:
-        """A connection that waits for its next call, and that the endpoint has left open."""
+    def _take(self) -> ClientConnection | None:
+        """An idle connection that the endpoint has left open; None if there is none."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():
@@ -101,16 +102,16 @@ class TcpConnector:
             connection.abort()
         return None
 
-    def _done(self, connection: Connection) -> None:
-        """Its call has been answered."""
+    def _release(self, connection: ClientConnection) -> None:
+        """Keep the connection after its call was answered, or let the endpoint close it."""
         if self._per_call:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.close)
         else:
             self._idle.append(connection)
 
-    async def _multiplexed(self, deadline: float | None) -> Connection:
-        """The one connection, made by whoever needs it first. All that wait for it share one attempt, and its
-        failure."""
+    async def _shared_connection(self, deadline: float | None) -> ClientConnection:
+        """The shared connection. The first call that needs it connects; all calls that wait for it share that attempt,
+        and its failure."""
         if self._shared is not None and not self._shared.is_usable():
             self._shared.retire()
             self._shared = None
@@ -118,39 +119,39 @@ class TcpConnector:
             return self._shared
         if self._attempt is None:
             self._attempt = spawn(self._connect(None))
-            self._attempt.add_done_callback(self._attempted)
+            self._attempt.add_done_callback(self._attempt_ended)
         attempt, loop = self._attempt, asyncio.get_running_loop()
-        seconds = connect_seconds(self._connect_timeout, deadline, loop.time())
-        # It goes on for the others, and as long as it may.
+        seconds = connect_seconds(CONNECT_SECONDS, deadline, loop.time())
+        # The attempt goes on for the other calls, up to the connect timeout.
         await asyncio.wait([attempt], timeout=seconds if deadline is not None else None)
         if not attempt.done():  # the deadline is near
-            raise not_connected(TimeoutError(), self._address.host, seconds, self._connect_timeout)
+            raise not_connected(TimeoutError(), self._address.host, seconds, CONNECT_SECONDS)
         if attempt.cancelled():
             raise connector_closed()
         return attempt.result()
 
-    def _attempted(self, attempt: "asyncio.Task[Connection]") -> None:
+    def _attempt_ended(self, attempt: "asyncio.Task[ClientConnection]") -> None:
         self._attempt = None
         if not attempt.cancelled() and attempt.exception() is None:
             self._shared = attempt.result()
 
-    async def _connect(self, deadline: float | None) -> Connection:
+    async def _connect(self, deadline: float | None) -> ClientConnection:
         if self._connections.is_closed:
             raise connector_closed()
-        seconds = connect_seconds(self._connect_timeout, deadline, asyncio.get_running_loop().time())
+        seconds = connect_seconds(CONNECT_SECONDS, deadline, asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(seconds):
-                return await self._connected()
+                return await self._open()
         except OSError as error:
-            raise not_connected(error, self._address.host, seconds, self._connect_timeout) from error
+            raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS) from error
 
-    async def _connected(self) -> Connection:
+    async def _open(self) -> ClientConnection:
         loop, address = asyncio.get_running_loop(), self._address
         if address.path:
-            _, connection = await loop.create_unix_connection(self._connection, address.path)
+            _, connection = await loop.create_unix_connection(self._make_connection, address.path)
         else:
-            _, connection = await loop.create_connection(self._connection, address.host, address.port)
+            _, connection = await loop.create_connection(self._make_connection, address.host, address.port)
         return connection
 
-    def _connection(self) -> Connection:
-        return Connection(self._framing, self._limits, self._scratch, self)
+    def _make_connection(self) -> ClientConnection:
+        return ClientConnection(self._framing, self._limits, self._scratch, self)

@@ -1,1 +1,1 @@
-"""The side of byte streams that faces clients."""
+"""Byte streams facing clients."""

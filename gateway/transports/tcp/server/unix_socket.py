@@ -1,4 +1,4 @@
-"""The file of a unix socket: bound, replaced if nobody listens there any more, and removed at the end."""
+"""The file of a unix socket: created, replaced if no process listens on it any more, and removed at the end."""
 
 import errno
 import os
@@ -12,10 +12,11 @@ MODE = 0o660
 
 
 class UnixSocket:
-    """A bound socket at `path`; `listen` is not called yet, so nobody can connect before its mode is set.
+    """A bound socket at `path`. It does not listen yet, so nobody can connect before its mode is set.
 
     Raises:
-        OSError: something that is no socket is there, or a socket where somebody listens; or the folder is not there.
+        OSError: `path` is a file other than a socket, or a socket on which a process listens; or its folder does not
+            exist.
     """
 
     def __init__(self, path: str) -> None:
@@ -32,20 +33,20 @@ class UnixSocket:
         self._identity = _identity(self._path)
 
     def remove(self) -> None:
-        """Remove the file, unless another one is there by now."""
+        """Remove the file, unless another process has replaced it."""
         with suppress(FileNotFoundError):
             if _identity(self._path) == self._identity:
                 self._path.unlink()
 
 
 def _clear(path: Path) -> None:
-    """Remove the socket that a process left behind when it was killed."""
+    """Remove a socket that a killed process left behind."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EADDRINUSE, "there is a file which is no socket")
+        raise OSError(errno.EADDRINUSE, "a file that is not a socket is there")
     if _is_served(path):
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     path.unlink(missing_ok=True)

@@ -142,7 +142,7 @@ _ANSWERS: dict[Operation, Callable[[Document], Answer]] = {
 
 
 def _read(message: Message, limits: Limits) -> Document:
-    return json.read(message.body, {"data": json.Form.ARRAY}, values=limits.json_values, literals=True, level=3)
+    return json.read(message.body, {"data": json.ArrayForm.ARRAY}, values=limits.json_values, literals=True, level=3)
 
 
 def _tensors(body: Document) -> tuple[Tensor, ...]:

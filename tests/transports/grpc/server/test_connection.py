@@ -16,15 +16,16 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Message
-from gateway.http2.header_blocks import read
+from gateway.http2.connection import Stream
+from gateway.http2.hpack import read
+from gateway.http2.server import MAX_STREAMS, WINDOW
 from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import Call
-from gateway.transports.grpc.server.http2 import MAX_STREAMS, WINDOW, Stream
-from gateway.transports.memory import PROCESS
+from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
-from tests.transports.grpc import http2
-from tests.transports.grpc.http2 import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
-from tests.transports.grpc.server.conversation import OPENING, fields, request
+from tests.http2 import by_hand as http2
+from tests.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
+from tests.http2.conversation import OPENING, fields, request
 from tests.transports.grpc.toy import CHAT, GENEROUS, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
@@ -436,7 +437,7 @@ async def test_draining_tells_how_many_requests_it_gave_up() -> None:
 
 @pytest.mark.parametrize("leave", [True, False], ids=["it leaves", "it reads after all"])
 async def test_replies_that_a_client_does_not_read_are_counted(leave: bool) -> None:
-    large, before = 8 * 2**20, PROCESS.used
+    large, before = 8 * 2**20, PROCESS_MEMORY.used
 
     def much(message: Message, protocol: Protocol) -> Message:
         return Message(parts=(bytes(large),))
@@ -445,13 +446,13 @@ async def test_replies_that_a_client_does_not_read_are_counted(leave: bool) -> N
         async with connected(listener) as peer:
             for stream in (1, 3):
                 peer.send(request(stream))
-            while PROCESS.used < before + large:  # noqa: ASYNC110 - nothing tells of it
+            while PROCESS_MEMORY.used < before + large:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.005)
-            assert PROCESS.used <= before + 2 * large + 10
+            assert PROCESS_MEMORY.used <= before + 2 * large + 10
             if not leave:
                 peer.send(http2.window_update(0, 2**30), http2.window_update(1, 2**30), http2.window_update(3, 2**30))
                 await answer(peer, 1)
-                while PROCESS.used != before:
+                while PROCESS_MEMORY.used != before:
                     await peer.frame()
-        while PROCESS.used != before:  # noqa: ASYNC110
+        while PROCESS_MEMORY.used != before:  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -1,23 +1,52 @@
 """Heads of requests, and the blocks of replies to them."""
 
-from collections import OrderedDict
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import Status
 from gateway.core.types import Headers, Message
-from gateway.http2 import header_blocks
+from gateway.http2 import hpack
+from gateway.http2.heads import HeadReader
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.server import replies
-from gateway.transports.grpc.server.heads import HeadReader, RequestHead
-from tests.transports.grpc import http2
-from tests.transports.grpc.server.conversation import ECHO, LIMIT, fields
+from gateway.transports.grpc.server.heads import RequestHead, request_heads
+from tests.http2 import by_hand as http2
+from tests.http2.conversation import ECHO, LIMIT, fields
+
+
+def read_fields(*own: tuple[bytes, bytes]) -> RequestHead:
+    return HeadReader(request_heads(LIMIT)).read(b"\x20" + http2.block(*own))  # without a dynamic table
 
 
 def read(*more: tuple[bytes, bytes]) -> RequestHead:
-    return HeadReader(LIMIT, OrderedDict()).read(http2.block(*fields(ECHO, *more)))
+    return read_fields(*fields(ECHO, *more))
+
+
+# Requests that HTTP/2 allows and gRPC refuses: the status of HTTP, and of gRPC where that is 200.
+FAULTS = {
+    "not POST": (((b":method", b"GET"), *fields()[1:]), 405, Status.OK),
+    "another content-type": ((*fields()[:5], (b"content-type", b"application/grpc-web")), 415, Status.OK),
+    "without te": ((*fields()[:4], http2.CONTENT_TYPE), 200, Status.INVALID_ARGUMENT),
+    "an unknown encoding": (fields(ECHO, (b"grpc-encoding", b"snappy")), 200, Status.UNIMPLEMENTED),
+    "a timeout of nine digits": (fields(ECHO, (b"grpc-timeout", b"123456789S")), 200, Status.INVALID_ARGUMENT),
+    "metadata that are not base64": (fields(ECHO, (b"x-bin", b"!")), 200, Status.INVALID_ARGUMENT),
+    "metadata that are not ASCII": (fields(ECHO, (b"x", b"\xe9")), 200, Status.INVALID_ARGUMENT),
+    "more metadata than the limit": (
+        fields(ECHO, *([(b"x", bytes(200))] * 60)),
+        200,
+        Status.RESOURCE_EXHAUSTED,
+    ),
+}
+
+
+@pytest.mark.parametrize(("own", "http_status", "status"), FAULTS.values(), ids=FAULTS)
+def test_a_request_that_grpc_does_not_allow_is_refused_by_its_head(
+    own: tuple[tuple[bytes, bytes], ...], http_status: int, status: Status
+) -> None:
+    fault = read_fields(*own).fault
+    assert fault is not None
+    assert (fault.http_status, fault.status) == (http_status, status)
 
 
 @pytest.mark.parametrize(
@@ -44,28 +73,13 @@ def test_binary_metadata_come_padded_or_not_and_in_lists() -> None:
 def test_the_text_of_a_status_comes_back_as_it_was(text: str, status: Status) -> None:
     reply = Message(status=status, parts=(text.encode("utf-8", "replace"),), headers=Headers([(b"x-bin", b"\0")]))
     block = replies.trailers(reply)
-    assert all(field.isascii() for pair in header_blocks.read(block, 100_000) for field in pair)
+    assert all(field.isascii() for pair in hpack.read(block, 100_000) for field in pair)
     head = response_heads.read(block, 100_000)
     assert (head.status, head.text, head.metadata.raw) == (status, reply.body, [(b"x-bin", b"\0")])
 
 
 def test_who_does_not_speak_grpc_is_told_so_by_http() -> None:
-    head = HeadReader(LIMIT, OrderedDict()).read(http2.block((b":method", b"GET"), *fields()[1:]))
+    head = read_fields((b":method", b"GET"), *fields()[1:])
     assert head.fault is not None
-    told = dict(header_blocks.read(replies.fault_block(head.fault), LIMIT))
+    told = dict(hpack.read(replies.fault_block(head.fault), LIMIT))
     assert (told[b":status"], told[b"allow"]) == (b"405", b"POST")
-
-
-def test_blocks_are_remembered_only_while_there_is_no_table() -> None:
-    recalled: OrderedDict[bytes, RequestHead] = OrderedDict()
-    reader = HeadReader(LIMIT, recalled)
-    block = http2.block(*fields())
-    first = reader.read(block)
-    assert not recalled
-    reader.settle()
-    assert reader.read(b"\x20" + block) == first
-    known = reader.read(block)
-    assert recalled[block] is known is reader.read(block)
-    for number in range(2000):
-        reader.read(http2.block(*fields(ECHO, (b"x", b"%d" % number))))
-    assert len(recalled) <= 512

@@ -1,0 +1,145 @@
+"""Heads of requests and responses: which fields HTTP/2 allows them, RFC 9113 sections 8.2 and 8.3, and the reading of a
+client's header blocks. Pure."""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeAlias, TypeVar
+
+from gateway.core.errors import DecodeError
+from gateway.http2.hpack import Decoder, Field, HeadersTooLargeError
+
+Head = TypeVar("Head")
+"""What the protocol above makes of the fields of a request's head."""
+
+NAME = re.compile(rb"[0-9a-z!#$%&'*+.^_`|~-]+")
+"""The name of a field that is not a pseudo-header: a token without upper case."""
+
+_CONNECTION_SPECIFIC = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade", b"http2-settings")
+)
+"""Section 8.2.2: a message that has one of these is malformed."""
+
+_PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
+_CONTROL = re.compile(rb"[\0\r\n]")
+_CONTROL_OR_OUTER_BLANK = re.compile(rb"[\0\r\n]|^[ \t]|[ \t]$")
+
+_LARGEST_REMEMBERED = 1024
+"""Bytes of a block that is likely to come again."""
+_MOST_REMEMBERED = 512
+
+ByName: TypeAlias = dict[bytes, bytes]
+
+
+class MalformedError(Exception):
+    """Not a request that HTTP/2 allows: its stream is reset."""
+
+
+def check_request(fields: list[Field]) -> ByName:
+    """The fields by name; of several with one name the first counts. Raises MalformedError."""
+    by_name: ByName = {}
+    is_regular = False
+    for name, text in fields:
+        if name.startswith(b":"):
+            if is_regular or name not in _PSEUDO or name in by_name:
+                raise MalformedError(f"pseudo-header {name[:50]!r} is unknown, late or there twice")
+        elif name in _CONNECTION_SPECIFIC or not NAME.fullmatch(name):
+            raise MalformedError(f"header {name[:50]!r} is not allowed")
+        else:
+            is_regular = True
+        if _CONTROL_OR_OUTER_BLANK.search(text):
+            raise MalformedError(f"header {name[:50]!r} holds a line break, a NUL or outer blanks")
+        by_name.setdefault(name, text)
+    if not by_name.get(b":method") or not by_name.get(b":scheme") or not by_name.get(b":path"):
+        raise MalformedError("a request without :method, :scheme and :path")
+    if by_name.get(b"te", b"trailers") != b"trailers":
+        raise MalformedError("te is not trailers")
+    return by_name
+
+
+def check_response(fields: list[Field]) -> ByName:
+    """The fields of a response's head or trailers by name; of several with one name the first counts. Outer blanks are
+    let through: gRPC servers leave them in the text of a status.
+
+    Raises:
+        DecodeError: a field that no response may have.
+    """
+    for at, (name, text) in enumerate(fields):
+        if name.startswith(b":"):
+            if at or name != b":status":
+                raise DecodeError(f"pseudo-header {name[:50]!r} is unknown, late or there twice")
+        elif name in _CONNECTION_SPECIFIC or not NAME.fullmatch(name):
+            raise DecodeError(f"header {name[:50]!r} is not allowed")
+        if _CONTROL.search(text):
+            raise DecodeError(f"header {name[:50]!r} holds a line break or a NUL")
+    return dict(reversed(fields))
+
+
+class RequestHeads(Generic[Head]):
+    """What all connections of one listener share to read heads of requests. `limit`: bytes of a block's fields, counted
+    as SETTINGS_MAX_HEADER_LIST_SIZE does. `interpret` makes a Head of fields that `check_request` allowed; `too_large`
+    is the Head of a request with fields beyond the limit."""
+
+    __slots__ = ("interpret", "limit", "remembered", "too_large")
+
+    def __init__(self, limit: int, interpret: Callable[[list[Field], ByName], Head], too_large: Head) -> None:
+        self.limit = limit
+        self.interpret = interpret
+        self.too_large = too_large
+        self.remembered: OrderedDict[bytes, Head] = OrderedDict()
+        """Heads by their blocks: the requests of one client mostly have the same."""
+
+
+class HeadReader(Generic[Head]):
+    """Reads the header blocks of one client's connection, in the order in which they come."""
+
+    __slots__ = ("_decoder", "_heads")
+
+    def __init__(self, heads: RequestHeads[Head]) -> None:
+        self._decoder = Decoder(heads.limit)
+        self._heads = heads
+
+    def settle(self) -> None:
+        """The client has acknowledged that there is no dynamic table."""
+        self._decoder.allow(0)
+
+    def skip(self, block: bytes) -> None:
+        """Pass over a block that nobody wants, such as trailers of a request. Raises DecodeError, as `read` does."""
+        if not self._decoder.is_stateless:
+            try:
+                self._fields(block)
+            except HeadersTooLargeError:
+                return
+
+    def read(self, block: bytes) -> Head:
+        """The head in a whole block.
+
+        Raises:
+            DecodeError: not a header block; no later one can be read.
+            MalformedError: not the head of a request.
+        """
+        if not self._decoder.is_stateless or len(block) > _LARGEST_REMEMBERED:
+            return self._read(block)
+        remembered = self._heads.remembered
+        known = remembered.get(block)
+        if known is not None:
+            return known
+        head = self._read(block)
+        if self._decoder.is_stateless:
+            remembered[block] = head
+            if len(remembered) > _MOST_REMEMBERED:
+                remembered.popitem(last=False)
+        return head
+
+    def _read(self, block: bytes) -> Head:
+        try:
+            fields = self._fields(block)
+        except HeadersTooLargeError:
+            return self._heads.too_large
+        return self._heads.interpret(fields, check_request(fields))
+
+    def _fields(self, block: bytes) -> list[Field]:
+        if len(block) > self._heads.limit:
+            self._decoder.skip(block)
+            raise HeadersTooLargeError
+        return self._decoder.read(block)

@@ -1,0 +1,302 @@
+"""The server's side of one HTTP/2 connection. Pure; `connection` says how it is used.
+
+A stream, and what it may still do:
+
+    HEADERS of the client
+          |
+          v         END_STREAM of the client            the reply's end
+      +--------+ ------------------------> +-----------+ -----------> closed
+      |  open  |                           | receiving |
+      +--------+ ------------------------> |  is over  |
+          |         the reply's end:       +-----------+
+          |         RST_STREAM(NO_ERROR) unless the client ends its side with the data at hand
+          |
+          +---> closed: RST_STREAM of either side
+
+A client that breaks a rule on one stream has that stream reset; the connection goes on. Resets cost more than they
+carry, so they use up a credit of their own.
+"""
+
+from math import inf
+from typing import Generic, NamedTuple
+
+from gateway.core.errors import DecodeError
+from gateway.core.types import Buffer
+from gateway.http2 import frames
+from gateway.http2.bounds import Credit
+from gateway.http2.connection import WIDEN_CONNECTION, Connection, DataReceived, Stream, StreamReset, ViolationError
+from gateway.http2.frames import ACK, DATA, END_STREAM, LAST_STREAM, PREFACE, ErrorCode, Setting, header
+from gateway.http2.heads import Head, HeadReader, MalformedError, RequestHeads
+
+MAX_STREAMS = 100
+"""Requests in flight on one connection."""
+WINDOW = 2**20
+"""Bytes that a client may send on one stream beyond what was used up of it, before it is granted more."""
+
+_BYTES_PER_CREDIT = 4096
+_RESETS, _RESETS_PER_SECOND = 500.0, 100.0
+
+PING_INTERVAL = 9.0
+"""Seconds between two pings of a client that is sent nothing in between. gRPC's clients may ping every ten seconds to
+ask whether the server is there, and are not always on time."""
+_MOST_PING_STRIKES = 2
+"""Pings that may come sooner."""
+
+_DRAIN_PING = b"draining"
+_NO_DATA = memoryview(b"")
+
+
+class RequestStarted(NamedTuple, Generic[Head]):
+    """The head of a request has come."""
+
+    stream: Stream
+    head: Head
+
+
+def http1_reply(text: str) -> bytes:
+    """A whole reply to a client that speaks HTTP/1, which tells it so in `text`."""
+    return (
+        b"HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
+        b"Connection: close\r\n\r\n%b" % (len(text), text.encode())
+    )
+
+
+_HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
+
+
+class ServerConnection(Connection, Generic[Head]):
+    """`heads` reads the heads of requests. `http1_reply` is sent to clients that speak HTTP/1.
+
+    Its events: RequestStarted, DataReceived, StreamReset and DataSent.
+    """
+
+    def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
+        super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
+        self.still_running = 0
+        """Requests whose streams are closed, but which still run: they count as streams. Set by the caller."""
+        self._is_begun = False
+        self._heads = HeadReader(heads)
+        self._http1_reply = http1_reply
+        self._last = 0
+        """The highest stream that was opened."""
+        self._is_full = False
+        """Whether no further stream is opened: the final GOAWAY has been sent."""
+        self._ended_early: list[Stream] = []
+        """Streams with a whole reply to a request that has not ended."""
+        self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
+        self._pinged = -inf
+        self._ping_strikes = 0
+
+    # Receiving.
+
+    def _receive_preface(self, data: memoryview) -> int:
+        begun = data[: len(PREFACE)].tobytes()
+        if not PREFACE.startswith(begun):
+            if begun[:1].isalpha():
+                self._out = [self._http1_reply]
+                self.is_closed = True
+                return len(data)
+            raise DecodeError("this port speaks HTTP/2, whose connections begin with a preface")
+        self._is_begun = len(begun) == len(PREFACE)
+        return len(begun) if self._is_begun else 0
+
+    def _on_continuation(self, flags: int, number: int, payload: memoryview) -> None:
+        self._spend(1, "CONTINUATION frames")
+        super()._on_continuation(flags, number, payload)
+
+    def _headed(self, number: int, flags: int, block: bytes) -> None:
+        if number % 2 == 0:
+            raise DecodeError(f"HEADERS of stream {number}; clients open odd ones")
+        try:
+            if number > self._last and not self._is_full:
+                self._open(number, flags, block)
+            else:
+                self._heads.skip(block)
+                self._trailed(self.streams.get(number), flags)
+        except DecodeError as error:
+            raise ViolationError(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+
+    def _open(self, number: int, flags: int, block: bytes) -> None:
+        self._last = number
+        try:
+            head = self._heads.read(block)
+        except MalformedError:
+            self._refuse(number, ErrorCode.PROTOCOL_ERROR)
+            return
+        if len(self.streams) + self.still_running >= MAX_STREAMS:
+            self._refuse(number, ErrorCode.REFUSED_STREAM)
+            return
+        self._credit.earn(4.0)
+        stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
+        self.events.append(RequestStarted(stream, head))
+        if flags & END_STREAM:
+            self.events.append(DataReceived(stream, _NO_DATA, True))
+            self._peer_ended(stream)
+
+    def _trailed(self, stream: Stream | None, flags: int) -> None:
+        """Trailers of a request end it; nobody reads them."""
+        if stream is None:
+            self._spend(1, "frames of closed streams")
+        elif not stream.is_receiving:
+            self._break(stream, ErrorCode.STREAM_CLOSED, "")
+        elif not flags & END_STREAM:
+            self._break(stream, ErrorCode.PROTOCOL_ERROR, "")
+        else:
+            self.events.append(DataReceived(stream, _NO_DATA, True))
+            self._peer_ended(stream)
+
+    def _on_reset(self, flags: int, number: int, payload: memoryview) -> None:
+        is_open = number in self.streams
+        super()._on_reset(flags, number, payload)
+        if is_open:
+            self._count_reset()
+
+    def _on_settings(self, flags: int, number: int, payload: memoryview) -> None:
+        super()._on_settings(flags, number, payload)
+        if flags & ACK:
+            self._heads.settle()
+
+    def _on_ping(self, flags: int, number: int, payload: memoryview) -> None:
+        super()._on_ping(flags, number, payload)
+        if flags & ACK:
+            if payload == _DRAIN_PING:
+                self.refuse_new_streams()
+            return
+        if self._now - self._pinged < PING_INTERVAL:
+            self._ping_strikes += 1
+            if self._ping_strikes > _MOST_PING_STRIKES:
+                # gRPC's clients know this text, and ping more rarely after it.
+                raise ViolationError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+        else:
+            self._ping_strikes = 0
+        self._pinged = self._now
+
+    def _was_opened(self, number: int) -> bool:
+        return number % 2 == 1 and (number <= self._last or self._is_full)
+
+    def _count_reset(self) -> None:
+        """Streams that the client resets, or makes this side reset, cost more than they carry."""
+        self._resets.spend(1, self._now, "streams were reset")
+
+    def _refuse(self, number: int, code: ErrorCode) -> None:
+        """Reset a stream that is not even opened."""
+        self._out.append(frames.reset(number, code))
+        self._count_reset()
+
+    def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
+        self.reset(stream, code)
+        self.events.append(StreamReset(stream, code))
+        self._count_reset()
+
+    def _peer_ended(self, stream: Stream) -> None:
+        stream.is_receiving = False
+        if not stream.is_sending:
+            self._close_stream(stream)
+
+    # Sending.
+
+    def respond(self, stream: Stream, head: bytes, data: tuple[Buffer, ...], trailers: bytes) -> None:
+        """Send a whole reply: the header block `head`, `data`, and the header block `trailers`. Nothing, if the stream
+        is closed."""
+        if stream.is_closed:
+            return
+        size = sum(map(len, data))
+        opening = frames.header_frames(stream.id, head, 0, self._frame_size)
+        closing = frames.header_frames(stream.id, trailers, END_STREAM, self._frame_size)
+        if size <= self._frame_size and size <= self._window and size <= stream.window and not self.is_paused:
+            self._window -= size
+            self._out.append(b"".join((opening, header(size, DATA, 0, stream.id), *data, closing)))
+            self._self_ended(stream)
+            self._sends(size)
+            return
+        self._out.append(opening)
+        self._wait(stream, data)
+        stream.closing = closing
+
+    def send_head(self, stream: Stream, block: bytes) -> None:
+        """Send the head of a reply whose data and trailers follow one by one."""
+        if not stream.is_closed:
+            self._out.append(frames.header_frames(stream.id, block, 0, self._frame_size))
+            self._sends(0)
+
+    def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
+        """Send a part of such a reply. While `stream.unsent`, no other may follow; DataSent tells the end of that."""
+        if stream.is_closed:
+            return
+        size = sum(map(len, data))
+        if size <= self._frame_size and size <= self._window and size <= stream.window and not self.is_paused:
+            self._window -= size
+            stream.window -= size
+            self._out.append(b"".join((header(size, DATA, 0, stream.id), *data)))
+            self._sends(size)
+        else:
+            self._wait(stream, data)
+
+    def send_end(self, stream: Stream, block: bytes) -> None:
+        """Send trailers, after what is unsent; or, where there was no head, all of a reply without data."""
+        if stream.is_closed:
+            return
+        closing = frames.header_frames(stream.id, block, END_STREAM, self._frame_size)
+        if stream.unsent is not None:
+            stream.closing = closing
+            return
+        self._out.append(closing)
+        self._self_ended(stream)
+        self._sends(0)
+
+    def data_to_send(self) -> list[Buffer]:
+        """As of any connection. RFC 9113 section 8.1: after a whole reply to a request that has not ended,
+        RST_STREAM(NO_ERROR) asks the client to stop sending."""
+        if self._ended_early:
+            for stream in self._ended_early:
+                self.reset(stream, ErrorCode.NO_ERROR)
+            self._ended_early = []
+        return super().data_to_send()
+
+    def _self_ended(self, stream: Stream) -> None:
+        stream.is_sending = False
+        if stream.is_receiving:
+            self._ended_early.append(stream)
+        else:
+            self._close_stream(stream)
+
+    def _sends(self, size: int) -> None:
+        self._ping_strikes = 0
+        self._pinged = -inf
+        super()._sends(size)
+
+    # Ending.
+
+    def begin_drain(self) -> None:
+        """Ask the client to open no more streams. Streams that it opened before it knew are still served: when it
+        answers a ping that follows, `refuse_new_streams` is called. If it does not, the caller has to do so."""
+        self._out.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
+        self._out.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
+
+    def refuse_new_streams(self) -> None:
+        """Tell the client which stream was the last one. Streams that it opens later are dropped, and it knows."""
+        if not self._is_full:
+            self._is_full = True
+            self._out.append(frames.go_away(ErrorCode.NO_ERROR, self._last))
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is in flight, and nothing more will be."""
+        return self._is_full and not self.streams and not self.still_running
+
+    def close(self, code: ErrorCode, text: str = "") -> None:
+        """End the connection with what has been queued and GOAWAY. Streams that are not over end with it."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._out.append(frames.go_away(code, self._last, text))
+
+
+def _opening(header_limit: int) -> bytes:
+    """What a server sends first. `hpack` says why there is no dynamic table."""
+    settings = {
+        Setting.HEADER_TABLE_SIZE: 0,
+        Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
+        Setting.INITIAL_WINDOW_SIZE: WINDOW,
+        Setting.MAX_HEADER_LIST_SIZE: header_limit,
+    }
+    return frames.settings(settings) + WIDEN_CONNECTION

@@ -1,0 +1,122 @@
+"""Facing backends: canonical Requests to requests, replies to Answers."""
+
+from functools import lru_cache
+from urllib.parse import quote
+
+from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.operations import Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Answer, Message, Request, Response
+from gateway.protocols.graphpipe import errors, schema
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
+from gateway.protocols.graphpipe.flatbuffer_writer import StructureCache, Writer
+from gateway.protocols.graphpipe.metadata import decode_metadata
+from gateway.protocols.graphpipe.strings import encode_config, encode_names, encode_text
+from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, encode_tensors, interleave, write_tensors
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The message for `target`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, an operation or a datatype that GraphPipe does not have; INVALID_ARGUMENT, a
+            parameter that it does not have, or a name that is not UTF-8 or has no URL; RESOURCE_EXHAUSTED, the message
+            is too large.
+    """
+    path = _path(request.model, target.address)
+    if request.operation is Operation.INFER:
+        config = encode_config(request, target)
+        headers, data = encode_tensors(request.inputs, "input")
+        input_names = encode_names([tensor.name for tensor in request.inputs], "input")
+        output_names = encode_names([output.name for output in request.outputs], "output")
+        parts = interleave(_STRUCTURES.get(config, input_names, headers, output_names), data)
+    elif request.operation in (Operation.METADATA, Operation.MODEL_READY):
+        parts = (METADATA_REQUEST,)
+    else:
+        raise unsupported(f"operation {request.operation.value!r} is not supported by GraphPipe")
+    return Message("POST", path, schema.OCTETS_HEADERS, parts, deadline=request.deadline)
+
+
+def has_one_model(address: str) -> bool:
+    """Whether an endpoint's address has a path, and so is the URL of one model."""
+    return "/" in address.partition("://")[2]
+
+
+@lru_cache(4096)
+def _path(model: str, address: str) -> str:
+    """The path of requests to an endpoint. A URL with a path is used unchanged, since real servers have one model, at
+    any path. Without a path the model's name is added as another gateway expects it."""
+    if has_one_model(address):
+        return "/" if address.endswith("/") else ""
+    if not model:
+        return "/"
+    if model in (".", ".."):
+        raise invalid_input(f"model {model!r} has no URL on a GraphPipe server")
+    return f"/graphpipe/{quote(encode_text(model, 'model'), safe='')}"
+
+
+def _infer_request(
+    config: bytes, input_names: tuple[bytes, ...], inputs: tuple[TensorHeader, ...], output_names: tuple[bytes, ...]
+) -> tuple[bytes, ...]:
+    writer = Writer()
+    root = writer.table(schema.REQUEST_LAYOUT)
+    writer.byte(root + schema.REQUEST_LAYOUT.offsets[schema.Request.REQ_TYPE], schema.INFER_REQUEST)
+    infer = writer.table(schema.INFER_REQUEST_LAYOUT, root + schema.REQUEST_LAYOUT.offsets[schema.Request.REQ])
+    offsets = schema.INFER_REQUEST_LAYOUT.offsets
+    writer.string(infer + offsets[schema.InferRequest.CONFIG], config)
+    writer.strings(infer + offsets[schema.InferRequest.INPUT_NAMES], input_names)
+    write_tensors(writer, infer + offsets[schema.InferRequest.INPUT_TENSORS], inputs)
+    writer.strings(infer + offsets[schema.InferRequest.OUTPUT_NAMES], output_names)
+    return writer.finish()
+
+
+_STRUCTURES = StructureCache(_infer_request)
+
+
+def _metadata_request() -> bytes:
+    writer = Writer()
+    root = writer.table(schema.REQUEST_LAYOUT)
+    writer.byte(root + schema.REQUEST_LAYOUT.offsets[schema.Request.REQ_TYPE], schema.METADATA_REQUEST)
+    writer.table(schema.METADATA_REQUEST_LAYOUT, root + schema.REQUEST_LAYOUT.offsets[schema.Request.REQ])
+    return writer.finish()[0]
+
+
+METADATA_REQUEST = _metadata_request()
+"""The request for metadata, which has no fields."""
+
+
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's Answer to `request`, which decides what the reply is read as: the reply itself does not say it.
+    Outputs have no names; they are in the order of the requested ones.
+
+    Raises:
+        DecodeError: the reply is malformed, or is not the reply to the request.
+        GatewayError: the error that the backend reported.
+    """
+    # any reply but a failure shows that the server is there: some do not serve metadata
+    if request.operation is Operation.MODEL_READY and reply.status < 500:
+        return reply.status == 200
+    if reply.status >= 400:
+        raise errors.decode_error(reply)
+    if reply.status != 200:
+        raise DecodeError(f"status {reply.status}, expected 200")
+    if request.operation is Operation.METADATA:
+        return decode_metadata(reply.body)
+    return _infer_response(reply, request)
+
+
+def _infer_response(reply: Message, request: Request) -> Response:
+    table = Flatbuffer(reply.body).root()
+    reported = errors.decode_errors(table)
+    if reported:
+        raise errors.error_of_success(reported, reply)
+    outputs = tuple(
+        [
+            decode_tensor(each, "", f"output {at}")
+            for at, each in enumerate(table.tables(schema.InferResponse.OUTPUT_TENSORS))
+        ]
+    )
+    # Go's `Serve` returns all its outputs whatever is requested: named by position, they would get wrong names.
+    if request.outputs and len(outputs) != len(request.outputs):
+        raise DecodeError(f"{len(outputs)} outputs for the {len(request.outputs)} that were requested")
+    return Response(outputs, origin=reply)

@@ -1,0 +1,188 @@
+"""Reads flatbuffers that may be hostile: every offset is checked before it is followed. Any alignment is accepted.
+
+    at 0: offset to the root table             table:  i32 offset back to its vtable, then the fields
+    vtable: u16 size of the vtable, u16 size of the table, u16 place in the table of each field (0: not there)
+    vector: u32 count, then the elements       string: a vector of bytes, followed by a NUL
+
+Offsets are relative to their own place. Many of them may point to the same bytes, so that a small message could stand
+for a large one. Therefore a message has a budget of twice its size, and every table, vector and string that is visited
+is charged its own bytes. Real writers share vtables, and perhaps a few strings; everything else is written once.
+"""
+
+from collections.abc import Iterator
+from struct import Struct, error
+
+from gateway.core.errors import DecodeError
+from gateway.core.types import MAX_RANK, Buffer, Shape
+
+_U16 = Struct("<H").unpack_from
+_U16_PAIR = Struct("<HH").unpack_from
+_I32 = Struct("<i").unpack_from
+_U32 = Struct("<I").unpack_from
+_I64 = Struct("<q").unpack_from
+_I64_TUPLES = [Struct(f"<{count}q").unpack_from for count in range(MAX_RANK + 1)]
+
+_VISITS = 2
+"""How many times the size of the message may be visited in total."""
+_EXTRA_BUDGET = 1024
+_STRING_CHARGE = 8
+"""What a string is charged in addition to its bytes, since it becomes an object."""
+
+
+class Flatbuffer:
+    """The bytes of one message, and what is left of its budget."""
+
+    __slots__ = ("_budget", "size", "view")
+
+    def __init__(self, body: Buffer) -> None:
+        self.view = memoryview(body)
+        self.size = len(body)
+        self._budget = _VISITS * self.size + _EXTRA_BUDGET
+
+    def root(self) -> "Table":
+        """The root table."""
+        return Table(self, self.follow(0))
+
+    def follow(self, at: int) -> int:
+        """The place that the offset at `at` points to, which may be beyond the end of the message."""
+        try:
+            return at + int(_U32(self.view, at)[0])
+        except error as end:
+            raise self._past_the_end(at) from end
+
+    def vector(self, at: int, width: int) -> tuple[int, int]:
+        """The place of the first element of the vector at `at`, and how many elements of `width` bytes there are."""
+        try:
+            (count,) = _U32(self.view, at)
+        except error as end:
+            raise self._past_the_end(at) from end
+        self.visit(at, 4 + count * width)
+        return at + 4, count
+
+    def string(self, at: int) -> bytes:
+        """The bytes of the string at `at`. The NUL after them is not required: Go's server writes none."""
+        start, size = self.vector(at, 1)
+        self._budget -= _STRING_CHARGE
+        return bytes(self.view[start : start + size])
+
+    def visit(self, at: int, size: int) -> None:
+        """Charge `size` bytes at `at` to the budget.
+
+        Raises:
+            DecodeError: they reach past the end of the message, or the budget is used up.
+        """
+        if at + size > self.size:
+            raise self._past_the_end(at, size)
+        self._budget -= size
+        if self._budget < 0:
+            raise DecodeError("the flatbuffer's offsets overlap: what they point to is larger than the message")
+
+    def _past_the_end(self, at: int, size: int = 4) -> DecodeError:
+        return DecodeError(f"the flatbuffer has {self.size} bytes, but needs {size} bytes at offset {at}")
+
+
+class Table:
+    """One table. A field that is not there is 0, empty or None: in this schema every field is optional.
+
+    Every method raises DecodeError if the field lies outside the table, or what it points to outside the message.
+    """
+
+    __slots__ = ("_at", "_buffer", "_size", "_view", "_vtable", "_vtable_size")
+
+    def __init__(self, buffer: Flatbuffer, at: int) -> None:
+        self._buffer = buffer
+        self._view = view = buffer.view
+        self._at = at
+        buffer.visit(at, 4)
+        self._vtable = vtable = at - _I32(view, at)[0]
+        if not 0 <= vtable <= buffer.size - 4:
+            raise DecodeError(
+                f"the flatbuffer's table at offset {at} has its vtable at offset {vtable}, outside the message"
+            )
+        self._vtable_size, self._size = _U16_PAIR(view, vtable)
+        if self._vtable_size < 4 or self._size < 4 or vtable + self._vtable_size > buffer.size:
+            raise DecodeError(f"the flatbuffer's table at offset {at} has a malformed vtable")
+        buffer.visit(at, self._size)
+
+    def byte(self, slot: int) -> int:
+        """A uint8."""
+        at = self._field(slot, 1)
+        return self._view[at] if at else 0
+
+    def long(self, slot: int) -> int:
+        """An int64."""
+        at = self._field(slot, 8)
+        return int(_I64(self._view, at)[0]) if at else 0
+
+    def table(self, slot: int) -> "Table | None":
+        """A table."""
+        at = self._target(slot)
+        return Table(self._buffer, at) if at else None
+
+    def string(self, slot: int) -> bytes:
+        """A string."""
+        at = self._target(slot)
+        return self._buffer.string(at) if at else b""
+
+    def count(self, slot: int) -> int:
+        """The number of elements of a vector of offsets."""
+        return self._vector(slot, 4)[1]
+
+    def octets(self, slot: int) -> memoryview:
+        """A vector of uint8, as a view of the message."""
+        start, size = self._vector(slot, 1)
+        return self._view[start : start + size]
+
+    def shape(self, slot: int) -> Shape:
+        """A vector of int64 that is a shape."""
+        start, count = self._vector(slot, 8)
+        if count > MAX_RANK:
+            raise DecodeError(f"a shape of {count} dimensions, at most {MAX_RANK} are allowed")
+        numbers: tuple[int, ...] = _I64_TUPLES[count](self._view, start)
+        return numbers
+
+    def tables(self, slot: int) -> Iterator["Table"]:
+        """A vector of tables."""
+        start, count = self._vector(slot, 4)
+        for at in range(start, start + 4 * count, 4):
+            yield Table(self._buffer, self._buffer.follow(at))
+
+    def strings(self, slot: int) -> Iterator[bytes]:
+        """A vector of strings. A null offset, which the JavaScript client writes for every name, is an empty string."""
+        start, count = self._vector(slot, 4)
+        for at in range(start, start + 4 * count, 4):
+            to = self._buffer.follow(at)
+            yield b"" if to == at else self._buffer.string(to)
+
+    def elements(self, slot: int) -> tuple[int, Buffer]:
+        """The number of elements of a vector of strings, and the elements in the raw form of BYTES, which is that of
+        flatbuffers: four bytes of length, then the bytes."""
+        start, count = self._vector(slot, 4)
+        raw, view, follow, vector = bytearray(), self._view, self._buffer.follow, self._buffer.vector
+        for at in range(start, start + 4 * count, 4):
+            to = follow(at)
+            raw += view[to : to + 4 + vector(to, 1)[1]]
+        return count, raw
+
+    def _vector(self, slot: int, width: int) -> tuple[int, int]:
+        at = self._target(slot)
+        return self._buffer.vector(at, width) if at else (0, 0)
+
+    def _target(self, slot: int) -> int:
+        """The place that a field's offset points to; 0 if the field is not there or the offset is null."""
+        at = self._field(slot, 4)
+        if not at:
+            return 0
+        to = self._buffer.follow(at)
+        return 0 if to == at else to
+
+    def _field(self, slot: int, width: int) -> int:
+        """The place of a field; 0 if it is not there."""
+        if slot + 2 > self._vtable_size:
+            return 0
+        offset: int = _U16(self._view, self._vtable + slot)[0]
+        if not offset:
+            return 0
+        if offset < 4 or offset + width > self._size:
+            raise DecodeError(f"the flatbuffer's table at offset {self._at} has a field outside the table")
+        return self._at + offset

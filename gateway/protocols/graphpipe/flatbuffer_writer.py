@@ -1,0 +1,158 @@
+"""Writes flatbuffers front to back: everything is written after the offset that points to it.
+
+A message is its structure, then the payloads, which are the data of tensors:
+
+    root | tables, names, shapes, ... | length, payload 0 | length, payload 1 | ...
+
+So it is sent in parts, structure and data alternating, and the buffers of tensors are never copied.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+
+from gateway.core.errors import Reason, refusal
+
+_U32 = Struct("<I")
+_I32 = Struct("<i")
+_I64 = Struct("<q")
+
+_WORD = 8
+_PAYLOAD_ALIGNMENT = 64
+"""The alignment that suits vector instructions best. Every reader accepts it."""
+MAX_MESSAGE = 2**31
+"""An offset has 32 bits, and most readers take it for a signed number."""
+TOO_LARGE = "a GraphPipe message must be smaller than 2 GiB"
+
+_MAX_CACHED_SIZE = 1024
+_MAX_CACHED = 256
+
+
+class StructureCache:
+    """Caches small structures. Clients and servers send messages that differ in nothing but their payloads. `write`
+    writes the structure for the arguments of `get`."""
+
+    def __init__(self, write: Callable[..., tuple[bytes, ...]]) -> None:
+        self._write = write
+        self._structures: dict[tuple[object, ...], tuple[bytes, ...]] = {}
+
+    def get(self, *key: object) -> tuple[bytes, ...]:
+        """The result of `write(*key)`. All arguments must be hashable."""
+        structure = self._structures.get(key)
+        return self._write_new(key) if structure is None else structure
+
+    def _write_new(self, key: tuple[object, ...]) -> tuple[bytes, ...]:
+        structure = self._write(*key)
+        if sum(map(len, structure)) <= _MAX_CACHED_SIZE:
+            if len(self._structures) >= _MAX_CACHED:
+                self._structures.clear()
+            self._structures[key] = structure
+        return structure
+
+
+class Layout:
+    """How a table is laid out that has all of the given fields: (slot in the vtable, size in bytes), in the order in
+    which they lie in the table. `offsets` is the offset in the table of each slot's field."""
+
+    def __init__(self, *fields: tuple[int, int]) -> None:
+        self.offsets: dict[int, int] = {}
+        at = 4
+        for slot, size in fields:
+            at = _aligned(at, size)
+            self.offsets[slot] = at
+            at += size
+        self.size = at
+        slots = range(4, max(self.offsets, default=2) + 2, 2)
+        numbers = (4 + 2 * len(slots), at, *(self.offsets.get(slot, 0) for slot in slots))
+        self.vtable = Struct(f"<{len(numbers)}H").pack(*numbers)
+
+
+class Writer:
+    """Writes the structure of one message, whose root table comes first. In every method that takes it, `at` is the
+    place of a field: of the number itself, or of the offset to what is written."""
+
+    def __init__(self) -> None:
+        self._out = bytearray(4)
+        self._vtables: dict[Layout, int] = {}
+        self._payloads: list[tuple[int, int, int]] = []
+
+    def table(self, layout: Layout, at: int = 0) -> int:
+        """Write a table of zeros, and return its place."""
+        vtable = self._vtables.get(layout)
+        if vtable is None:
+            self._align(2)
+            vtable = self._vtables[layout] = len(self._out)
+            self._out += layout.vtable
+        start = self._begin(at, _WORD)
+        self._out += _I32.pack(start - vtable)
+        self._out += bytes(layout.size - 4)
+        return start
+
+    def byte(self, at: int, number: int) -> None:
+        """Write a uint8 within a table."""
+        self._out[at] = number
+
+    def long(self, at: int, number: int) -> None:
+        """Write an int64 within a table."""
+        _I64.pack_into(self._out, at, number)
+
+    def string(self, at: int, text: bytes) -> None:
+        """Write a string, followed by the NUL that C needs."""
+        self._begin(at, 4)
+        self._out += _U32.pack(len(text))
+        self._out += text
+        self._out.append(0)
+
+    def longs(self, at: int, numbers: tuple[int, ...]) -> None:
+        """Write a vector of int64."""
+        self._begin(at, _WORD, 4)
+        self._out += Struct(f"<I{len(numbers)}q").pack(len(numbers), *numbers)
+
+    def vector_of_offsets(self, at: int, count: int) -> range:
+        """Write a vector of `count` offsets, and return their places."""
+        self._begin(at, 4)
+        self._out += _U32.pack(count)
+        start = len(self._out)
+        self._out += bytes(4 * count)
+        return range(start, len(self._out), 4)
+
+    def strings(self, at: int, texts: tuple[bytes, ...]) -> None:
+        """Write a vector of strings."""
+        for place, text in zip(self.vector_of_offsets(at, len(texts)), texts, strict=True):
+            self.string(place, text)
+
+    def payload(self, at: int, count: int, size: int) -> None:
+        """Reserve a vector of `count` elements in `size` bytes. It comes after the structure."""
+        self._payloads.append((at, count, size))
+
+    def finish(self) -> tuple[bytes, ...]:
+        """The structure in as many pieces as there are payloads, or in one. Each payload follows its piece.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED, the message has 2 GiB or more.
+        """
+        end = len(self._out)
+        lengths = []
+        for at, count, size in self._payloads:
+            start = _aligned(end + 4, _PAYLOAD_ALIGNMENT)
+            if start + size >= MAX_MESSAGE:
+                raise refusal(Reason.TOO_LARGE, TOO_LARGE)
+            _U32.pack_into(self._out, at, start - 4 - at)
+            lengths.append(bytes(start - 4 - end) + _U32.pack(count))
+            end = start + size
+        structure = bytes(self._out)
+        return (structure + lengths[0], *lengths[1:]) if lengths else (structure,)
+
+    def _begin(self, at: int, alignment: int, shift: int = 0) -> int:
+        """Point the offset at `at` to the end, and return that place. The byte `shift` after it is aligned."""
+        self._align(alignment, shift)
+        start = len(self._out)
+        _U32.pack_into(self._out, at, start - at)
+        return start
+
+    def _align(self, alignment: int, shift: int = 0) -> None:
+        end = len(self._out) + shift
+        self._out += bytes(_aligned(end, alignment) - end)
+
+
+def _aligned(at: int, alignment: int) -> int:
+    return -(-at // alignment) * alignment

@@ -1,0 +1,119 @@
+"""Facing clients: requests to canonical Requests, Answers to replies."""
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import (
+    Answer,
+    Headers,
+    Message,
+    Request,
+    RequestedOutput,
+    Response,
+    Signature,
+    Tensor,
+    Translate,
+)
+from gateway.protocols.graphpipe import metadata, schema
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
+from gateway.protocols.graphpipe.flatbuffer_writer import StructureCache, Writer
+from gateway.protocols.graphpipe.strings import NO_PARAMETERS, decode_config, decode_text
+from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, encode_tensors, interleave, write_tensors
+
+_CONTROL = "control"
+_JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """The canonical Request of one HTTP request. GET asks for metadata. Ignored are the Content-Type (the Python client
+    sends none, and libcurl calls the body a form) and the rest of the path after the model's name.
+
+    Raises:
+        DecodeError: the body is not a Request of the schema, or is malformed.
+        GatewayError: NOT_FOUND, the path is `/control/`; RESOURCE_EXHAUSTED, `config` is beyond the limit.
+    """
+    if message.path.lstrip("/").partition("/")[0] == _CONTROL:
+        # real servers obey these without credentials: /control/shutdown
+        raise refusal(Reason.PATH_NOT_FOUND, "/control/ is not served and not forwarded")
+    model = message.captures.get("model") or listener.model
+    infer = _infer_request(message)
+    if infer is None:
+        return Request(Operation.METADATA, model, origin=message)
+    inputs, outputs = _inputs(infer), _requested_outputs(infer)
+    config = infer.string(schema.InferRequest.CONFIG)
+    parameters = decode_config(config, listener.limits, f"listener {listener.name!r}")
+    return Request(Operation.INFER, model, "", None, inputs, outputs, parameters, origin=message)
+
+
+def _infer_request(message: Message) -> Table | None:
+    """The InferRequest in a message; None if the message asks for metadata."""
+    if message.method != "POST":
+        return None
+    root = Flatbuffer(message.body).root()
+    type_ = root.byte(schema.Request.REQ_TYPE)
+    if type_ == schema.METADATA_REQUEST:
+        return None
+    table = root.table(schema.Request.REQ)
+    if type_ != schema.INFER_REQUEST or table is None:
+        shown = f"{type_}{' without a table' * (type_ == schema.INFER_REQUEST)}"
+        raise DecodeError(f"the request's type is {shown}; expected InferRequest (1) or MetadataRequest (2)")
+    return table
+
+
+def _inputs(infer: Table) -> tuple[Tensor, ...]:
+    names = [decode_text(raw, "an input's name") for raw in infer.strings(schema.InferRequest.INPUT_NAMES)]
+    inputs = []
+    for at, table in enumerate(infer.tables(schema.InferRequest.INPUT_TENSORS)):
+        name = names[at] if at < len(names) else ""
+        inputs.append(decode_tensor(table, name, f"input {name!r}" if name else f"input {at}"))
+    if names and len(names) != len(inputs):
+        raise DecodeError(f"{len(names)} input names for {len(inputs)} tensors; expected one for each, or none")
+    return tuple(inputs)
+
+
+def _requested_outputs(infer: Table) -> tuple[RequestedOutput, ...]:
+    names: dict[str, None] = {}
+    empty = 0
+    for raw in infer.strings(schema.InferRequest.OUTPUT_NAMES):
+        name = decode_text(raw, "an output's name")
+        if name in names:
+            raise DecodeError(f"output {name!r} is requested twice")
+        if name:
+            names[name] = None
+        else:
+            empty += 1
+    if names and empty:
+        raise DecodeError(f"{empty} of {empty + len(names)} output names are empty; name each output, or none")
+    return tuple([RequestedOutput(name, NO_PARAMETERS) for name in names])
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The HTTP reply to a Request of decode_request.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, an output has a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED, the
+            message is too large.
+    """
+    if request.operation is Operation.METADATA:
+        return _encode_metadata(answer, request)
+    assert isinstance(answer, Response)
+    headers, data = encode_tensors(answer.outputs, "output")
+    return Message(headers=schema.OCTETS_HEADERS, parts=interleave(_STRUCTURES.get(headers), data), status=200)
+
+
+def _encode_metadata(answer: Answer, request: Request) -> Message:
+    assert isinstance(answer, Signature)
+    assert request.origin is not None
+    if request.origin.method == "POST":
+        return Message(headers=schema.OCTETS_HEADERS, parts=(metadata.encode_metadata(answer),), status=200)
+    return Message(headers=_JSON_HEADERS, parts=(metadata.encode_json(answer),), status=200)
+
+
+def _infer_response(outputs: tuple[TensorHeader, ...]) -> tuple[bytes, ...]:
+    writer = Writer()
+    root = writer.table(schema.OUTPUTS_LAYOUT)
+    write_tensors(writer, root + schema.OUTPUTS_LAYOUT.offsets[schema.InferResponse.OUTPUT_TENSORS], outputs)
+    return writer.finish()
+
+
+_STRUCTURES = StructureCache(_infer_response)

@@ -1,0 +1,93 @@
+"""Strings of the schema: names, which are UTF-8 text, and `config`, which may be any bytes.
+
+`config` ("a string or any other binary data") is for the model. In a canonical Request it is the parameter of that
+name. Bytes that are not UTF-8 become lone surrogates in the parameter's text (`surrogateescape`). Only GraphPipe writes
+these back: every other protocol refuses them.
+"""
+
+from collections.abc import Iterable
+
+from gateway.core.datatypes import GATEWAY_DATATYPE
+from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.protocol import Limits, Target
+from gateway.core.types import Parameters, Request
+
+CONFIG = "config"
+NO_PARAMETERS: Parameters = {}
+_ANY_BYTES = "surrogateescape"
+
+
+def decode_text(raw: bytes, what: str) -> str:
+    """The text in `raw`.
+
+    Raises:
+        DecodeError: it is not UTF-8; names `what`.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{what} is not UTF-8: {raw[:40]!r}") from error
+
+
+def encode_text(text: str, what: str) -> bytes:
+    """`text` as UTF-8.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, it holds lone surrogates; names `what`.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{what} {text[:40]!r} is not UTF-8") from error
+
+
+def encode_names(names: Iterable[str], what: str) -> tuple[bytes, ...]:
+    """The names as UTF-8; no names if all of them are empty."""
+    encoded = tuple([encode_text(name, what) for name in names])
+    return encoded if any(encoded) else ()
+
+
+def decode_config(raw: bytes, limits: Limits, where: str) -> Parameters:
+    """The parameter for a request's `config`; no parameter if it is empty.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED, it is longer than `limits.config`.
+    """
+    if not raw:
+        return NO_PARAMETERS
+    _check_size(raw, limits, where)
+    return {CONFIG: raw.decode(errors=_ANY_BYTES)}
+
+
+def encode_config(request: Request, target: Target) -> bytes:
+    """The bytes of `config` for a request's parameter; empty without one.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, the parameter is not text, or there are other parameters, which GraphPipe cannot
+            carry; RESOURCE_EXHAUSTED, it is longer than `limits.config`.
+    """
+    for owner, parameters, allowed in (
+        ("", request.parameters, (CONFIG,)),
+        *((f" of input {tensor.name!r}", tensor.parameters, (GATEWAY_DATATYPE,)) for tensor in request.inputs),
+        *((f" of output {output.name!r}", output.parameters, ()) for output in request.outputs),
+    ):
+        for name in parameters:
+            if name not in allowed:
+                raise invalid_input(
+                    f"parameter {name!r}{owner} is not supported by GraphPipe, which takes 'config' only"
+                )
+    text = request.parameters.get(CONFIG, "")
+    if not isinstance(text, str):
+        raise invalid_input(f"parameter 'config' is {text!r}, expected text")
+    try:
+        raw = text.encode(errors=_ANY_BYTES)
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"config {text[:40]!r} is not UTF-8") from error
+    _check_size(raw, target.limits, f"backend {target.backend!r}")
+    return raw
+
+
+def _check_size(raw: bytes, limits: Limits, where: str) -> None:
+    if len(raw) > limits.config:
+        text = f"config of {len(raw)} bytes; `limits: {{config: {limits.config}}}` of {where} allows no more"
+        raise refusal(Reason.TOO_LARGE, text)

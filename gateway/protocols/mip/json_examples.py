@@ -1,0 +1,164 @@
+"""Examples as JSON texts, read and written as Python's json does. Numbers, booleans and strings, alone or in
+rectangular lists, become tensors. Any other JSON becomes BYTES that hold the JSON text itself."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.types import Buffer, Tensor
+from gateway.json import Array, number_pieces, read, read_bare, string_pieces, write
+
+STRINGS = "strings"
+"""The content type of BYTES that were strings in JSON, and are written as such to a peer that speaks MIP."""
+
+_DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+"""The datatype of an array by the kind of dtype that the JSON reader chose from its literals."""
+
+
+def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
+    """The examples as one untyped Tensor with an added first dimension. If they are not rectangular arrays of numbers,
+    booleans or strings, or not alike, BYTES `[batch]` with the text of each. `json_values` is that of `limits`.
+
+    Raises:
+        DecodeError: an example is not JSON; names `what`.
+    """
+    texts = [_as_utf8(example) for example in examples]
+    try:
+        return _tensor(_as_one_array(texts, json_values))
+    except DecodeError:
+        _check_each(texts, what, json_values)
+    return Tensor("", Datatype.BYTES, (len(texts),), bytes_elements.pack(texts), content_type="json")
+
+
+def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
+    """The JSON text of each row of a tensor of numbers or BOOL, in pieces. Floats are widened to double, exactly.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
+    """
+    array = tensor.array
+    if array.dtype.kind not in "biu":
+        array = array.astype(np.float64, copy=False)
+    return [list(number_pieces(row, nan, what)) for row in array]
+
+
+def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
+    """The JSON text of each row of a tensor of BYTES, in pieces: a nested list of strings.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
+    """
+    texts = [decode_text(element, at, what) for at, element in enumerate(bytes_elements.unpack(tensor.data))]
+    rows, *shape = tensor.shape
+    if len(shape) == 1:
+        [size] = shape
+        return [list(string_pieces(_short_lists(texts, row * size, size))) for row in range(rows)]
+    flat = np.empty(tensor.elements, object)
+    flat[:] = texts
+    array = flat.reshape(tensor.shape)
+    return [[write(array[row].tolist() if shape else array[row])] for row in range(rows)]
+
+
+def _short_lists(texts: list[str], start: int, size: int) -> Iterator[list[str]]:
+    """The `size` texts from `start`, in lists of bounded length."""
+    end = start + size
+    return (texts[at : min(at + bytes_elements.PIECE, end)] for at in range(start, end, bytes_elements.PIECE))
+
+
+def decode_text(element: bytes, at: int, what: str) -> str:
+    """The text of BYTES element number `at`.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, it is not UTF-8.
+    """
+    try:
+        return element.decode()
+    except UnicodeDecodeError as error:
+        raise invalid_input(f"{what}: element {at} is not UTF-8, as MIP's TEXT and JSON require") from error
+
+
+def _as_utf8(example: Buffer) -> bytes:
+    raw = bytes(example)
+    encoding = json.detect_encoding(raw)
+    if encoding == "utf-8":
+        return raw
+    try:
+        return raw.decode(encoding).encode()
+    except UnicodeError as error:
+        raise DecodeError(f"not JSON: begins like {encoding}, but is not valid {encoding}") from error
+
+
+def _as_one_array(texts: list[bytes], json_values: int) -> Array:
+    """All examples as one array with an added first dimension.
+
+    Raises:
+        DecodeError: they are not arrays, or not alike.
+    """
+    if len(texts) > 1 and all(map(_stands_alone, texts)):
+        array = read_bare(_as_one_list(texts), values=json_values, literals=True)
+        if array.shape[0] != len(texts):
+            raise DecodeError("an example holds several values")
+        return array
+    arrays = (read_bare(text, values=json_values, literals=True) for text in texts)
+    first = next(arrays)
+    return Array(_join_strings(first, arrays) if len(texts) > 1 else first.values, (len(texts), *first.shape))
+
+
+def _as_one_list(texts: list[bytes]) -> bytes:
+    # Not join(): it takes 80 bytes for each text, and a packet may have a text in every 9 bytes.
+    joined = bytearray(b"[")
+    for text in texts:
+        joined += text
+        joined += b","
+    joined[-1:] = b"]"
+    return bytes(joined)
+
+
+def _stands_alone(text: bytes) -> bool:
+    """Whether the text can be joined with others by commas and be read as one row of an array: it has no strings, and
+    closes the brackets that it opens. Otherwise `[1` and `2]` would be read as one list."""
+    if b'"' in text:
+        return False
+    opened = text.count(b"[")
+    if not opened:
+        return b"," not in text and b"]" not in text
+    return opened == text.count(b"]") and text.lstrip()[:1] == b"[" and text.rstrip()[-1:] == b"]"
+
+
+def _join_strings(first: Array, others: Iterable[Array]) -> bytes:
+    """The strings of all arrays in the raw form of BYTES."""
+    if not isinstance(first.values, bytes):
+        raise DecodeError("an example may hold several values")
+    joined = bytearray(first.values)
+    for array in others:
+        if array.shape != first.shape or not isinstance(array.values, bytes):
+            raise DecodeError("examples differ in shape or datatype")
+        joined += array.values
+    return bytes(joined)
+
+
+def _tensor(array: Array) -> Tensor:
+    values = array.values
+    if isinstance(values, bytes):
+        return Tensor("", Datatype.BYTES, array.shape, values, content_type=STRINGS, untyped=True)
+    return Tensor("", _DATATYPES[values.dtype.kind], array.shape, values.view(np.uint8).data, untyped=True)
+
+
+_MAX_SCALAR = 5000
+"""The most bytes of a JSON number. Python refuses integers of more than 4300 digits."""
+
+
+def _check_each(texts: list[bytes], what: str, json_values: int) -> None:
+    for at, text in enumerate(texts):
+        if len(text) > _MAX_SCALAR and text.lstrip()[:1] not in (b"[", b"{", b'"'):
+            raise DecodeError(f"{what} of example {at}: not JSON, or a number of {len(text)} digits")
+        try:
+            document = read(b'{"example":' + text + b"}", {}, values=json_values, literals=True)
+        except DecodeError as error:
+            raise DecodeError(f"{what} of example {at}: {error}") from error
+        if len(document) != 1:
+            raise DecodeError(f"{what} of example {at}: not JSON")

@@ -1,0 +1,62 @@
+"""The numbers of MIP. The specification has none for the version and the error codes: these are kubemo's."""
+
+from enum import IntEnum
+
+NAME = "mip"
+VERSION = 0
+NAN = "literal"
+"""NaN, Infinity and -Infinity, as Python's json writes them, with which kubemo reads and writes."""
+
+MAX_TENSORS = 0xFF
+MAX_BATCH = 0xFFFF
+MAX_PAYLOAD = 0xFFFFFFFF
+
+
+class PacketKind(IntEnum):
+    """`kind` of a packet."""
+
+    ERROR = 0
+    PING = 1
+    INFERENCE = 2
+
+
+class Subtype(IntEnum):
+    """`subtype` of a ping and an inference. The subtype of an error is its ErrorCode."""
+
+    REQUEST = 0
+    RESPONSE = 1
+
+
+class ErrorCode(IntEnum):
+    """`subtype` of an error."""
+
+    PROTOCOL = 0
+    SUBTYPE = 1
+    METHOD = 2
+    MEMORY = 3
+    SHAPE = 4
+    INTERNAL = 5
+
+
+class TlvType(IntEnum):
+    """The type of a TLV: how the tensor in it is written."""
+
+    TEXT = 1
+    JSON = 2
+    IMAGE = 3
+    NPY = 0x4E505900
+    """`NPY` and a NUL: a .npy file. It is not one of kubemo's types: peers add it with `kubemo.register()`."""
+
+
+TLV_TYPES = frozenset(TlvType)
+
+
+class BatchMode:
+    """The values of `batch` on a backend."""
+
+    SPLIT = "split"
+    """One packet, in which the first dimension of every tensor counts the examples."""
+    WHOLE = "whole"
+    """One packet with one example, which holds the tensors unchanged."""
+    EACH = "each"
+    """One packet with one example for each row."""

@@ -1,0 +1,109 @@
+"""A Tensor to the column of its TLVs, and back. The first dimension of the Tensor counts the examples."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError, invalid_input
+from gateway.core.types import Buffer, Tensor
+from gateway.protocols.mip import json_examples, npy
+from gateway.protocols.mip.payload import Column
+from gateway.protocols.mip.schema import TlvType
+
+
+class Style(NamedTuple):
+    """How the tensors of one message are written: NaN and infinities (`translate.nan`), and the TLV types of numbers
+    and of BYTES where a tensor's `content_type` does not say."""
+
+    nan: str
+    numbers: TlvType = TlvType.JSON
+    text: TlvType = TlvType.TEXT
+
+
+def decode_column(type_: TlvType, examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
+    """The unnamed Tensor of a column. `json_values` is that of `limits`.
+
+    Raises:
+        DecodeError: the data is malformed; names `what`.
+    """
+    match type_:
+        case TlvType.JSON:
+            return json_examples.decode(examples, what, json_values)
+        case TlvType.NPY:
+            return npy.decode(examples, what)
+        case _:
+            packed = bytes_elements.pack(map(bytes, examples))
+            return Tensor("", Datatype.BYTES, (len(examples),), packed, content_type=type_.name.lower())
+
+
+def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
+    """The column of `tensor`. Its `content_type` decides the TLV type. Without one, numbers have the style's type; so
+    have BYTES if there is one element in each example, and otherwise they are JSON.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, the tensor cannot be written in this type; names `what`.
+    """
+    type_ = _tlv_type(tensor, style, what)
+    return Column(type_, _ENCODERS[type_](tensor, style.nan, what))
+
+
+def _tlv_type(tensor: Tensor, style: Style, what: str) -> TlvType:
+    if tensor.content_type:
+        type_ = _TLV_TYPES.get(tensor.content_type)
+        if type_ is None:
+            known = ", ".join(_TLV_TYPES)
+            raise invalid_input(f"{what} has the content type {tensor.content_type!r}; expected {known}")
+        return type_
+    if tensor.datatype is not Datatype.BYTES:
+        return style.numbers
+    return style.text if tensor.elements == tensor.shape[0] else TlvType.JSON
+
+
+def _encode_text(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
+    elements = _one_element_each(tensor, what)
+    for at, element in enumerate(elements):
+        json_examples.decode_text(element, at, what)
+    return [[element] for element in elements]
+
+
+def _encode_image(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
+    return [[element] for element in _one_element_each(tensor, what)]
+
+
+def _encode_json(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
+    if tensor.datatype is not Datatype.BYTES:
+        return json_examples.encode_numbers(tensor, nan, what)
+    if tensor.content_type == TlvType.JSON.name.lower():  # each element is a JSON text already
+        return _encode_text(tensor, nan, what)
+    return json_examples.encode_strings(tensor, what)
+
+
+def _encode_npy(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
+    if tensor.datatype is Datatype.BYTES:
+        raise _wrong_datatype(tensor, what)
+    return npy.encode(tensor)
+
+
+def _one_element_each(tensor: Tensor, what: str) -> list[bytes]:
+    """The BYTES elements of a tensor that has one in each example."""
+    if tensor.datatype is not Datatype.BYTES:
+        raise _wrong_datatype(tensor, what)
+    if tensor.elements != tensor.shape[0]:
+        found = f"each example of {what} has shape {list(tensor.shape[1:])}"
+        raise invalid_input(f"{found}, but as {tensor.content_type} it must have one element")
+    return bytes_elements.unpack(tensor.data)
+
+
+def _wrong_datatype(tensor: Tensor, what: str) -> GatewayError:
+    return invalid_input(f"{what} is {tensor.datatype}, which cannot be sent as {tensor.content_type}")
+
+
+_ENCODERS: dict[TlvType, Callable[[Tensor, str, str], list[list[Buffer]]]] = {
+    TlvType.TEXT: _encode_text,
+    TlvType.JSON: _encode_json,
+    TlvType.IMAGE: _encode_image,
+    TlvType.NPY: _encode_npy,
+}
+_TLV_TYPES = {type_.name.lower(): type_ for type_ in TlvType} | {json_examples.STRINGS: TlvType.JSON}
+"""The TLV type of each content type."""

@@ -1,0 +1,140 @@
+"""Facing backends: canonical Requests to requests, replies to Answers."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from gateway.core.datatypes import Kind
+from gateway.core.errors import invalid_input, unsupported
+from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Answer, Message, Request, Response, Tensor
+from gateway.json import ArrayForm, Json, read, write
+from gateway.protocols.umbridge import errors, metadata
+from gateway.protocols.umbridge.config import encode_config
+from gateway.protocols.umbridge.errors import required
+from gateway.protocols.umbridge.schema import (
+    INPUT_SIZES,
+    JSON_HEADERS,
+    KEYS,
+    MODEL_INFO,
+    NAN,
+    OUTPUT_SIZES,
+    PARTS,
+    PATHS,
+)
+from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors
+
+# UM-Bridge has no request for health or for one model's state: a server that answers `/Info` is taken as ready.
+INFO_OPERATIONS = frozenset(
+    {Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY}
+)
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """One HTTP request with the keys of the Python client, in its order. Every input becomes a vector; the last inputs
+    of a derivative are the tensors of DERIVATIVES.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, an operation or a datatype that UM-Bridge does not have; INVALID_ARGUMENT, an index
+            that is not one integer, or a parameter that UM-Bridge does not have.
+    """
+    if request.operation in PATHS:
+        return _post(PATHS[request.operation], request, _call_members(request, target))
+    if request.operation is Operation.METADATA and request.part in PARTS:
+        return _post(f"/{request.part}", request, _metadata_members(request, target))
+    if request.operation in INFO_OPERATIONS:
+        return Message("GET", "/Info", deadline=request.deadline)
+    raise unsupported(f"operation {request.operation.value!r} is not supported by UM-Bridge")
+
+
+def _post(path: str, request: Request, members: Iterator[tuple[str, tuple[bytes, ...]]]) -> Message:
+    return Message("POST", path, JSON_HEADERS, encode_object(members), deadline=request.deadline)
+
+
+def _metadata_members(request: Request, target: Target) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+    yield "name", (write(request.model),)
+    if request.part != MODEL_INFO:
+        yield "config", (_encode_config(request, target),)
+
+
+def _call_members(request: Request, target: Target) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+    names = DERIVATIVES.get(request.operation, ())
+    inputs, rest = _split_inputs(request, len(names))
+    tensors = dict(zip(names, rest, strict=True))
+    yield "name", (write(request.model),)
+    for name in names:
+        if name in INDEX_TENSORS:
+            yield KEYS[name], (_encode_index(name, tensors[name]),)
+    yield "input", encode_vectors(inputs, NAN, "input")
+    for name in names:
+        if name not in INDEX_TENSORS:
+            yield KEYS[name], encode_vector(tensors[name], NAN, name)
+    yield "config", (_encode_config(request, target),)
+
+
+def _split_inputs(request: Request, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The model's own inputs, and the last `count` inputs, which are the tensors of the derivative."""
+    at = len(request.inputs) - count
+    if at < 0:
+        needed = ", ".join(DERIVATIVES[request.operation])
+        raise invalid_input(f"{request.operation.value} got {len(request.inputs)} tensors; {needed} must be the last")
+    return request.inputs[:at], request.inputs[at:]
+
+
+def _encode_index(name: str, tensor: Tensor) -> bytes:
+    if tensor.datatype.kind not in (Kind.SIGNED, Kind.UNSIGNED) or tensor.elements != 1:
+        raise invalid_input(f"{name} is {tensor.datatype} of shape {list(tensor.shape)}, expected one integer")
+    return b"%d" % int(tensor.array.reshape(-1)[0])
+
+
+def _encode_config(request: Request, target: Target) -> bytes:
+    return encode_config(request, target.limits, f"backend {target.backend!r}")
+
+
+def decode_response(message: Message, request: Request, target: Target) -> Answer:
+    """The Answer in one HTTP reply. Outputs of Evaluate have no names and no datatype; a derivative is one tensor.
+
+    Content-Type is ignored: the Python server sends numbers as text/plain. Only a status of 2xx is a success. The
+    Python and the C++ client ignore the status and take an `error` under 200 for one, but no server is known to send an
+    `output` under another status.
+
+    Raises:
+        DecodeError: the body is not the reply to the request.
+        GatewayError: the error that the server reported.
+    """
+    if not 200 <= message.status < 300:
+        raise errors.decode_error_reply(message, target)
+    array_keys, decode_body = _BODY_DECODERS[request.operation, request.part]
+    body = read(message.body, array_keys, values=target.limits.json_values, literals=True, level=1)
+    if "error" in body:
+        raise errors.decode_error(body["error"], message)
+    return decode_body(body, request)
+
+
+def _decode_outputs(body: dict[str, Json], request: Request) -> Response:
+    vectors = enumerate(required(body, "output", "reply"))
+    return Response(tuple(decode_vector("", vector, f"output {at}") for at, vector in vectors))
+
+
+def _decode_derivative(body: dict[str, Json], request: Request) -> Response:
+    return Response((decode_vector(COMPANION_OUTPUT, required(body, "output", "reply"), "output"),))
+
+
+_VECTORS: Mapping[str, ArrayForm] = {"output": ArrayForm.VECTORS}
+_VECTOR: Mapping[str, ArrayForm] = {"output": ArrayForm.ARRAY}
+_NO_ARRAYS: Mapping[str, ArrayForm] = {}
+
+_BODY_DECODERS: dict[
+    tuple[Operation, str], tuple[Mapping[str, ArrayForm], Callable[[dict[str, Json], Request], Answer]]
+] = {
+    (Operation.INFER, ""): (_VECTORS, _decode_outputs),
+    **{(operation, ""): (_VECTOR, _decode_derivative) for operation in DERIVATIVES},
+    (Operation.METADATA, INPUT_SIZES): (_NO_ARRAYS, metadata.decode_input_sizes),
+    (Operation.METADATA, OUTPUT_SIZES): (_NO_ARRAYS, metadata.decode_output_sizes),
+    (Operation.METADATA, MODEL_INFO): (_NO_ARRAYS, metadata.decode_model_info),
+    (Operation.MODELS, ""): (_NO_ARRAYS, metadata.decode_models),
+    (Operation.SERVER_METADATA, ""): (_NO_ARRAYS, metadata.decode_server),
+    (Operation.LIVE, ""): (_NO_ARRAYS, metadata.decode_live),
+    (Operation.READY, ""): (_NO_ARRAYS, metadata.decode_live),
+    (Operation.MODEL_READY, ""): (_NO_ARRAYS, metadata.decode_model_ready),
+}
+"""For each operation and part: the keys of the reply that are read as arrays, and what decodes the reply."""

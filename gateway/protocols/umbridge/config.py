@@ -1,0 +1,72 @@
+"""`config`: any JSON value in UM-Bridge; in a canonical Request the parameter `config`, which holds its JSON text."""
+
+from collections.abc import Iterable
+
+from gateway.core.datatypes import GATEWAY_DATATYPE
+from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.protocol import Limits
+from gateway.core.types import Parameters, ParameterValue, Request
+from gateway.json import Json, read, write
+from gateway.protocols.umbridge.errors import excerpt
+
+CONFIG = "config"
+NO_PARAMETERS: Parameters = {}
+EMPTY = b"{}"
+_EQUAL_TO_EMPTY = (b"null", b"[]")
+
+
+def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
+    """The parameter for a message's `config`: compact JSON of equal value with its keys in order. No parameter for
+    `{}`, `[]` (an empty list of R), null, or a message without `config`.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
+    """
+    if config is None or config == {} or config == []:
+        return NO_PARAMETERS
+    raw = write(config)
+    _check_size(len(raw), limits, where)
+    return {CONFIG: raw.decode()}
+
+
+def encode_config(request: Request, limits: Limits, where: str) -> bytes:
+    """The JSON value of `config` for a request's parameter; `{}` without one, as every client sends.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, the parameter is not JSON text, or there are other parameters, which UM-Bridge
+            cannot carry; RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
+    """
+    if not request.parameters and not any(tensor.parameters for tensor in request.inputs):
+        return EMPTY
+    _refuse_other_parameters(request.parameters, "")
+    for tensor in request.inputs:
+        _refuse_other_parameters(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
+    raw = _checked_json(request.parameters.get(CONFIG, EMPTY.decode()), limits, where)
+    return EMPTY if raw in _EQUAL_TO_EMPTY else raw
+
+
+def _refuse_other_parameters(parameters: Parameters, owner: str, allowed: Iterable[str] = (CONFIG,)) -> None:
+    for name in parameters:
+        if name not in allowed:
+            raise invalid_input(f"parameter {name!r}{owner} is not supported by UM-Bridge, which takes 'config' only")
+
+
+def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:
+    """`text` as it is inserted into the message: exactly one JSON value, so that it cannot add members of its own."""
+    if not isinstance(text, str):
+        raise invalid_input(f"parameter 'config' is {excerpt(text)}, expected JSON text")
+    try:
+        raw = text.strip().encode()
+        _check_size(len(raw), limits, where)
+        members = read(b'{"config":%b}' % raw, {}, values=limits.json_values, literals=False)
+        if len(members) != 1:
+            raise DecodeError(f"it holds more than one value: {excerpt(text)}")
+    except (DecodeError, UnicodeEncodeError) as error:
+        raise invalid_input(f"parameter 'config' is not JSON text: {error}") from error
+    return raw
+
+
+def _check_size(size: int, limits: Limits, where: str) -> None:
+    if size > limits.config:
+        text = f"config of {size} bytes; `limits: {{config: {limits.config}}}` of {where} allows no more"
+        raise refusal(Reason.TOO_LARGE, text)

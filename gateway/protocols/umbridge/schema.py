@@ -1,0 +1,44 @@
+"""The paths, keys and constants of the UM-Bridge 1.0 HTTP interface."""
+
+from gateway.core.operations import Operation
+from gateway.core.types import Headers
+
+NAME = "umbridge"
+
+CALLS = {
+    "Evaluate": Operation.INFER,
+    "Gradient": Operation.GRADIENT,
+    "ApplyJacobian": Operation.APPLY_JACOBIAN,
+    "ApplyHessian": Operation.APPLY_HESSIAN,
+}
+"""The operations of a model. Each key is a path of the interface and a key of ModelInfo's `support`."""
+
+PATHS = {operation: f"/{call}" for call, operation in CALLS.items()}
+
+INPUT_SIZES, OUTPUT_SIZES, MODEL_INFO = PARTS = ("InputSizes", "OutputSizes", "ModelInfo")
+"""The three requests that together give a model's metadata. Each is a path, and the `part` of a Request."""
+
+SIZES_KEYS = {INPUT_SIZES: "inputSizes", OUTPUT_SIZES: "outputSizes"}
+"""The key of the reply to each."""
+
+TEST_SHARED_MEMORY = "TestShMem"
+SHARED_MEMORY_CALLS = tuple(f"{call}ShMem" for call in CALLS)
+"""Not documented: with these, a client and a server on one machine pass the numbers through POSIX shared memory."""
+
+KEYS = {
+    "out_wrt": "outWrt",
+    "in_wrt": "inWrt",
+    "in_wrt1": "inWrt1",
+    "in_wrt2": "inWrt2",
+    "sens": "sens",
+    "vec": "vec",
+}
+"""The JSON keys of the tensors that a derivative takes in addition to the model's inputs (see DERIVATIVES)."""
+
+PROTOCOL_VERSION = 1.0
+"""A JSON number. The specification says string, but a string breaks the Python and the C++ client."""
+
+NAN = "literal"
+"""NaN, Infinity and -Infinity, which the Python and the Julia package read. They take `null` for a silent None."""
+
+JSON_HEADERS = Headers(((b"content-type", b"application/json"),))

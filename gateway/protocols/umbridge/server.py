@@ -1,0 +1,163 @@
+"""Facing clients: requests to canonical Requests, Answers to replies."""
+
+from collections.abc import Callable, Iterator
+from struct import pack
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, invalid_output, unsupported
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate
+from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
+from gateway.protocols.umbridge import metadata
+from gateway.protocols.umbridge.config import NO_PARAMETERS, decode_config
+from gateway.protocols.umbridge.errors import excerpt, required
+from gateway.protocols.umbridge.schema import (
+    CALLS,
+    INPUT_SIZES,
+    JSON_HEADERS,
+    KEYS,
+    MODEL_INFO,
+    NAN,
+    OUTPUT_SIZES,
+    PARTS,
+    SHARED_MEMORY_CALLS,
+    TEST_SHARED_MEMORY,
+)
+from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors
+
+SERVER_PATTERNS = {
+    "GET /Info": (Operation.MODELS, ""),
+    # Answered here and never forwarded: the probe of a client on the server's machine would succeed, and from then on
+    # the numbers of every call would bypass the gateway. An empty reply makes the client send them by HTTP.
+    f"POST /{TEST_SHARED_MEMORY}": (Operation.LIVE, TEST_SHARED_MEMORY),
+}
+MODEL_PATTERNS = {
+    **{f"POST /{call}": (operation, "") for call, operation in CALLS.items()},
+    **{f"POST /{part}": (Operation.METADATA, part) for part in PARTS},
+}
+SHARED_MEMORY_PATTERNS = tuple(f"POST /{call}" for call in SHARED_MEMORY_CALLS)
+PATTERNS = (*SERVER_PATTERNS, *MODEL_PATTERNS, *SHARED_MEMORY_PATTERNS)
+
+ARRAY_KEYS: dict[Operation, dict[str, ArrayForm]] = {Operation.METADATA: {}} | {
+    operation: {
+        "input": ArrayForm.VECTORS,
+        **{KEYS[name]: ArrayForm.ARRAY for name in DERIVATIVES.get(operation, ()) if name not in INDEX_TENSORS},
+    }
+    for operation in CALLS.values()
+}
+"""The keys of a request whose values are read as arrays. Any other value becomes a plain Python value."""
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """The canonical Request of one HTTP request. Inputs have no names and no datatype; those of a derivative are
+    followed by the tensors of DERIVATIVES. `config` becomes the parameter of that name, which holds its JSON text.
+
+    Content-Type is ignored (Julia and the conformity suite send none), and so are unknown keys.
+
+    An error in a request that names a model is returned as the Request's `flaw`: real servers check the model's name
+    first, and the conformity suite asks for unknown models with the name alone.
+
+    Raises:
+        DecodeError: the body is not JSON, or names no model.
+        GatewayError: UNIMPLEMENTED, a call through shared memory; RESOURCE_EXHAUSTED, `config` is beyond the limit.
+    """
+    if message.pattern in SHARED_MEMORY_PATTERNS:
+        raise unsupported("shared memory cannot cross the gateway; send the numbers by HTTP")
+    if message.pattern in SERVER_PATTERNS:
+        operation, part = SERVER_PATTERNS[message.pattern]
+        return Request(operation, part=part)
+    operation, part = MODEL_PATTERNS[message.pattern]
+    try:
+        body = read(message.body, ARRAY_KEYS[operation], values=listener.limits.json_values, literals=True, level=1)
+    except DecodeError as error:
+        return Request(operation, _model_despite(error, message, listener), part=part, flaw=str(error))
+    model = _model(body)
+    try:
+        inputs = () if part else (*_inputs(operation, body), *_derivative_tensors(operation, body))
+        return Request(operation, model, inputs=inputs, parameters=_parameters(part, body, listener), part=part)
+    except DecodeError as error:
+        return Request(operation, model, part=part, flaw=str(error))
+
+
+def _model_despite(error: DecodeError, message: Message, listener: ListenerSettings) -> str:
+    """The model's name in a body whose arrays are malformed. Raises `error` if there is none."""
+    try:
+        return _model(read(message.body, {}, values=listener.limits.json_values, literals=True))
+    except DecodeError:
+        raise error from None
+
+
+def _model(body: dict[str, Json]) -> str:
+    name = required(body, "name", "request")
+    if not isinstance(name, str) or not name:
+        raise DecodeError(f'"name" is {excerpt(name)}, expected the name of a model')
+    return name
+
+
+def _inputs(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
+    # For a model without inputs the C++ client writes `[]` in Evaluate, and leaves the key out in derivatives.
+    vectors = required(body, "input", "request") if operation is Operation.INFER else body.get("input", ())
+    return (decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors))
+
+
+def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
+    for name in DERIVATIVES.get(operation, ()):
+        key = KEYS[name]
+        value = required(body, key, "request")
+        yield _decode_index(name, key, value) if name in INDEX_TENSORS else decode_vector(name, value, f'"{key}"')
+
+
+def _decode_index(name: str, key: str, value: Json) -> Tensor:
+    """The position of a vector, also a negative one: the model's server reports what is out of range. `0.0` is taken
+    as well, as by the C++ server."""
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
+        raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')
+    return Tensor(name, Datatype.INT64, (1,), pack("<q", number))
+
+
+def _parameters(part: str, body: dict[str, Json], listener: ListenerSettings) -> Parameters:
+    if part == MODEL_INFO:
+        return NO_PARAMETERS
+    return decode_config(body.get("config"), listener.limits, f"listener {listener.name!r}")
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The HTTP reply to a Request of decode_request. It has only the members of the interface: the conformity suite
+    forbids any other.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor whose size is asked for has a free
+            dimension; INTERNAL, a derivative is not exactly one tensor.
+    """
+    encode_body = _BODY_ENCODERS[request.operation, request.part]
+    return Message(headers=JSON_HEADERS, parts=encode_body(answer, translate.nan or NAN), status=200)
+
+
+def _encode_outputs(answer: Answer, nan: str) -> tuple[bytes, ...]:
+    assert isinstance(answer, Response)
+    return encode_object([("output", encode_vectors(answer.outputs, nan, "output"))])
+
+
+def _encode_derivative(answer: Answer, nan: str) -> tuple[bytes, ...]:
+    assert isinstance(answer, Response)
+    if len(answer.outputs) != 1:
+        names = ", ".join(repr(output.name) for output in answer.outputs) or "none"
+        raise invalid_output(f"the derivative has {len(answer.outputs)} outputs ({names}), expected one")
+    return encode_object([("output", encode_vector(answer.outputs[0], nan, "output"))])
+
+
+def _encode_no_shared_memory(answer: Answer, nan: str) -> tuple[bytes, ...]:
+    return (b"{}",)
+
+
+_BODY_ENCODERS: dict[tuple[Operation, str], Callable[[Answer, str], tuple[bytes, ...]]] = {
+    (Operation.INFER, ""): _encode_outputs,
+    **{(operation, ""): _encode_derivative for operation in DERIVATIVES},
+    (Operation.METADATA, INPUT_SIZES): metadata.encode_input_sizes,
+    (Operation.METADATA, OUTPUT_SIZES): metadata.encode_output_sizes,
+    (Operation.METADATA, MODEL_INFO): metadata.encode_model_info,
+    (Operation.MODELS, ""): metadata.encode_info,
+    (Operation.LIVE, TEST_SHARED_MEMORY): _encode_no_shared_memory,
+}

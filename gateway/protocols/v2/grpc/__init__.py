@@ -1,0 +1,6 @@
+"""V2 over gRPC: the service `inference.GRPCInferenceService`.
+
+A Message's `path` and `pattern` are the whole method, `/inference.GRPCInferenceService/ModelInfer`. Its parts are one
+protobuf message. `status` is the status code of a reply; if it is not 0, the body is the status message and the headers
+are the trailing metadata.
+"""

@@ -1,0 +1,136 @@
+"""Facing backends: writes V2 gRPC's requests and reads its responses."""
+
+from collections.abc import Callable
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import unsupported
+from gateway.core.grpc_status import error_of
+from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Answer, Buffer, Message, Request, Response
+from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8
+from gateway.protocols.v2.extensions import check_operation, check_outputs
+from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
+from gateway.protocols.v2.grpc import extensions, metadata, schema
+from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
+from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
+from gateway.protocols.v2.grpc.streams import unwrap_response
+from gateway.protocols.v2.grpc.tensors import REQUEST, RESPONSE, read_inference, read_tensors, write_inference
+from gateway.protocols.v2.ids import check_id
+from gateway.protocols.v2.tensors import widen
+
+# --- requests ---
+
+_LACKING = {flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)}
+"""The datatypes that servers of a flavor lack."""
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The request as a message to `target`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, V2 gRPC has no such operation, or the server lacks the extension; INVALID_ARGUMENT
+            naming a string or parameter that the message cannot carry; NOT_FOUND, a version that the server's flavor
+            cannot have.
+    """
+    if request.operation in (Operation.INFER, Operation.STREAM):
+        return _encode_infer(request, target)
+    check_operation(request.operation, target)
+    if request.operation in CONTROL_OPERATIONS:
+        return extensions.encode_control(request)
+    if request.operation not in schema.REQUESTS:
+        raise unsupported(f"V2 gRPC has no operation {request.operation.value}")
+    method, kind = schema.REQUESTS[request.operation]
+    return Message(path=method, parts=(_write_request(kind, request, target).SerializeToString(),), pattern=method)
+
+
+def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Protobuf:
+    if request.operation in SERVER_OPERATIONS:
+        return kind()
+    check_version(request.version, target)
+    try:
+        return kind(name=request.model, version=request.version)
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, "the request") from error
+
+
+def _encode_infer(request: Request, target: Target) -> Message:
+    """A ModelInferRequest, raw: every flavor reads that."""
+    check_version(request.version, target)
+    if request.outputs:
+        check_outputs(request.outputs, target)
+    try:
+        head = schema.ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
+        write_parameters(head.parameters, request.parameters, target.flavor, "the request")
+        for output in request.outputs:
+            entry = head.outputs.add(name=output.name)
+            write_parameters(entry.parameters, output.parameters, target.flavor, f"output {output.name!r}")
+        lacking = _LACKING.get(target.flavor)
+        inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
+        parts = write_inference(head, REQUEST, inputs, target.flavor)
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, "the request") from error
+    method, _ = schema.REQUESTS[request.operation]
+    return Message(path=method, parts=parts, pattern=method)
+
+
+# --- responses ---
+
+_DECODERS: dict[Operation, Callable[[Message], Answer]] = {
+    Operation.LIVE: metadata.decode_live,
+    Operation.READY: metadata.decode_ready,
+    Operation.MODEL_READY: metadata.decode_model_ready,
+    Operation.METADATA: metadata.decode_metadata,
+    Operation.SERVER_METADATA: metadata.decode_server_metadata,
+    Operation.MODELS: extensions.decode_index,
+    Operation.CONFIG: extensions.decode_config,
+    Operation.MODEL_STATISTICS: extensions.decode_statistics,
+    Operation.ALL_STATISTICS: extensions.decode_statistics,
+    Operation.LOAD: extensions.decode_loaded,
+    Operation.UNLOAD: extensions.decode_unloaded,
+    Operation.TRACE_SETTINGS: extensions.decode_trace_settings,
+    Operation.LOG_SETTINGS: extensions.decode_log_settings,
+}
+
+
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's answer to `request`; one answer of several in a stream.
+
+    Raises:
+        DecodeError: a reply that V2 does not allow, or that has the id of another request.
+        GatewayError: the error that the reply reports.
+    """
+    if reply.status:
+        if request.operation is Operation.MODEL_READY and denies_readiness(reply):
+            return False
+        raise error_of(reply)
+    if request.operation not in (Operation.INFER, Operation.STREAM):
+        return _DECODERS[request.operation](reply)
+    # MLServer streams ModelInferResponses that are not wrapped
+    is_wrapped = request.operation is Operation.STREAM and target.flavor != MLSERVER
+    response = _read_response(_unwrap(reply) if is_wrapped else reply.body, reply, target)
+    if request.id:
+        check_id(response, request.id)
+    return response
+
+
+def _unwrap(reply: Message) -> Buffer:
+    """The ModelInferResponse in a stream's response. Raises GatewayError if it is an error instead."""
+    response, error = unwrap_response(reply.body)
+    if error:
+        raise decode_stream_error(error, response)
+    return response
+
+
+def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
+    """The ModelInferResponse in `body`, raw or typed, which is all of `reply`'s body or a part of it."""
+    inference = read_inference(body, RESPONSE)
+    head = inference.message
+    return Response(
+        read_tensors(inference, RESPONSE, target.limits.message),
+        head.model_name,
+        head.model_version,
+        head.id or None,
+        read_parameters(head.parameters, "the response", reply=True),
+        reply,
+    )

@@ -1,0 +1,259 @@
+"""V2 gRPC's extensions, both sides.
+
+Model repository (index, load, unload), model configuration, statistics, trace settings and log settings.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import (
+    Answer,
+    ControlRequest,
+    Message,
+    ModelEntry,
+    ModelStatistics,
+    Request,
+    SettingValue,
+    Statistics,
+    Translate,
+)
+from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
+from gateway.protocols.v2.extensions import config_for_client, index_entries
+from gateway.protocols.v2.grpc import schema
+from gateway.protocols.v2.grpc.protobuf_json import from_json, to_json
+from gateway.protocols.v2.grpc.schema import protobuf_reply
+
+TRACE_LEVEL = "trace_level"
+"""The only trace setting that is a list in JSON; over gRPC each is a list."""
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_UINT32_MAX = 2**32 - 1
+
+
+# --- facing clients: requests ---
+
+
+def decode_control(
+    operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings
+) -> ControlRequest:
+    """A request to load or unload a model, or to read or change settings.
+
+    Raises:
+        DecodeError: another message than `kind`, or a setting without a value.
+        GatewayError: UNIMPLEMENTED, a `repository_name`, which Triton refuses as well.
+    """
+    parsed = parse(kind, message.body)
+    model = "" if operation is Operation.LOG_SETTINGS else parsed.model_name
+    return ControlRequest(operation, model, origin=message, settings=_read_settings(operation, parsed))
+
+
+def _read_settings(operation: Operation, parsed: Protobuf) -> dict[str, SettingValue]:
+    if operation is Operation.TRACE_SETTINGS:
+        return {key: _read_trace_setting(key, tuple(each.value)) for key, each in parsed.settings.items()}
+    if operation is Operation.LOG_SETTINGS:
+        return _read_choices(parsed.settings, "log setting")
+    if parsed.repository_name:
+        raise unsupported("'repository_name' is not supported: models are loaded by their names alone")
+    return _read_choices(parsed.parameters, "parameter")
+
+
+def _read_trace_setting(key: str, values: tuple[str, ...]) -> SettingValue:
+    """A trace setting, which is a list in gRPC, as it is in JSON. Without values it is None, which resets it."""
+    if key == TRACE_LEVEL:
+        return values or None
+    if len(values) > 1:
+        return values
+    return values[0] if values else None
+
+
+def _read_choices(given: Protobuf, what: str) -> dict[str, SettingValue]:
+    """A map whose values have a oneof `parameter_choice`."""
+    settings = {}
+    for key, each in given.items():
+        choice = each.WhichOneof("parameter_choice")
+        if choice is None:
+            raise DecodeError(f"{what} {key!r} has no value")
+        settings[key] = getattr(each, choice)
+    return settings
+
+
+# --- facing clients: responses ---
+
+
+def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A RepositoryIndexResponse."""
+    assert isinstance(answer, tuple)
+    written = schema.RepositoryIndexResponse()
+    for each in index_entries(answer, request):
+        written.models.add(name=each.name, version=each.version, state=each.state, reason=each.reason)
+    return protobuf_reply(written)
+
+
+def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A ModelConfigResponse; an empty configuration is enough for perf_analyzer.
+
+    Raises:
+        GatewayError: INTERNAL, a member has another type than in Triton.
+    """
+    assert isinstance(answer, Mapping)
+    config = from_json(
+        config_for_client(request, answer), schema.ModelConfig, f"the configuration of {request.model!r}"
+    )
+    return protobuf_reply(schema.ModelConfigResponse(config=config))
+
+
+def encode_statistics(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A ModelStatisticsResponse. Raises GatewayError INTERNAL if a counter has another type than in Triton."""
+    assert isinstance(answer, Statistics)
+    written = schema.ModelStatisticsResponse()
+    for each in answer.models:
+        document = {"name": each.name, "version": each.version, **each.counters}
+        written.model_stats.append(from_json(document, schema.ModelStatistics, f"the statistics of {each.name!r}"))
+    return protobuf_reply(written)
+
+
+def encode_loaded(answer: Answer, request: Request, translate: Translate) -> Message:
+    """An empty RepositoryModelLoadResponse."""
+    return protobuf_reply(schema.RepositoryModelLoadResponse())
+
+
+def encode_unloaded(answer: Answer, request: Request, translate: Translate) -> Message:
+    """An empty RepositoryModelUnloadResponse."""
+    return protobuf_reply(schema.RepositoryModelUnloadResponse())
+
+
+def encode_trace_settings(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A TraceSettingResponse, in which every setting is a list."""
+    assert isinstance(answer, Mapping)
+    written = schema.TraceSettingResponse()
+    for key, given in answer.items():
+        values = given if isinstance(given, list | tuple) else [given]
+        written.settings[key].value.extend(map(str, values))
+    return protobuf_reply(written)
+
+
+def encode_log_settings(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A LogSettingsResponse."""
+    assert isinstance(answer, Mapping)
+    written = schema.LogSettingsResponse()
+    for key, given in answer.items():
+        _write_choice(written.settings[key], key, given, _LOG_CHOICES)
+    return protobuf_reply(written)
+
+
+# --- facing backends: requests ---
+
+
+def encode_control(request: Request) -> Message:
+    """The request for one of CONTROL_OPERATIONS.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming a setting that the message cannot carry.
+    """
+    settings = request.settings if isinstance(request, ControlRequest) else {}
+    method, kind = schema.REQUESTS[request.operation]
+    try:
+        written = kind() if request.operation is Operation.LOG_SETTINGS else kind(model_name=request.model)
+        for key, given in settings.items():
+            _write_setting(request.operation, written, key, given)
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, "the request") from error
+    return Message(path=method, parts=(written.SerializeToString(),), pattern=method)
+
+
+def _write_setting(operation: Operation, written: Protobuf, key: str, given: SettingValue) -> None:
+    if operation is Operation.TRACE_SETTINGS:
+        field = written.settings[key]
+        field.SetInParent()  # a field without a value resets the setting
+        if given is not None:
+            field.value.extend(map(str, given if isinstance(given, tuple) else [given]))
+    elif operation is Operation.LOG_SETTINGS:
+        _write_choice(written.settings[key], key, given, _LOG_CHOICES)
+    else:
+        _write_choice(written.parameters[key], key, given, _LOAD_CHOICES)
+
+
+_Choices = tuple[tuple[type, str, tuple[int, int]], ...]
+"""By Python type, the field of a oneof `parameter_choice` and the least and greatest integer that it holds."""
+
+_LOG_CHOICES: _Choices = (
+    (bool, "bool_param", (0, 1)),
+    (int, "uint32_param", (0, _UINT32_MAX)),
+    (str, "string_param", (0, 0)),
+)
+_LOAD_CHOICES: _Choices = (
+    (bool, "bool_param", (0, 1)),
+    (int, "int64_param", (_INT64_MIN, _INT64_MAX)),
+    (str, "string_param", (0, 0)),
+    (bytes, "bytes_param", (0, 0)),
+)
+
+
+def _write_choice(field: Protobuf, key: str, given: object, choices: _Choices) -> None:
+    for kind, choice, (least, most) in choices:
+        if isinstance(given, kind):
+            if isinstance(given, int) and not least <= given <= most:
+                raise invalid_input(f"setting {key!r} is {given}, expected {least} to {most}")
+            setattr(field, choice, given)
+            return
+    expected = ", ".join(kind.__name__ for kind, *_ in choices)
+    raise invalid_input(f"setting {key!r} is of type {type(given).__name__}, expected one of {expected}")
+
+
+# --- facing backends: responses ---
+
+
+def decode_index(reply: Message) -> tuple[ModelEntry, ...]:
+    """The models in a repository index. Raises DecodeError for another message."""
+    # MLServer's states are READY over REST and State.READY over gRPC
+    return tuple(
+        ModelEntry(each.name, each.version, each.state.removeprefix("State."), each.reason)
+        for each in parse(schema.RepositoryIndexResponse, reply.body).models
+    )
+
+
+def decode_config(reply: Message) -> dict[str, Any]:
+    """A model's configuration. Raises DecodeError for another message."""
+    config = parse(schema.ModelConfigResponse, reply.body).config
+    return to_json(config) if config.name else {}
+
+
+def decode_statistics(reply: Message) -> Statistics:
+    """The counters of each version of each model. Raises DecodeError for another message."""
+    entries = parse(schema.ModelStatisticsResponse, reply.body).model_stats
+    return Statistics(tuple(_read_statistics(to_json(each)) for each in entries))
+
+
+def _read_statistics(document: dict[str, Any]) -> ModelStatistics:
+    return ModelStatistics(document.pop("name"), document.pop("version"), document)
+
+
+def decode_loaded(reply: Message) -> bool:
+    """True: the reply says that it is done. Raises DecodeError for another message."""
+    parse(schema.RepositoryModelLoadResponse, reply.body)
+    return True
+
+
+def decode_unloaded(reply: Message) -> bool:
+    """True: the reply says that it is done. Raises DecodeError for another message."""
+    parse(schema.RepositoryModelUnloadResponse, reply.body)
+    return True
+
+
+def decode_trace_settings(reply: Message) -> dict[str, object]:
+    """All trace settings, as in JSON. Raises DecodeError for another message."""
+    settings = sorted(parse(schema.TraceSettingResponse, reply.body).settings.items())
+    return {key: _json_value(_read_trace_setting(key, tuple(each.value))) for key, each in settings}
+
+
+def _json_value(setting: SettingValue) -> object:
+    return list(setting) if isinstance(setting, tuple) else setting
+
+
+def decode_log_settings(reply: Message) -> dict[str, object]:
+    """All log settings. Raises DecodeError for another message, or a setting without a value."""
+    settings = parse(schema.LogSettingsResponse, reply.body).settings
+    return dict(sorted(_read_choices(settings, "log setting").items()))

@@ -1,0 +1,99 @@
+"""V2 gRPC's health, server metadata and model metadata, both sides."""
+
+from gateway.core.operations import Operation
+from gateway.core.types import Answer, Message, Request, ServerInfo, Signature, TensorSpec, Translate
+from gateway.protobuf.schema import Protobuf, parse
+from gateway.protocols.v2.grpc.schema import (
+    ModelMetadataResponse,
+    ModelReadyResponse,
+    ServerLiveResponse,
+    ServerMetadataResponse,
+    ServerReadyResponse,
+    protobuf_reply,
+)
+from gateway.protocols.v2.tensors import read_datatype, read_dimensions
+
+OWN_EXTENSIONS = ("parameters",)
+"""The extensions that this wire always has, by Triton's names."""
+
+
+# --- facing clients ---
+
+
+def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
+    """Whether the server is live, the server is ready, or the model is ready."""
+    healthy = answer is True
+    if request.operation is Operation.LIVE:
+        return protobuf_reply(ServerLiveResponse(live=healthy))
+    if request.operation is Operation.READY:
+        return protobuf_reply(ServerReadyResponse(ready=healthy))
+    return protobuf_reply(ModelReadyResponse(ready=healthy))
+
+
+def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A ServerMetadataResponse; its extensions are this wire's own unless the answer has some."""
+    assert isinstance(answer, ServerInfo)
+    extensions = answer.extensions or OWN_EXTENSIONS
+    return protobuf_reply(ServerMetadataResponse(name=answer.name, version=answer.version, extensions=extensions))
+
+
+def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A ModelMetadataResponse; what is not known is empty."""
+    assert isinstance(answer, Signature)
+    written = ModelMetadataResponse(
+        name=request.model or answer.name, versions=answer.versions, platform=answer.platform
+    )
+    for entries, specs in ((written.inputs, answer.inputs), (written.outputs, answer.outputs)):
+        for spec in specs:
+            entries.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
+    written.gateway_no_infer = Operation.INFER not in answer.operations
+    return protobuf_reply(written)
+
+
+# --- facing backends ---
+
+
+def decode_live(reply: Message) -> bool:
+    """Whether the server is live. Raises DecodeError for another message."""
+    return bool(parse(ServerLiveResponse, reply.body).live)
+
+
+def decode_ready(reply: Message) -> bool:
+    """Whether the server is ready. Raises DecodeError for another message."""
+    return bool(parse(ServerReadyResponse, reply.body).ready)
+
+
+def decode_model_ready(reply: Message) -> bool:
+    """Whether the model is ready. Raises DecodeError for another message."""
+    return bool(parse(ModelReadyResponse, reply.body).ready)
+
+
+def decode_server_metadata(reply: Message) -> ServerInfo:
+    """A server's name, version and extensions. Raises DecodeError for another message."""
+    metadata = parse(ServerMetadataResponse, reply.body)
+    return ServerInfo(metadata.name, metadata.version, tuple(metadata.extensions))
+
+
+def decode_metadata(reply: Message) -> Signature:
+    """A model's Signature.
+
+    Raises:
+        DecodeError: another message, an unknown datatype, a dimension below -1.
+    """
+    metadata = parse(ModelMetadataResponse, reply.body)
+    return Signature(
+        _read_specs(metadata.inputs, "input"),
+        _read_specs(metadata.outputs, "output"),
+        frozenset() if metadata.gateway_no_infer else frozenset({Operation.INFER}),
+        name=metadata.name,
+        versions=tuple(metadata.versions),
+        platform=metadata.platform,
+    )
+
+
+def _read_specs(given: Protobuf, role: str) -> tuple[TensorSpec, ...]:
+    return tuple(_read_spec(each, f"{role} {each.name!r}") for each in given)
+
+
+def _read_spec(given: Protobuf, what: str) -> TensorSpec:
+    return TensorSpec(given.name, read_datatype(given.datatype, what), read_dimensions(list(given.shape), what))

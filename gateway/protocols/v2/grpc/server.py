@@ -1,0 +1,187 @@
+"""Facing clients: reads V2 gRPC's requests and writes its responses."""
+
+from functools import partial
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import extended, replace
+from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
+from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
+from gateway.core.types import Answer, Message, Parameters, Request, RequestedOutput, Response, Translate
+from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
+from gateway.protocols.v2.extensions import refuse_shared_memory_request
+from gateway.protocols.v2.grpc import extensions, metadata, schema
+from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
+from gateway.protocols.v2.grpc.schema import method_path
+from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
+from gateway.protocols.v2.grpc.tensors import REQUEST, RESPONSE, Parts, read_inference, read_tensors, write_inference
+from gateway.protocols.v2.parameters import (
+    FINAL_RESPONSE,
+    refuse_shared_memory,
+    take_deadline,
+    take_flag,
+    without_consumed,
+)
+
+_WHAT = "the request"
+
+
+# --- inference requests ---
+
+
+def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
+    """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
+    inference = read_inference(message.body, REQUEST)
+    head = inference.message
+    inputs = read_tensors(inference, REQUEST, listener.limits.message)
+    parameters = read_parameters(head.parameters, _WHAT)
+    refuse_shared_memory(parameters, _WHAT)
+    deadline = take_deadline(parameters, message, _WHAT) if parameters else None
+    # perf_analyzer also sets it on unary calls
+    empty_final = take_flag(parameters, ENABLE_EMPTY_FINAL, _WHAT) and operation is Operation.STREAM
+    return Request(
+        operation,
+        head.model_name,
+        head.model_version,
+        head.id or None,
+        inputs,
+        _read_outputs(head.outputs) if head.outputs else (),
+        without_consumed(parameters),
+        deadline=deadline,
+        origin=extended(EmptyFinalMessage, message) if empty_final else message,
+    )
+
+
+def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:
+    outputs: dict[str, RequestedOutput] = {}
+    for position, entry in enumerate(given):
+        name = entry.name
+        if not name:
+            raise DecodeError(f"requested output {position} has no name")
+        if name in outputs:
+            raise DecodeError(f"output {name!r} is requested twice")
+        what = f"output {name!r}"
+        parameters = read_parameters(entry.parameters, what)
+        refuse_shared_memory(parameters, what)
+        parameters.pop("binary_data", None)
+        outputs[name] = RequestedOutput(name, parameters)
+    return tuple(outputs.values())
+
+
+# --- all requests, by method ---
+
+
+def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
+    """A request that names a model and perhaps a version."""
+    parsed = parse(kind, message.body)
+    return Request(operation, parsed.name, parsed.version, origin=message)
+
+
+def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
+    """A request about the whole server."""
+    parsed = parse(kind, message.body)
+    ready = operation is Operation.MODELS and parsed.ready
+    return Request(operation, parameters={"ready": True} if ready else {}, origin=message)
+
+
+def _decode_statistics(message: Message, listener: ListenerSettings) -> Request:
+    """Of one model, or of all models if none is named."""
+    request = _decode_model(Operation.MODEL_STATISTICS, schema.ModelStatisticsRequest, message, listener)
+    return request if request.model else replace(request, operation=Operation.ALL_STATISTICS, version="")
+
+
+def _decoder(operation: Operation, kind: ProtobufClass) -> DecodeRequest:
+    if operation in (Operation.INFER, Operation.STREAM):
+        return partial(_decode_infer, operation)
+    if operation in CONTROL_OPERATIONS:
+        return partial(extensions.decode_control, operation, kind)
+    if operation in (Operation.MODEL_STATISTICS, Operation.ALL_STATISTICS):
+        return _decode_statistics
+    return partial(_decode_server if operation in SERVER_OPERATIONS else _decode_model, operation, kind)
+
+
+_SHARED_MEMORY: dict[str, DecodeRequest] = {
+    method_path(f"{kind.title()}SharedMemory{verb}"): partial(refuse_shared_memory_request, kind)
+    for kind in ("system", "cuda", "tpu")
+    for verb in ("Status", "Register", "Unregister")
+}
+"""Methods that the schema lacks. They are served only to refuse them by name."""
+
+_DECODERS: dict[str, DecodeRequest] = {
+    **{method: _decoder(operation, kind) for operation, (method, kind) in schema.REQUESTS.items()},
+    **_SHARED_MEMORY,
+}
+
+PATTERNS = (*schema.METHODS, *_SHARED_MEMORY)
+"""The methods that are served."""
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """The request in a client's message.
+
+    Raises:
+        DecodeError: not the method's message, or one that would crash a real server.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit; UNIMPLEMENTED, shared memory.
+    """
+    return _DECODERS[message.pattern](message, listener)
+
+
+# --- responses ---
+
+
+def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
+    """A ModelInferResponse, always raw: tritonclient reads typed numbers as an empty array."""
+    assert isinstance(answer, Response)
+    return Message(parts=_write_response(answer, request, answer.parameters))
+
+
+def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
+    """One ModelStreamInferResponse."""
+    assert isinstance(answer, Response)
+    parameters = answer.parameters
+    if wants_empty_final(request):
+        parameters = {**parameters, FINAL_RESPONSE: False}
+    return Message(parts=wrap_response(_write_response(answer, request, parameters)))
+
+
+def _write_response(response: Response, request: Request, parameters: Parameters) -> Parts:
+    """The ModelInferResponse of `response`, with `parameters` instead of its own."""
+    try:
+        # name, version and id are the client's own: MLServer answers a request without an id with a new UUID
+        head = schema.ModelInferResponse(
+            model_name=request.model or response.model,
+            model_version=request.version or response.version,
+            id=request.id,
+        )
+        write_parameters(head.parameters, parameters, "", "the response")
+        return write_inference(head, RESPONSE, response.outputs)
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, "the response") from error
+
+
+_ENCODERS: dict[Operation, EncodeResponse] = {
+    Operation.INFER: _encode_infer,
+    Operation.STREAM: _encode_stream,
+    Operation.LIVE: metadata.encode_health,
+    Operation.READY: metadata.encode_health,
+    Operation.MODEL_READY: metadata.encode_health,
+    Operation.METADATA: metadata.encode_metadata,
+    Operation.SERVER_METADATA: metadata.encode_server_metadata,
+    Operation.MODELS: extensions.encode_index,
+    Operation.CONFIG: extensions.encode_config,
+    Operation.MODEL_STATISTICS: extensions.encode_statistics,
+    Operation.ALL_STATISTICS: extensions.encode_statistics,
+    Operation.LOAD: extensions.encode_loaded,
+    Operation.UNLOAD: extensions.encode_unloaded,
+    Operation.TRACE_SETTINGS: extensions.encode_trace_settings,
+    Operation.LOG_SETTINGS: extensions.encode_log_settings,
+}
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The reply to a request that `decode_request` read; one reply of several in a stream.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, a string that is not UTF-8 or a parameter beyond 64 bits; INTERNAL, a
+            configuration or statistics that do not fit Triton's message.
+    """
+    return _ENCODERS[request.operation](answer, request, translate)

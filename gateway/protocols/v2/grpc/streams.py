@@ -1,0 +1,68 @@
+"""The method ModelStreamInfer, an extension of Triton's: any number of responses to each request.
+
+Each response is a ModelStreamInferResponse: a ModelInferResponse, or the text of an error, after which the stream goes
+on with the next request.
+
+A client whose request has the parameter `triton_enable_empty_final_response` counts responses until one has the
+parameter `triton_final_response: true`. Exactly one response must have it: otherwise the client takes the responses of
+its next request for those of this one, or the reverse. No codec knows whether a response is the last. So such a client
+gets `triton_final_response: false` on each response, and at the end an empty one with true, as from a decoupled model
+of Triton's. Other clients get the backend's `triton_final_response`, if there is one.
+"""
+
+from gateway.core.frozen import frozen
+from gateway.core.types import Buffer, Message, Request
+from gateway.protobuf.schema import Protobuf, parse
+from gateway.protobuf.wire import Allowance, cut, key, varint
+from gateway.protocols.v2.grpc.schema import ModelInferResponse, ModelStreamInferResponse
+from gateway.protocols.v2.grpc.tensors import Parts
+from gateway.protocols.v2.parameters import FINAL_RESPONSE
+
+ENABLE_EMPTY_FINAL = "triton_enable_empty_final_response"
+
+_INFER_RESPONSE = 2
+_INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
+
+
+@frozen
+class EmptyFinalMessage(Message):
+    """The message of a request with `triton_enable_empty_final_response`."""
+
+
+def wants_empty_final(request: Request) -> bool:
+    """Whether the client counts responses until an empty final one."""
+    return isinstance(request.origin, EmptyFinalMessage)
+
+
+def set_final(response: Protobuf) -> None:
+    """Mark the ModelInferResponse as the last of its request."""
+    response.parameters[FINAL_RESPONSE].bool_param = True
+
+
+def wrap_response(response: Parts) -> Parts:
+    """The ModelStreamInferResponse of a ModelInferResponse, both in parts."""
+    size = sum(map(len, response))
+    first, *rest = response or (b"",)
+    return (_INFER_RESPONSE_KEY + varint(size) + bytes(first), *rest)
+
+
+def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
+    """The ModelInferResponse, as a view, and the error's text in a ModelStreamInferResponse; both may be empty.
+
+    Raises:
+        DecodeError: not a ModelStreamInferResponse.
+    """
+    rest, taken = cut(memoryview(body), (_INFER_RESPONSE,), Allowance())
+    return taken[0][1] if taken else b"", parse(ModelStreamInferResponse, rest).error_message
+
+
+def encode_end(request: Request) -> Message | None:
+    """The empty final response after the last one of `request`, if the client wants it.
+
+    Not called after an error, which is the last response itself.
+    """
+    if not wants_empty_final(request):
+        return None
+    final = ModelInferResponse(model_name=request.model, model_version=request.version, id=request.id)
+    set_final(final)
+    return Message(parts=wrap_response((final.SerializeToString(),)))

@@ -1,0 +1,135 @@
+"""Tensor data in protobuf's own types: `InferTensorContents`, "a repeated field that matches the tensor's data type".
+
+It is read without upb: packed FP32 and FP64 have the raw form already, and upb would convert each element to a Python
+float, which also turns the signalling NaNs of FP32 into quiet ones. Typed contents are only read, never written.
+"""
+
+from math import prod
+from struct import Struct
+
+from gateway.core.datatypes import Datatype, Kind
+from gateway.core.errors import DecodeError
+from gateway.core.types import Buffer, Shape
+from gateway.protobuf.integers import count_integers, read_integers
+from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, Field, fields, read_varint
+from gateway.protocols.v2.tensors import check_size
+
+_BOOL, _INT, _INT64, _UINT, _UINT64, _FP32, _FP64, _BYTES = range(1, 9)
+
+_FIELD_NAMES = {
+    _BOOL: "bool_contents",
+    _INT: "int_contents",
+    _INT64: "int64_contents",
+    _UINT: "uint_contents",
+    _UINT64: "uint64_contents",
+    _FP32: "fp32_contents",
+    _FP64: "fp64_contents",
+    _BYTES: "bytes_contents",
+}
+
+_FIELDS = {
+    Datatype.BOOL: _BOOL,
+    Datatype.INT8: _INT,
+    Datatype.INT16: _INT,
+    Datatype.INT32: _INT,
+    Datatype.INT64: _INT64,
+    Datatype.UINT8: _UINT,
+    Datatype.UINT16: _UINT,
+    Datatype.UINT32: _UINT,
+    Datatype.UINT64: _UINT64,
+    Datatype.FP32: _FP32,
+    Datatype.FP64: _FP64,
+    Datatype.BYTES: _BYTES,
+}
+"""The field of each datatype. FP16 has none ("must be represented as raw content as there is no specific data type"),
+nor has BF16."""
+
+_UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
+"""The wire type of one element that is not packed; VARINT for the other fields."""
+
+_BYTES_KEY = _BYTES << 3 | LENGTH
+_LENGTH = Struct("<I")
+
+_MAX_UNPACKED = 100_000
+"""Most elements that are not packed; they cost a microsecond each. Every proto3 writer packs numbers."""
+
+
+def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int, what: str) -> Buffer:
+    """The raw form of the elements in an InferTensorContents message; for FP32 and FP64 a view on it.
+
+    `limit` is in bytes of the raw form.
+
+    Raises:
+        DecodeError: the field of another datatype, a number of elements that does not fit the shape, a number out of
+            the datatype's range.
+        GatewayError: RESOURCE_EXHAUSTED, beyond the limit.
+    """
+    check_size(shape, datatype, limit, what)
+    elements = prod(shape)
+    if datatype is Datatype.BYTES:
+        raw, found = _read_strings(contents, elements, what)
+        _check_count(found, elements, datatype, shape, what)
+        return raw
+    pieces = _occurrences(contents, datatype, elements, what)
+    packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if datatype.kind is Kind.FLOAT:
+        _check_count(len(packed) / datatype.size, elements, datatype, shape, what)
+        return packed
+    _check_count(count_integers(packed), elements, datatype, shape, what)
+    return read_integers(packed, datatype, elements, what)
+
+
+def _read_strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
+    """The raw form of `bytes_contents`, and the number of elements. Stops one element after `elements`."""
+    raw, at, end, found = bytearray(), 0, len(contents), 0
+    octets = b"".join((contents, b"\x00"))  # one more byte, so that a length can be read behind a key that is the last
+    while at < end and found <= elements:
+        if octets[at] != _BYTES_KEY:
+            _refuse_other_field(octets[at:end], what)
+        size, start = octets[at + 1], at + 2
+        if size > 0x7F:
+            size, start = read_varint(octets, at + 1)
+        at = start + size
+        element = octets[start:at]
+        raw += _LENGTH.pack(len(element))
+        raw += element
+        found += 1
+    if at > end:
+        raise DecodeError(f"{what}: element {found - 1} of bytes_contents reaches past the end of the message")
+    return raw, found
+
+
+def _refuse_other_field(contents: bytes, what: str) -> None:
+    _check_field(next(fields(contents)), Datatype.BYTES, what)
+    raise DecodeError(f"{what}: a key of contents is not in its shortest form")
+
+
+def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
+    """The contents of each occurrence of the datatype's field: packed elements, or one element that is not packed."""
+    view, pieces = memoryview(contents), []
+    most = min(elements, _MAX_UNPACKED)
+    for field in fields(contents):
+        _check_field(field, datatype, what)
+        pieces.append(view[field.value : field.end])
+        if len(pieces) > most:
+            raise DecodeError(f"{what}: {_FIELD_NAMES[field.number]} has more than {most} elements that are not packed")
+    return pieces
+
+
+def _check_field(field: Field, datatype: Datatype, what: str) -> None:
+    number = field.number
+    expected = _FIELDS.get(datatype)
+    if expected is None:
+        raise DecodeError(f"{what}: {datatype} has no typed contents; send it in raw contents")
+    if number != expected:
+        name = _FIELD_NAMES.get(number, f"field {number}")
+        raise DecodeError(f"{what}: {name} of contents is set, but {datatype} takes {_FIELD_NAMES[expected]}")
+    if field.wire_type not in (LENGTH, _UNPACKED.get(number, VARINT)):
+        raise DecodeError(f"{what}: {_FIELD_NAMES[number]} of contents has wire type {field.wire_type}")
+
+
+def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, what: str) -> None:
+    if found != elements:
+        raise DecodeError(
+            f"{what}: {found:g} elements in contents, but {datatype} of shape {list(shape)} takes {elements}"
+        )

@@ -1,0 +1,81 @@
+"""The binary tensor data extension: a JSON header, then the raw bytes of tensors in the order of the header.
+
+`Inference-Header-Content-Length` is the length of the JSON in bytes. Without it the whole body is JSON, whatever the
+Content-Type says: tritonclient sends none, and its asyncio client labels plain JSON an octet-stream.
+"""
+
+from gateway.core.errors import DecodeError
+from gateway.core.types import Buffer, Headers, Message
+
+HEADER_LENGTH = "inference-header-content-length"
+
+_OCTET_STREAM = (b"content-type", b"application/octet-stream")
+_ABSENT = "absent"
+
+
+class BinaryTensors:
+    """The bytes behind the JSON header, handed out tensor by tensor as views."""
+
+    __slots__ = ("_bytes", "_offset")
+
+    def __init__(self, tensors: memoryview) -> None:
+        self._bytes = tensors
+        self._offset = 0
+
+    def take(self, size: object, what: str) -> memoryview:
+        """The next `size` bytes. Raises DecodeError if `size` is no integer, negative, or more than are left."""
+        if type(size) is not int or size < 0:
+            raise DecodeError(f"{what}: binary_data_size must be an integer of at least 0, not {size!r}")
+        start, left = self._offset, len(self._bytes) - self._offset
+        if size > left:
+            raise DecodeError(f"{what}: binary_data_size is {size}, but {left} bytes are left behind the JSON header")
+        self._offset += size
+        return self._bytes[start : start + size]
+
+    def finish(self) -> None:
+        """Raise DecodeError if there are bytes behind those of the last tensor."""
+        left = len(self._bytes) - self._offset
+        if left:
+            raise DecodeError(f"{left} bytes follow the last tensor; each must be counted in a binary_data_size")
+
+
+def split_body(message: Message) -> tuple[Buffer, BinaryTensors]:
+    """The JSON header of a message's body, and the binary tensors behind it.
+
+    Raises:
+        DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
+    """
+    body = message.body
+    length = message.headers.get(HEADER_LENGTH, _ABSENT)
+    if length is _ABSENT:
+        return body, BinaryTensors(memoryview(b""))
+    end = _header_length(length, len(body))
+    view = memoryview(body)
+    return view[:end], BinaryTensors(view[end:])
+
+
+def json_size(message: Message) -> int:
+    """The number of bytes of a message's body that are JSON, according to its headers."""
+    text = message.headers.get(HEADER_LENGTH)
+    return int(text) if text.isdecimal() and len(text) <= 19 else len(message.body)
+
+
+def _header_length(text: str, size: int) -> int:
+    # int() alone would accept "+5", "1_0" and digits of other scripts; Triton 2.51 reads "abc" as 0
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        raise DecodeError(f"Inference-Header-Content-Length must be a number of bytes, not {text[:40]!r}")
+    length = int(text)
+    if length > size:
+        raise DecodeError(f"Inference-Header-Content-Length is {length}, but the body has {size} bytes")
+    if length == 0:
+        # Triton's raw binary request, which leaves the tensor's name, datatype and shape to the model's metadata
+        raise DecodeError(
+            "Inference-Header-Content-Length 0 (a raw binary request) is not supported: "
+            "name the input, its datatype and shape in a JSON header"
+        )
+    return length
+
+
+def binary_headers(length: int) -> Headers:
+    """The headers of a body whose first `length` bytes are JSON."""
+    return Headers((_OCTET_STREAM, (b"inference-header-content-length", b"%d" % length)))

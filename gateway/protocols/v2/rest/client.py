@@ -1,0 +1,234 @@
+"""Facing backends: writes V2 REST's requests and reads its responses."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+from gateway import json
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, unsupported
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, Target
+from gateway.core.types import Answer, Buffer, Headers, Message, Request, RequestedOutput, Response
+from gateway.protocols.v2.extensions import check_operation, check_outputs
+from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
+from gateway.protocols.v2.ids import check_id
+from gateway.protocols.v2.rest import extensions, generate, metadata
+from gateway.protocols.v2.rest.binary import binary_headers, split_body
+from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
+from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_string
+from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.paths import backend_path
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_inference, read_tensors, write_binary, write_json
+from gateway.protocols.v2.tensors import widen
+
+# --- inference requests ---
+
+
+@frozen
+class _FlavorForm:
+    """The form in which servers of a flavor take tensors: binary or JSON, and the datatypes that they lack."""
+
+    binary: bool
+    lacking: frozenset[Datatype] = frozenset()
+    needs_id: bool = False
+    """They fail on a request without an id."""
+
+
+_BINARY_FORM = _FlavorForm(binary=True)
+_FORMS = {
+    # its models answer with the request's id, and its JSON replies cannot carry None
+    KSERVE: _FlavorForm(binary=True, lacking=frozenset({Datatype.BF16}), needs_id=True),
+    # it has no binary extension, but accepts FP16 as JSON
+    MLSERVER: _FlavorForm(binary=False, lacking=frozenset({Datatype.BF16})),
+    PLAIN: _FlavorForm(binary=False, lacking=WITHOUT_JSON),
+}
+"""By flavor; the others take every datatype in binary."""
+
+
+def _encode_infer(request: Request, target: Target) -> Message:
+    form = _FORMS.get(target.flavor, _BINARY_FORM)
+    path = backend_path(request, target, "/infer")
+    if request.outputs:
+        check_outputs(request.outputs, target)
+    if form.needs_id and request.id is None:
+        request = replace(request, id="")
+    headers, parts = (_write_binary if form.binary else _write_json)(request, form.lacking)
+    return Message("POST", path, headers, parts)
+
+
+def _write_binary(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
+    parameters: dict[str, Any] = dict(request.parameters)
+    if not request.outputs:
+        parameters["binary_data_output"] = True
+    inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
+    document = _request_document(request, [write_binary(each) for each in inputs], parameters, binary=True)
+    header = json.write(document)
+    return binary_headers(len(header)), (header, *[each.data for each in inputs if len(each.data)])
+
+
+def _write_json(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
+    inputs = [write_json(each, "input", request.translate, lacking) for each in request.inputs]
+    return JSON_HEADERS, json.write_parts(_request_document(request, inputs, dict(request.parameters), binary=False))
+
+
+def _request_document(
+    request: Request, inputs: list[JsonObject], parameters: dict[str, Any], *, binary: bool
+) -> JsonObject:
+    document: JsonObject = {}
+    if request.id is not None:
+        document["id"] = request.id
+    if parameters:
+        document["parameters"] = json_parameters(parameters, "the request")
+    document["inputs"] = inputs
+    if request.outputs:
+        document["outputs"] = [_write_requested_output(each, binary) for each in request.outputs]
+    return document
+
+
+def _write_requested_output(output: RequestedOutput, binary: bool) -> JsonObject:
+    parameters = {**output.parameters, "binary_data": True} if binary else output.parameters
+    return {"name": output.name, "parameters": parameters} if parameters else {"name": output.name}
+
+
+def _encode_stream(request: Request, target: Target) -> Message:
+    if target.flavor in (KSERVE, PLAIN):
+        raise unsupported(f"backend {target.backend!r} ({target.flavor}) has no streams over REST")
+    if target.flavor == TRITON:
+        return generate.encode_request(request, target)
+    # MLServer and other gateways take the request of `infer`, in JSON
+    if request.outputs:
+        check_outputs(request.outputs, target)
+    lacking = _FORMS[MLSERVER].lacking if target.flavor == MLSERVER else WITHOUT_JSON
+    headers, parts = _write_json(request, lacking)
+    return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)
+
+
+# --- all requests, by operation ---
+
+_Encode: TypeAlias = Callable[[Request, Target], Message]
+
+
+def _get(path: str, request: Request, target: Target) -> Message:
+    return Message("GET", path)
+
+
+def _get_model(suffix: str, request: Request, target: Target) -> Message:
+    return Message("GET", backend_path(request, target, suffix))
+
+
+def _if_supported(encode: _Encode, request: Request, target: Target) -> Message:
+    check_operation(request.operation, target)
+    return encode(request, target)
+
+
+_ENCODERS: dict[Operation, _Encode] = {
+    Operation.INFER: _encode_infer,
+    Operation.STREAM: _encode_stream,
+    Operation.LIVE: partial(_get, "/v2/health/live"),
+    Operation.READY: partial(_get, "/v2/health/ready"),
+    Operation.SERVER_METADATA: partial(_get, "/v2"),
+    Operation.METADATA: partial(_get_model, ""),
+    Operation.MODEL_READY: partial(_get_model, "/ready"),
+    Operation.CONFIG: partial(_if_supported, partial(_get_model, "/config")),
+    Operation.MODELS: extensions.encode_index_request,
+    Operation.MODEL_STATISTICS: partial(_if_supported, partial(_get_model, "/stats")),
+    Operation.ALL_STATISTICS: partial(_if_supported, partial(_get, "/v2/models/stats")),
+    Operation.LOAD: partial(_if_supported, partial(extensions.encode_load_request, "load")),
+    Operation.UNLOAD: partial(_if_supported, partial(extensions.encode_load_request, "unload")),
+    Operation.TRACE_SETTINGS: partial(_if_supported, extensions.encode_trace_request),
+    Operation.LOG_SETTINGS: partial(_if_supported, extensions.encode_log_request),
+}
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The request as a message to `target`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, V2 REST has no such operation, the server lacks the extension or has no streams;
+            INVALID_ARGUMENT naming a model, parameter or tensor that the server's form cannot carry; NOT_FOUND, a
+            version that the server's flavor cannot have.
+    """
+    encode = _ENCODERS.get(request.operation)
+    if encode is None:
+        raise unsupported(f"V2 REST has no operation {request.operation.value}")
+    return encode(request, target)
+
+
+# --- responses ---
+
+
+def _decode_infer(reply: Message, limits: Limits) -> Response:
+    """An inference response. Its binary outputs are views on the reply's body."""
+    header, binary = split_body(reply)
+    document = read_inference(header, limits.json_values)
+    parameters = read_parameters(document.get("parameters"), "the response", reply=True)
+    parameters.pop("binary_data_output", None)  # KServe's models repeat it from the request, where the gateway set it
+    return Response(
+        read_tensors(document, "output", binary, limits.message),
+        read_string(document, "model_name"),
+        read_string(document, "model_version"),
+        document["id"] if isinstance(document.get("id"), str) else None,
+        parameters,
+        reply,
+    )
+
+
+def _decode_stream(reply: Message, target: Target) -> Response:
+    """One response of a stream. Raises GatewayError if it is an error instead."""
+    try:
+        if target.flavor == TRITON:
+            return generate.decode_response(reply, target.limits)
+        return _decode_infer(reply, target.limits)
+    except DecodeError as fault:
+        error = decode_event_error(reply)
+        if error is None:
+            raise
+        raise error from fault
+
+
+_DECODERS: dict[Operation, Callable[[Message, Limits], Answer]] = {
+    Operation.INFER: _decode_infer,
+    Operation.METADATA: metadata.decode_metadata,
+    Operation.SERVER_METADATA: metadata.decode_server_metadata,
+    Operation.MODELS: extensions.decode_index,
+    Operation.CONFIG: extensions.decode_config,
+    Operation.MODEL_STATISTICS: extensions.decode_statistics,
+    Operation.ALL_STATISTICS: extensions.decode_statistics,
+    Operation.LOAD: extensions.decode_done,
+    Operation.UNLOAD: extensions.decode_done,
+    Operation.TRACE_SETTINGS: extensions.decode_settings,
+    Operation.LOG_SETTINGS: extensions.decode_settings,
+}
+
+_KSERVE_DECODERS = {**_DECODERS, Operation.MODELS: extensions.decode_model_names}
+
+_HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
+
+
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's answer to `request`; one answer of several in a stream.
+
+    Raises:
+        DecodeError: a reply that V2 does not allow, or that has the id of another request.
+        GatewayError: the error that the reply reports.
+    """
+    if reply.status >= 400:
+        # "a 4xx status code indicates false"
+        if request.operation in _HEALTH and denies_readiness(reply):
+            return False
+        raise decode_error(reply, request)
+    # tritonclient, too, accepts no other status: MLServer answers 307 to a path with a slash too many
+    if reply.status != 200:
+        raise DecodeError(f"status {reply.status}, expected 200")
+    if request.operation in _HEALTH:
+        return True
+    if request.operation is Operation.STREAM:
+        answer: Answer = _decode_stream(reply, target)
+    else:
+        decoders = _KSERVE_DECODERS if target.flavor == KSERVE else _DECODERS
+        answer = decoders[request.operation](reply, target.limits)
+    if request.id:
+        check_id(answer, request.id)
+    return answer

@@ -1,0 +1,206 @@
+"""Triton's `generate` extension, both sides.
+
+The inputs and parameters of a request, and the outputs of a response, are members of one JSON object under their names.
+Tensors are flat lists, or scalars, without a datatype.
+
+    POST v2/models/upper/generate  {"text": "hello", "temperature": 0.5}
+    {"model_name": "upper", "model_version": "1", "upper": "HELLO"}
+"""
+
+from typing import Any
+
+from gateway import json
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError, unsupported
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, ListenerSettings, Target
+from gateway.core.types import Answer, Message, ParameterValue, Request, Response, Tensor, Translate
+from gateway.core.types import tensor as make_tensor
+from gateway.json import Array
+from gateway.protocols.v2.parameters import FINAL_RESPONSE, refuse_shared_memory, take_deadline, without_consumed
+from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_string
+from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.paths import backend_path
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, write_strings
+from gateway.protocols.v2.tensors import check_size, widen
+
+_WHAT = "the request"
+
+_ID, _PARAMETERS = "id", "parameters"
+_REQUEST_MEMBERS = frozenset({_ID, _PARAMETERS})
+_RESPONSE_MEMBERS = frozenset({_ID, "model_name", "model_version"})
+"""Members that are never tensors, even if the model has tensors of these names."""
+
+
+# --- facing clients ---
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """A request of `generate`, whose tensors the bridge gives datatypes and shapes.
+
+    Raises:
+        DecodeError: not a JSON object of scalars and arrays.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+    """
+    limits = listener.limits
+    document = json.read_members(message.body, _REQUEST_MEMBERS, values=limits.json_values, literals=True)
+    parameters = read_parameters(document.pop(_PARAMETERS, None), _WHAT)
+    request_id = read_id(document)
+    document.pop(_ID, None)
+    for key in document:
+        if key in parameters:
+            raise DecodeError(f"{_WHAT}: {key!r} is given twice, inside of parameters and beside it")
+    inputs, scalars = _split_members(document, "input", limits)
+    parameters.update(scalars)
+    refuse_shared_memory(parameters, _WHAT)
+    deadline = take_deadline(parameters, message, _WHAT)
+    return Request(
+        Operation.INFER,
+        message.captures["model"],
+        message.captures.get("version", ""),
+        request_id,
+        inputs,
+        parameters=without_consumed(parameters),
+        deadline=deadline,
+        origin=message,
+        schemaless=True,
+    )
+
+
+def _split_members(
+    document: JsonObject, role: str, limits: Limits
+) -> tuple[tuple[Tensor, ...], dict[str, ParameterValue]]:
+    """The arrays in `document` as untyped tensors, and its scalars."""
+    arrays = {key: each for key, each in document.items() if each.shape}
+    scalars = {key: _read_scalar(each) for key, each in document.items() if not each.shape}
+    tensors = [_read_tensor(key, each, f"{role} {key!r}", limits) for key, each in arrays.items()]
+    return tuple(tensors), scalars
+
+
+def _read_scalar(array: Array) -> ParameterValue:
+    if isinstance(array.values, bytes):
+        return bytes_elements.unpack(array.values)[0].decode()
+    scalar: ParameterValue = array.values[0].item()
+    return scalar
+
+
+def _read_tensor(name: str, array: Array, what: str, limits: Limits) -> Tensor:
+    values, shape = array.values, array.shape
+    if isinstance(values, bytes):
+        check_size(shape, Datatype.BYTES, limits.message, what)
+        return Tensor(name, Datatype.BYTES, shape, values, untyped=True)
+    tensor = replace(make_tensor(name, values.reshape(shape)), untyped=True)
+    check_size(shape, tensor.datatype, limits.message, what)
+    return tensor
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The response to a request of `generate`, its members in the order of their names as in Triton's.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming an output that has no JSON form.
+    """
+    assert isinstance(answer, Response)
+    document: JsonObject = dict(json_parameters(answer.parameters, "the response"))
+    document.pop(FINAL_RESPONSE, None)
+    document["model_name"] = request.model or answer.model
+    version = request.version or answer.version
+    if version:
+        document["model_version"] = version
+    if request.id is not None:
+        document[_ID] = request.id
+    for output in answer.outputs:
+        document[output.name] = _write_output(widen(output, WITHOUT_JSON), translate, f"output {output.name!r}")
+    ordered = {key: document[key] for key in sorted(document)}
+    return Message(headers=JSON_HEADERS, parts=json.write_parts(ordered), status=200)
+
+
+def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
+    """A flat list; a scalar if there is one element, as Triton writes it."""
+    if tensor.datatype is Datatype.BYTES:
+        texts = write_strings(tensor, translate, what)
+        return texts[0] if isinstance(texts, list) and len(texts) == 1 else texts
+    values = tensor.array.reshape(() if tensor.elements == 1 else -1)
+    return json.numbers(values, translate.nan or "error", what)
+
+
+# --- facing backends ---
+
+_FOR_TRITON = Translate(nan="literal")
+"""Triton reads NaN and Infinity. Strings in base64 it would take as they are, so the route's `bytes` does not apply."""
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The request for a stream of a Triton's.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED naming what generate_stream cannot carry, so that the caller may use another
+            operation; INVALID_ARGUMENT and NOT_FOUND as `backend_path`.
+    """
+    path = backend_path(request, target, "/generate_stream")
+    _check_parameters(request)
+    document: JsonObject = {} if request.id is None else {_ID: request.id}
+    if request.parameters:
+        document[_PARAMETERS] = request.parameters
+    for tensor in request.inputs:
+        document[tensor.name] = _write_input(tensor)
+    return Message("POST", path, JSON_HEADERS, json.write_parts(document))
+
+
+def _check_parameters(request: Request) -> None:
+    try:
+        json_parameters(request.parameters, _WHAT)
+    except GatewayError as error:
+        raise unsupported(error.message) from error
+    names = {tensor.name for tensor in request.inputs}
+    for key in request.parameters:
+        # Triton 2.51 passes them to the model as parameters and starts no sequence
+        if key.startswith("sequence_"):
+            raise unsupported(f"Triton's generate_stream has no sequences, and {_WHAT} has the parameter {key!r}")
+        if key in names:
+            raise unsupported(f"Triton's generate_stream cannot tell parameter {key!r} from the input of that name")
+    if any(output.parameters for output in request.outputs):
+        raise unsupported("Triton's generate_stream takes no parameters of outputs")
+
+
+def _write_input(tensor: Tensor) -> Any:
+    """A flat list, to which Triton gives the shape of its model's metadata."""
+    what, shape = f"input {tensor.name!r}", list(tensor.shape)
+    if tensor.name in _REQUEST_MEMBERS:
+        raise unsupported(f"Triton's generate_stream reads {tensor.name!r} as a member of its own, not as an input")
+    if tensor.datatype in WITHOUT_JSON:
+        raise unsupported(f"{what} is {tensor.datatype}, which Triton's generate_stream does not take")
+    if any(size != 1 for size in shape[:-1]) or (len(shape) > 1 and not tensor.elements):
+        raise unsupported(
+            f"{what} has shape {shape}, but Triton's generate_stream takes vectors only; over v2-grpc it streams any"
+        )
+    try:
+        if tensor.datatype is Datatype.BYTES:
+            return write_strings(tensor, _FOR_TRITON, what)
+        return json.numbers(tensor.array.reshape(-1), "literal", what)
+    except GatewayError as error:
+        raise unsupported(error.message) from error
+
+
+def decode_response(reply: Message, limits: Limits) -> Response:
+    """One response of a Triton's stream, whose tensors the bridge gives datatypes and shapes.
+
+    Raises:
+        DecodeError: not a response of `generate`.
+    """
+    document = json.read_members(reply.body, _RESPONSE_MEMBERS, values=limits.json_values, literals=True)
+    if "model_name" not in document:
+        raise DecodeError("model_name is missing")
+    members = {key: document.pop(key) for key in _RESPONSE_MEMBERS if key in document}
+    outputs, scalars = _split_members(document, "output", limits)
+    return Response(
+        outputs,
+        read_string(members, "model_name"),
+        read_string(members, "model_version"),
+        read_string(members, _ID) or None,
+        scalars,
+        reply,
+        schemaless=True,
+    )

@@ -1,0 +1,73 @@
+"""V2 REST's JSON bodies, and their fields read with their types.
+
+A field that is null counts as absent: KServe and MLServer write null for what they do not have.
+"""
+
+from reprlib import repr as shown
+from typing import Any, TypeAlias
+
+from gateway import json
+from gateway.core.errors import DecodeError
+from gateway.core.protocol import Limits
+from gateway.core.types import Headers, Message
+
+JsonObject: TypeAlias = dict[str, Any]
+
+JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
+
+
+def json_reply(document: object, status: int = 200) -> Message:
+    """The reply whose body is `document` as JSON."""
+    return Message(headers=JSON_HEADERS, parts=(json.write(document),), status=status)
+
+
+def read_reply(reply: Message, limits: Limits) -> JsonObject:
+    """The JSON object in a backend's reply. Raises DecodeError for anything else."""
+    # Triton writes NaN and Infinity where a configuration has them
+    return json.read(reply.body, {}, values=limits.json_values, literals=True)
+
+
+def read_string(document: JsonObject, key: str) -> str:
+    """The string at `key`, empty where it is absent or null. Raises DecodeError for anything else."""
+    text = document.get(key)
+    if text is not None and not isinstance(text, str):
+        raise DecodeError(f"{key} must be a string, not {shown(text)}")
+    return text or ""
+
+
+def read_list(document: JsonObject, key: str) -> list[Any]:
+    """The array at `key`, empty where it is absent or null. Raises DecodeError for anything else."""
+    entries = document.get(key)
+    if entries is not None and not isinstance(entries, list):
+        raise DecodeError(f"{key} must be a list, not {shown(entries)}")
+    return entries or []
+
+
+def read_strings(document: JsonObject, key: str) -> tuple[str, ...]:
+    """The strings of the array at `key`. Raises DecodeError for anything else."""
+    texts = read_list(document, key)
+    if not all(isinstance(text, str) for text in texts):
+        raise DecodeError(f"{key} must be a list of strings, not {shown(texts)}")
+    return tuple(texts)
+
+
+def read_name(entry: object, role: str, position: int) -> str:
+    """The `name` of `entry`, the object at `position` in a list of `role` (input, output, model).
+
+    Raises:
+        DecodeError: not an object, or one without a name.
+    """
+    if not isinstance(entry, dict):
+        raise DecodeError(f"{role} {position} must be an object, not {shown(entry)}")
+    name = entry.get("name")
+    if not isinstance(name, str):
+        raise DecodeError(f"{role} {position}: name must be a string, not {shown(name)}")
+    return name
+
+
+def read_id(document: JsonObject) -> str | None:
+    """A request's `id`, None where it is absent or null. Raises DecodeError for anything but a string."""
+    given = document.get("id")
+    if given is not None and not isinstance(given, str):
+        raise DecodeError(f"id must be a string, not {shown(given)}")
+    return given

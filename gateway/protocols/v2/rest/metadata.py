@@ -1,0 +1,116 @@
+"""V2 REST's health, server metadata and model metadata, both sides."""
+
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits
+from gateway.core.types import Answer, Message, NotReady, Request, ServerInfo, Signature, TensorSpec, Translate
+from gateway.protocols.v2.flavors import BINARY_EXTENSION
+from gateway.protocols.v2.rest.json_bodies import (
+    JsonObject,
+    json_reply,
+    read_list,
+    read_name,
+    read_reply,
+    read_string,
+    read_strings,
+)
+from gateway.protocols.v2.tensors import read_datatype, read_dimensions
+
+OWN_EXTENSIONS = (BINARY_EXTENSION, "parameters")
+"""The extensions that this wire always has, by Triton's names."""
+
+GATEWAY_INFER = "gateway_infer"
+"""A parameter of model metadata, read and written by gateways only (MLServer's metadata has `parameters`, too).
+
+False for a model without `infer` that has companions for derivatives: a UM-Bridge model that only supports Gradient.
+"""
+
+
+# --- facing clients ---
+
+_HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_READY: "ready"}
+
+
+def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
+    """Whether the server is live, the server is ready, or the model is ready: 200, else 400."""
+    # The status is the answer ("a 4xx status code indicates false", in Triton 400). The specification has an empty
+    # body, and tritonclient ignores it; but KServe's client fails without {"live": true}, as the newer OIP has it.
+    healthy = answer is True
+    document: JsonObject = {_HEALTH[request.operation]: healthy}
+    if request.operation is Operation.MODEL_READY:
+        document = {"name": request.model, **document}
+        if not healthy:
+            document["error"] = f"model {request.model!r} is not ready"
+    if isinstance(answer, NotReady):
+        document["error"] = answer.text
+    return json_reply(document, 200 if healthy else 400)
+
+
+def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The specification's $metadata_server_response; its extensions are this wire's own unless the answer has some."""
+    assert isinstance(answer, ServerInfo)
+    extensions = answer.extensions or OWN_EXTENSIONS
+    return json_reply({"name": answer.name, "version": answer.version, "extensions": extensions})
+
+
+def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The specification's $metadata_model_response; what is not known is an empty list or string."""
+    assert isinstance(answer, Signature)
+    document: JsonObject = {
+        "name": request.model or answer.name,
+        "versions": answer.versions,
+        "platform": answer.platform,
+        "inputs": [_write_spec(each) for each in answer.inputs],
+        "outputs": [_write_spec(each) for each in answer.outputs],
+    }
+    if Operation.INFER not in answer.operations:
+        document["parameters"] = {GATEWAY_INFER: False}
+    return json_reply(document)
+
+
+def _write_spec(spec: TensorSpec) -> JsonObject:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
+
+
+# --- facing backends ---
+
+
+def decode_server_metadata(reply: Message, limits: Limits) -> ServerInfo:
+    """A server's name, version and extensions. Raises DecodeError for another body."""
+    document = read_reply(reply, limits)
+    extensions = read_strings(document, "extensions")
+    return ServerInfo(read_string(document, "name"), read_string(document, "version"), extensions)
+
+
+def decode_metadata(reply: Message, limits: Limits) -> Signature:
+    """A model's Signature.
+
+    MLServer omits what the model's settings do not declare; KServe writes null for versions.
+
+    Raises:
+        DecodeError: another body, an unknown datatype, a dimension below -1.
+    """
+    document = read_reply(reply, limits)
+    return Signature(
+        _read_specs(document, "input"),
+        _read_specs(document, "output"),
+        _read_operations(document.get("parameters")),
+        name=read_string(document, "name"),
+        versions=read_strings(document, "versions"),
+        platform=read_string(document, "platform"),
+    )
+
+
+def _read_operations(parameters: object) -> frozenset[Operation]:
+    if isinstance(parameters, dict) and parameters.get(GATEWAY_INFER) is False:
+        return frozenset()
+    return frozenset({Operation.INFER})
+
+
+def _read_specs(document: JsonObject, role: str) -> tuple[TensorSpec, ...]:
+    specs = []
+    for position, entry in enumerate(read_list(document, f"{role}s")):
+        name = read_name(entry, role, position)
+        what = f"{role} {name!r}"
+        datatype = read_datatype(entry.get("datatype"), what)
+        specs.append(TensorSpec(name, datatype, read_dimensions(entry.get("shape"), what)))
+    return tuple(specs)

@@ -1,0 +1,64 @@
+"""V2's parameters in JSON: an object of strings, numbers and booleans."""
+
+from math import isfinite
+from reprlib import repr as shown
+
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.types import Parameters, ParameterValue
+
+_INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
+
+
+def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
+    """The parameters in `given`, a JSON object or None.
+
+    `reply` skips what servers add to theirs: null for an absent value (KServe), and the request's HTTP headers in an
+    object `headers` (MLServer).
+
+    Raises:
+        DecodeError: not an object; naming its key, a value that is no string, 64-bit integer, finite number or boolean.
+    """
+    if given is None:
+        return {}
+    if type(given) is not dict:
+        raise DecodeError(f"{what}: parameters must be an object, not {shown(given)}")
+    return {key: _read_value(key, each, what) for key, each in given.items() if not (reply and _is_added(key, each))}
+
+
+def _is_added(key: str, given: object) -> bool:
+    return given is None or (key == "headers" and type(given) is dict)
+
+
+def _read_value(key: str, given: object, what: str) -> ParameterValue:
+    if isinstance(given, (str, bool)):
+        return given
+    if isinstance(given, int) and _INT64_MIN <= given <= _UINT64_MAX:
+        return given
+    if isinstance(given, float) and isfinite(given):
+        return given
+    raise DecodeError(
+        f"{what}: parameter {shown(key)} must be a string, a finite number of at most 64 bits or a boolean, "
+        f"not {'null' if given is None else shown(given)}"
+    )
+
+
+def json_parameters(parameters: Parameters, what: str) -> Parameters:
+    """`parameters` unchanged, if JSON can carry them. Other wires also carry NaN, infinities and strings of any bytes.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming the key.
+    """
+    for key, value in parameters.items():
+        if isinstance(value, float) and not isfinite(value):
+            raise invalid_input(f"{what}: parameter {key!r} is {value}, which JSON cannot carry")
+        if isinstance(value, str) and not value.isascii() and not _is_utf8(value):
+            raise invalid_input(f"{what}: parameter {key!r} is not UTF-8, which JSON cannot carry")
+    return parameters
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

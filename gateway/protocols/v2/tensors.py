@@ -1,0 +1,114 @@
+"""What both wires require of a tensor: its datatype, its shape, and raw bytes that fit them.
+
+Tensors that would crash a real server are refused here.
+"""
+
+from math import prod
+from reprlib import repr as shown
+
+import numpy as np
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.frozen import replace
+from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
+from gateway.core.types import tensor as make_tensor
+
+# Triton 2.51 multiplies dimensions without an overflow check: the shape [1, 2^62] with three elements crashes it.
+MAX_BYTES = 2**63 - 1
+
+
+def read_datatype(given: object, what: str) -> Datatype:
+    """The Datatype called `given`, in capitals as in the specification. Raises DecodeError for other names."""
+    datatype = DATATYPES.get(given) if isinstance(given, str) else None
+    if datatype is None:
+        raise DecodeError(f"{what}: datatype must be one of {', '.join(DATATYPES)}, not {shown(given)}")
+    return datatype
+
+
+def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
+    """The shape in `given`: at most 32 integers of at least 0 whose product, zeros left out, is below 2^63 bytes.
+
+    Raises:
+        DecodeError: anything else.
+    """
+    if not isinstance(given, list) or len(given) > MAX_RANK:
+        raise DecodeError(f"{what}: shape must be a list of at most {MAX_RANK} integers, not {shown(given)}")
+    size = datatype.size or 1
+    for dimension in given:
+        if type(dimension) is not int or dimension < 0:
+            raise DecodeError(f"{what}: each dimension must be an integer of at least 0, not {shown(dimension)}")
+        size *= dimension or 1
+    if size > MAX_BYTES:
+        raise DecodeError(f"{what}: shape {shown(given)} spans more than 2^63 bytes")
+    return tuple(given)
+
+
+def read_dimensions(given: object, what: str) -> Shape:
+    """The shape in a model's metadata, where -1 is a dimension of any size. Raises DecodeError for anything else."""
+    if not isinstance(given, list) or any(type(each) is not int or each < -1 for each in given):
+        raise DecodeError(f"{what}: shape must be a list of integers of at least -1, not {shown(given)}")
+    return tuple(given)
+
+
+def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
+    """Check that a tensor takes at most `limit` bytes in raw form, before it is converted to that form.
+
+    Needed for data that is smaller on the wire: `0,` in JSON is two bytes and a zero in protobuf one, both are eight as
+    raw FP64. An element of BYTES is counted as the four bytes of its length.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED.
+    """
+    size = prod(shape) * (datatype.size or 4)
+    if size > limit:
+        raise refusal(Reason.TOO_LARGE, f"{what} takes {size} bytes, limits.message is {limit}")
+
+
+def check_raw(data: Buffer, datatype: Datatype, shape: Shape, what: str) -> None:
+    """Check that `data` is the raw form of a `datatype` tensor of this shape.
+
+    Raises:
+        DecodeError: another number of bytes or elements, a BYTES element cut short, a BOOL byte other than 0 and 1.
+    """
+    if datatype is Datatype.BYTES:
+        return _check_elements(data, shape, what)
+    expected = prod(shape) * datatype.size
+    if len(data) != expected:
+        raise DecodeError(f"{what}: {len(data)} bytes, but {datatype} of shape {list(shape)} takes {expected}")
+    if datatype is Datatype.BOOL and expected:
+        _check_booleans(data, what)
+    return None
+
+
+def _check_elements(data: Buffer, shape: Shape, what: str) -> None:
+    try:
+        found = bytes_elements.count(data)
+    except DecodeError as error:
+        raise DecodeError(f"{what}: {error}") from error
+    if found != prod(shape):
+        raise DecodeError(f"{what}: {found} BYTES elements, but shape {list(shape)} takes {prod(shape)}")
+
+
+def _check_booleans(data: Buffer, what: str) -> None:
+    octets = np.frombuffer(data, np.uint8)
+    # Triton reads 2 as true; other servers crash on it or pass it on
+    if octets.max() > 1:
+        at = int(np.argmax(octets > 1))
+        raise DecodeError(f"{what}: element {at} of BOOL is the byte {octets[at]}, expected 0 or 1")
+
+
+WIDER = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
+"""The datatypes that some wire or server lacks, each with one that holds all its values."""
+
+
+def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:
+    """`tensor` in the wider datatype if its own is in `lacking`, the datatypes that the receiver lacks.
+
+    The parameter `gateway_datatype` then names the original datatype.
+    """
+    if tensor.datatype not in lacking:
+        return tensor
+    wide = make_tensor(tensor.name, tensor.array, WIDER[tensor.datatype])
+    return replace(wide, parameters={**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value})

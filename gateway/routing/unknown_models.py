@@ -1,0 +1,112 @@
+"""The error for a model that no route takes: it suggests a similar name, or lists the versions that exist.
+
+Only models that routes name exactly are suggested: for this listener and protocol, without conditions on path or
+headers. Models behind globs are not known here. Clients choose the names, so an error costs a bounded number of
+lookups: names are compared by looking up their `variants` in a table.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from gateway.core.errors import GatewayError, not_found
+from gateway.core.frozen import frozen
+from gateway.core.operations import CONTROL_OPERATIONS, Operation
+from gateway.core.types import Request
+from gateway.routing.conditions import Conditions
+from gateway.routing.version_names import split_version
+
+MOST_NAMES = 500
+LONGEST_SUGGESTED = 64
+"""Characters; longer names are not suggested. At most MOST_NAMES names are known."""
+_SHORTEST_SUGGESTED = 3
+_MOST_VERSIONS = 5
+
+
+@frozen
+class Visible:
+    """The models that routes name for the clients of one protocol at one listener.
+
+    `versions`: for each name the versions in its routes' conditions. `near`: a name for each of its `variants`.
+    """
+
+    versions: dict[str, tuple[str, ...]]
+    near: dict[str, str]
+
+
+class UnknownModels:
+    """Makes the errors for requests that no route takes. `joined` are the protocols whose clients write a model and its
+    version as one name."""
+
+    def __init__(self, routes: Iterable[tuple[Conditions, Iterable[str]]], joined: frozenset[str]) -> None:
+        self._routes = tuple((conditions, frozenset(protocols)) for conditions, protocols in routes)
+        self._joined = joined
+        self._visible = lru_cache(None)(self._find)  # unbounded: the configuration has few listeners and protocols
+
+    def error(self, request: Request) -> GatewayError:
+        """The NOT_FOUND error for `request`."""
+        if not request.model:
+            return not_found(f"no route for {_without_model(request.operation)}")
+        visible = self._visible(request.listener, request.protocol)
+        for model, version in self._readings(request):
+            if model in visible.versions:
+                return not_found(_text_for_known(model, version, visible.versions[model], request))
+        near = next((visible.near[each] for each in variants(request.model) if each in visible.near), None)
+        suggestion = f"; did you mean {near!r}?" if near else ""
+        return not_found(f"no model {request.model!r} here{suggestion}")
+
+    def _readings(self, request: Request) -> Iterator[tuple[str, str]]:
+        """The models and versions that the request may mean."""
+        yield request.model, request.version
+        split = split_version(request.model) if request.protocol in self._joined and not request.version else None
+        if split:
+            yield split
+
+    def _find(self, listener: str, protocol: str) -> Visible:
+        versions: dict[str, tuple[str, ...]] = {}
+        near: dict[str, str] = {}
+        for conditions, protocols in self._routes:
+            if (
+                not conditions.exact
+                or conditions.per_request
+                or conditions.listener not in ("", listener)
+                or conditions.protocol not in ("", protocol)
+                or protocol not in protocols
+            ):
+                continue
+            name = conditions.model
+            if name not in versions and len(versions) < MOST_NAMES:
+                near |= {each: near.get(each, name) for each in variants(name)}
+            versions[name] = (*versions.get(name, ()), conditions.version)
+        return Visible(versions, near)
+
+
+def _without_model(operation: Operation) -> str:
+    if operation in CONTROL_OPERATIONS:
+        name = operation.value
+        return f"{name} without a model: one with `match: {{operation: {name}}}` says which backend is meant"
+    return "a request without a model: name one, or set `model` on the listener"
+
+
+def variants(name: str) -> Iterator[str]:
+    """`name` in lower case with `_` for `-`: whole, and with each one of its characters removed.
+
+    Two names that share a variant differ by one character that is added, removed or replaced, or by two neighbours in
+    exchanged order.
+    """
+    if not _SHORTEST_SUGGESTED <= len(name) <= LONGEST_SUGGESTED:
+        return
+    folded = name.lower().replace("-", "_")
+    yield folded
+    for at in range(len(folded)):
+        yield folded[:at] + folded[at + 1 :]
+
+
+def _text_for_known(model: str, version: str, versions: tuple[str, ...], request: Request) -> str:
+    """The text for a model that exists, but not in this version or for this operation."""
+    wanted = list(dict.fromkeys(versions))
+    if "" in wanted or version in wanted:
+        return f"model {model!r} does not take {request.operation.value!r} here"
+    word = "version" if len(wanted) == 1 else "versions"
+    shown = ", ".join(map(repr, wanted[:_MOST_VERSIONS])) + (", ..." if len(wanted) > _MOST_VERSIONS else "")
+    asked = f", not {version!r}" if version else "; name it" if len(wanted) == 1 else "; name one"
+    return f"model {model!r} has {word} {shown} here{asked}"

@@ -1,0 +1,101 @@
+"""Model names that may include a version: `echo-1.0.0` is version `1.0.0` of `echo`, or a model of that whole name.
+
+Where a backend behind a glob could have either, it decides: it is asked for the whole name first (`whole_or_version`).
+"""
+
+import re
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import replace
+from gateway.core.transport import Destination
+from gateway.core.types import Answer, Request, Response, Signature
+
+_JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
+
+
+def split_version(name: str) -> tuple[str, str] | None:
+    """`echo-1.0.0` as (`echo`, `1.0.0`); None for a name that does not end in a version."""
+    found = _JOINED.fullmatch(name)
+    return (found[1], found[2]) if found else None
+
+
+def renamed(destination: Destination, model: str, version: str) -> Destination:
+    """`destination` with requests renamed to `model` and `version`, and answers back to the names that the client
+    used."""
+    inner, responses = destination.handler, destination.stream
+
+    def asked(request: Request) -> Request:
+        return replace(request, model=model, version=version)
+
+    async def handler(request: Request) -> Answer:
+        assert inner is not None
+        return _under(await inner(asked(request)), request)
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        assert responses is not None
+        async with aclosing(responses(asked(request))) as found:
+            async for response in found:
+                yield replace(response, model=request.model, version=request.version)
+
+    return replace(destination, handler=inner and handler, stream=responses and stream)
+
+
+def whole_or_version(whole: Destination, split: Destination) -> Destination:
+    """A Destination that tries `whole`, and `split` if the backend has no such model. If it has neither, the error is
+    the one about the whole name, which the client used."""
+
+    async def handler(request: Request) -> Answer:
+        assert whole.handler is not None
+        assert split.handler is not None
+        try:
+            return await whole.handler(request)
+        except GatewayError as error:
+            if not _is_missing(error):
+                raise
+            unknown = error
+        with _second_attempt(unknown):
+            return await split.handler(request)
+
+    async def stream(request: Request) -> AsyncGenerator[Response, None]:
+        assert whole.stream is not None
+        assert split.stream is not None
+        begun = False
+        try:
+            async with aclosing(whole.stream(request)) as responses:
+                async for response in responses:
+                    begun = True
+                    yield response
+            return
+        except GatewayError as error:
+            if begun or not _is_missing(error):
+                raise
+            unknown = error
+        with _second_attempt(unknown):
+            async with aclosing(split.stream(request)) as responses:
+                async for response in responses:
+                    yield response
+
+    return replace(whole, handler=whole.handler and handler, stream=whole.stream and stream)
+
+
+@contextmanager
+def _second_attempt(unknown: GatewayError) -> Iterator[None]:
+    """Runs the second attempt: re-raises `unknown`, the first not-found error, if its model is not found either."""
+    try:
+        yield
+    except GatewayError as error:
+        if not _is_missing(error):
+            raise
+        raise unknown from error
+
+
+def _is_missing(error: GatewayError) -> bool:
+    return error.reason is Reason.MODEL_NOT_FOUND
+
+
+def _under(answer: Answer, request: Request) -> Answer:
+    if isinstance(answer, Response):
+        return replace(answer, model=request.model, version=request.version)
+    return replace(answer, name=request.model) if isinstance(answer, Signature) else answer

@@ -1,0 +1,52 @@
+"""The open connections of one connector, and closing them all."""
+
+import asyncio
+from typing import Generic, Protocol, TypeVar
+
+
+class Abortable(Protocol):
+    """A connection that can be closed at once."""
+
+    def abort(self) -> None:
+        """Close without sending what is still to be sent."""
+
+
+C = TypeVar("C", bound=Abortable)
+
+
+class ConnectorConnections(Generic[C]):
+    """The set of open connections. Each connection calls `opened` once its socket is connected and `lost` once the
+    socket is closed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._open: set[C] = set()
+        self._emptied = asyncio.Event()
+
+    def __contains__(self, connection: C) -> bool:
+        return connection in self._open
+
+    def opened(self, connection: C) -> None:
+        """Add a connection; after `abort_all` it is aborted instead of kept."""
+        self._open.add(connection)
+        self._emptied.clear()
+        if self.is_closed:
+            connection.abort()
+
+    def lost(self, connection: C) -> None:
+        """Remove a connection whose socket is closed."""
+        self._open.discard(connection)
+        if not self._open:
+            self._emptied.set()
+
+    def abort_all(self) -> None:
+        """Abort every connection, and from now on each that is still being opened."""
+        self.is_closed = True
+        for connection in list(self._open):
+            connection.abort()
+
+    async def close(self) -> None:
+        """Abort every connection, and wait until all sockets are closed."""
+        self.abort_all()
+        if self._open:
+            await self._emptied.wait()

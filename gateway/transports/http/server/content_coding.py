@@ -1,0 +1,65 @@
+"""Content codings of requests and replies: bodies are inflated before the exchange and deflated after it, in a thread
+where that takes long."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from gateway.core.frozen import replace
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.transport import EventualReply, Exchange, awaited
+from gateway.core.types import Headers, Message
+from gateway.transports.http.compression import MIN_DEFLATED, deflate
+from gateway.transports.http.server.reply_bytes import body_size
+from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_thread, inflate_small
+
+_BODY = "the body"
+
+
+def exchange_inflated(
+    message: Message, coding: str, limits: Limits, exchange: Exchange, protocol: Protocol
+) -> EventualReply:
+    """The reply to `message`, whose body is in `coding`; an awaitable of it where it takes time.
+
+    Raises:
+        DecodeError: the body is not in its coding.
+        GatewayError: it inflates to more than the limits allow.
+    """
+    body = inflate_small(message.body, coding, limits, _BODY)
+    if body is None:
+        return _exchange_inflated_in_thread(message, coding, limits, exchange, protocol)
+    return exchange(replace(message, parts=(body,)), protocol)
+
+
+async def _exchange_inflated_in_thread(
+    message: Message, coding: str, limits: Limits, exchange: Exchange, protocol: Protocol
+) -> Message:
+    body = await inflate_in_thread(message.body, coding, limits, _BODY)
+    reply = exchange(replace(message, parts=(body,)), protocol)
+    return await awaited(reply)
+
+
+async def request_stream(message: Message, coding: str, limits: Limits) -> AsyncGenerator[Message, None]:
+    """The client's side of a stream, which in HTTP is one `message`; its body, in `coding` (empty for none), inflated.
+
+    Raises:
+        DecodeError, GatewayError: as `exchange_inflated`.
+    """
+    if coding:
+        message = replace(message, parts=(await inflate_anywhere(message.body, coding, limits, _BODY),))
+    yield message
+
+
+async def deflated_reply(reply: EventualReply, coding: str) -> Message:
+    """The reply once it is there; in `coding` (empty for none) if it is long enough."""
+    reply = await awaited(reply)
+    size = body_size(reply.parts)
+    if not coding or size < MIN_DEFLATED:
+        return reply
+    if size > IN_THREAD:
+        return await asyncio.to_thread(_deflated, reply, coding)
+    return _deflated(reply, coding)
+
+
+def _deflated(reply: Message, coding: str) -> Message:
+    header = (b"Content-Encoding", coding.encode())
+    return replace(reply, headers=Headers((*reply.headers.raw, header)), parts=(deflate(reply.parts, coding),))

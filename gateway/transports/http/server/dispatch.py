@@ -1,0 +1,84 @@
+"""What a request's head decides before its body arrives: which protocol answers it, or why it is refused."""
+
+from collections.abc import Sequence
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.patterns import Match, PathTable
+from gateway.core.protocol import Protocol
+from gateway.core.types import Buffer, Message
+from gateway.transports.http.server.request_head import RequestHead
+
+# The body of a refused request is received up to this size (bytes), so that the connection can be kept.
+_RECEIVED_WHEN_REFUSED = 64 * 2**10
+
+
+class Dispatch:
+    """The `protocol` that a head belongs to and the pattern that it `match`es, or why it is `refused`.
+
+    A refused request has a protocol as well, in whose form the error is written. `allow` holds the methods of a path
+    that was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
+    """
+
+    __slots__ = ("allow", "coding", "match", "protocol", "refused", "timeout")
+
+    def __init__(self, head: RequestHead, table: PathTable) -> None:
+        self.allow: tuple[str, ...] = ()
+        self.match: Match | None = None
+        self.refused: GatewayError | None = None
+        self.coding = ""
+        self.timeout: float | None = None
+        try:
+            self._find(head, table)
+        except DecodeError as error:
+            self.refused = refusal(Reason.INVALID_INPUT, str(error))
+        except GatewayError as error:
+            self.refused = error
+        self.protocol: Protocol = table.protocol_for_error(head.path) if self.match is None else self.match.protocol
+
+    def message(self, head: RequestHead, body: Buffer, peer: str, received: float) -> Message:
+        """The Message of a request that was `received` at that time of the loop's clock."""
+        assert self.match is not None
+        deadline = None if self.timeout is None else received + self.timeout
+        pattern, captures = self.match.pattern, self.match.captures
+        # Positional arguments: keywords would double the cost.
+        return Message(
+            head.method, head.path, head.headers, (body,), 0, head.query, pattern, captures, peer, received, deadline
+        )
+
+    def _find(self, head: RequestHead, table: PathTable) -> None:
+        found = table.match(head.method, head.path)
+        if not isinstance(found, Match):
+            self.allow = found
+            raise _no_match(head, found)
+        self.match = found
+        self.coding = head.coding
+        self.timeout = head.timeout
+
+
+def check_length(head: RequestHead, limit: int) -> None:
+    """Refuse a body that is too large before any memory is allocated for it.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED, its Content-Length exceeds `limit`.
+    """
+    if head.length is not None and head.length > limit:
+        text = f"the body of {head.length} bytes is larger than limits.message, {limit} bytes"
+        raise refusal(Reason.TOO_LARGE, text)
+
+
+def worth_receiving(head: RequestHead) -> bool:
+    """Whether the body of a refused request is so small that receiving it costs less than a new connection."""
+    return not head.expects_continue and head.length is not None and head.length <= _RECEIVED_WHEN_REFUSED
+
+
+def allow_header(methods: Sequence[str]) -> tuple[bytes, bytes]:
+    """The Allow header, which a 405 MUST have (RFC 9110 section 15.5.6)."""
+    return b"Allow", ", ".join(methods).encode()
+
+
+def _no_match(head: RequestHead, allowed: tuple[str, ...]) -> GatewayError:
+    path = head.path[:200]
+    if allowed:
+        text = f"{head.method} is not allowed for {path!r}; allowed: {', '.join(allowed)}"
+        return refusal(Reason.METHOD_NOT_ALLOWED, text)
+    return refusal(Reason.PATH_NOT_FOUND, f"no such path here: {path!r}")

@@ -1,0 +1,148 @@
+"""Request bodies as they arrive: of a known size, or chunked (RFC 9112 section 7.1).
+
+httptools could read them too, but it does not report where a body ends and the next pipelined request begins, and it
+copies once more.
+"""
+
+import re
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.types import Buffer
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
+
+_EOL = b"\r\n"
+
+# Unknown chunk extensions are ignored, but must be text.
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
+
+
+class SizedBody:
+    """Receives one body of `size` bytes; `body` once `complete`.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for it.
+    """
+
+    __slots__ = ("_arriving", "_size", "body", "complete")
+
+    def __init__(self, size: int) -> None:
+        PROCESS_MEMORY.check(size)
+        self.body: Buffer = b""
+        self.complete = False
+        self._size = size
+        self._arriving: ArrivingBody | None = None
+
+    def feed(self, data: bytes, at: int) -> int:
+        """Read on from `at`. Returns the position in `data` up to which bytes belong to this body.
+
+        Raises:
+            GatewayError: as the class.
+        """
+        arriving = self._arriving
+        if arriving is None:
+            end = at + self._size
+            if end <= len(data):
+                self.complete = True
+                self.body = PROCESS_MEMORY.track(data[at:end])
+                return end
+            self._arriving = arriving = ArrivingBody(self._size, PROCESS_MEMORY)
+        end = min(len(data), at + arriving.missing)
+        arriving.append(memoryview(data)[at:end])
+        if not arriving.missing:
+            self.complete = True
+            self.body = arriving.body
+        return end
+
+
+LINES_PER_FEED = 64
+"""Lines that one `feed` reads, so that other connections have their turn: a chunk of one byte takes as long as one of
+thousands."""
+
+
+class ChunkedBody:
+    """Receives one body of at most `limit` bytes; `body` once `complete`. Trailers are dropped. A size line may have
+    `line_limit` bytes, and so may all trailers together."""
+
+    __slots__ = ("_arriving", "_chunk_left", "_limit", "_line", "_line_limit", "_read", "_trailers", "complete")
+
+    def __init__(self, limit: int, line_limit: int) -> None:
+        self.complete = False
+        self._arriving = ArrivingBody(limit, PROCESS_MEMORY)
+        self._limit = limit
+        self._line_limit = line_limit
+        self._line = b""
+        self._chunk_left = 0
+        self._trailers = 0
+        self._read = ChunkedBody._read_size
+
+    @property
+    def body(self) -> Buffer:
+        """The bytes that have arrived."""
+        return self._arriving.body
+
+    def feed(self, data: bytes, at: int) -> int:
+        """Read on from `at`, LINES_PER_FEED lines at most. Returns the position in `data` up to which bytes were read.
+
+        Raises:
+            DecodeError: not a chunked body.
+            GatewayError: RESOURCE_EXHAUSTED, larger than a limit, or the process has no memory left for it.
+        """
+        begun, self._line = self._line, b""
+        if begun:
+            return self._feed(begun + data[at:], 0) + at - len(begun)
+        return self._feed(data, at)
+
+    def _feed(self, data: bytes, at: int) -> int:
+        lines = LINES_PER_FEED
+        while at < len(data) and lines and not self.complete:
+            if self._chunk_left:
+                piece = data[at : at + self._chunk_left]
+                self._arriving.append(piece)
+                self._chunk_left -= len(piece)
+                at += len(piece)
+                continue
+            end = data.find(_EOL, at)
+            if end < 0:
+                self._keep_line(data[at:])
+                return len(data)
+            lines -= 1
+            line = data[at:end]
+            self._check_line(line, len(line))
+            self._read(self, line)
+            at = end + len(_EOL)
+        return at
+
+    def _keep_line(self, begun: bytes) -> None:
+        """Keep the beginning of a line until the rest arrives, unless it is already no line."""
+        self._check_line(begun.removesuffix(b"\r"), len(begun) - 1)
+        self._line = begun
+
+    def _check_line(self, line: bytes, size: int) -> None:
+        if line and self._read is ChunkedBody._read_end:
+            raise DecodeError("a chunk is longer than its size line says")
+        if b"\n" in line:
+            raise DecodeError("the chunked body has a line that does not end in CRLF")
+        if size + self._trailers > self._line_limit:
+            text = f"a chunk's size line, or the trailers, are larger than limits.headers, {self._line_limit} bytes"
+            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+
+    def _read_size(self, line: bytes) -> None:
+        found = _SIZE.fullmatch(line)
+        if found is None:
+            raise DecodeError(f"{line[:40]!r} is not the size of a chunk")
+        self._chunk_left = int(found[1], 16)
+        self._read = ChunkedBody._read_end if self._chunk_left else ChunkedBody._read_trailer
+        if self._chunk_left > self._arriving.missing:
+            raise refusal(Reason.TOO_LARGE, f"the body is larger than limits.message, {self._limit} bytes")
+
+    def _read_end(self, line: bytes) -> None:
+        self._read = ChunkedBody._read_size
+
+    def _read_trailer(self, line: bytes) -> None:
+        if not line:
+            self.complete = True
+            return
+        if not _TRAILER.fullmatch(line):
+            raise DecodeError("a trailer of the chunked body is not `name: value`")
+        self._trailers += len(line) + len(_EOL)

@@ -1,0 +1,190 @@
+"""Replies that are written message by message: a head, then each message as the exchange yields it.
+
+The first message has the status and the headers. How the body is delimited depends on it:
+
+    first message has a Content-Length     SizedBody: the messages are pieces of a body of that size, unframed
+    error (400 and above) that comes alone SizedBody: a Content-Length, as in any other reply
+    any other, to HTTP/1.1                 ChunkedBody: one chunk for each message, in the protocol's framing
+    any other, to HTTP/1.0                 BodyUntilClose: the end of the connection ends the body
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from gateway.core.errors import invalid_output
+from gateway.core.frozen import replace
+from gateway.core.protocol import Protocol
+from gateway.core.transport import ExchangeStream
+from gateway.core.types import Buffer, Headers, Message
+from gateway.transports.http.server import reply_bytes
+from gateway.transports.http.server.request_head import RequestHead
+
+_EMPTY_REPLY = Message(status=200, headers=Headers(((b"content-length", b"0"),)))
+
+# These belong to one connection (RFC 9110 section 7.6.1), or delimit its body. A reply that is passed on has those of
+# the backend's connection.
+_HOP_BY_HOP = frozenset(
+    (
+        b"connection", b"content-length", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
+    )
+)  # fmt: skip
+
+Wrap = Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
+"""Puts one message into the protocol's framing."""
+
+
+class StreamedReplyWriter:
+    """Writes the reply to a request, given as `messages`, the client's side of the stream."""
+
+    def __init__(
+        self, messages: AsyncGenerator[Message, None], exchange: ExchangeStream, protocol: Protocol, head: RequestHead
+    ) -> None:
+        framing = protocol.http.stream_framing
+        assert framing is not None
+        self._messages = messages
+        self._replies = exchange(messages, protocol)
+        self._wrap = framing.wrap
+        self._head = head
+        self.begun = False
+        """Whether some of the reply is written."""
+
+    @property
+    def is_delimited(self) -> bool:
+        """Whether the reply can end before its connection. HTTP/1.0 has no chunks."""
+        return self._head.version == "1.1"
+
+    async def write(
+        self,
+        transport: asyncio.Transport,
+        connection_line: Callable[[], bytes],
+        until_read: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Write each piece as it comes, and await `until_read` before the next. `connection_line` is as in `pieces`.
+
+        Raises:
+            Exception: as `pieces`.
+        """
+        if not self.is_delimited:
+            _reset_on_close(transport, True)
+        async with aclosing(self.pieces(connection_line)) as pieces:
+            async for piece in pieces:
+                self.begun = True
+                transport.write(piece)
+                await until_read()
+        if not self.is_delimited:
+            _reset_on_close(transport, False)
+
+    async def pieces(self, connection_line: Callable[[], bytes]) -> AsyncGenerator[Buffer, None]:
+        """The buffers to write, each to be pulled once the client has read the one before. `connection_line` is called
+        when the head is written.
+
+        Raises:
+            Exception: whatever the exchange raised. After the first piece the reply must not end like a complete one.
+            ValueError: a header holds a line break.
+        """
+        async with aclosing(self._messages), aclosing(self._replies) as replies:
+            first = await anext(replies, _EMPTY_REPLY)
+            second = await anext(replies, None) if first.status >= 400 else None
+            body = self._body(first, is_alone=second is None)
+            head = reply_bytes.head(_end_to_end(first), body.length_line, connection_line())
+            if self._head.method == "HEAD" or first.status in reply_bytes.BODILESS:
+                yield head
+                return
+            begun = () if second is None else body.parts(second)
+            for piece in _joined((head, *body.parts(first), *begun)):
+                yield piece
+            async for reply in replies:
+                for piece in _joined(body.parts(reply)):
+                    yield piece
+            for piece in _joined(body.end()):
+                yield piece
+
+    def _body(self, first: Message, *, is_alone: bool) -> "Body":
+        length = next((text for name, text in first.headers.raw if name.lower() == b"content-length"), None)
+        if length is not None:
+            return SizedBody(first.status, int(length))
+        if first.status >= 400 and is_alone:
+            return SizedBody(first.status, reply_bytes.body_size(first.parts))
+        return ChunkedBody(self._wrap) if self.is_delimited else BodyUntilClose(self._wrap)
+
+
+class BodyUntilClose:
+    """A body that ends with its connection."""
+
+    length_line = b""
+
+    def __init__(self, wrap: Wrap) -> None:
+        self._wrap = wrap
+
+    def parts(self, reply: Message) -> tuple[Buffer, ...]:
+        return self._wrap(reply.parts)
+
+    def end(self) -> tuple[Buffer, ...]:
+        return ()
+
+
+class ChunkedBody:
+    """A chunk for each message (RFC 9112 section 7.1); none for an empty message, since a chunk of no bytes would end
+    the body."""
+
+    length_line = b"Transfer-Encoding: chunked\r\n"
+
+    def __init__(self, wrap: Wrap) -> None:
+        self._wrap = wrap
+
+    def parts(self, reply: Message) -> tuple[Buffer, ...]:
+        parts = self._wrap(reply.parts)
+        size = reply_bytes.body_size(parts)
+        return (b"%x\r\n" % size, *parts, b"\r\n") if size else ()
+
+    def end(self) -> tuple[Buffer, ...]:
+        return (b"0\r\n\r\n",)
+
+
+class SizedBody:
+    """A body of `size` bytes, whose pieces are the messages, all with the same `status`."""
+
+    def __init__(self, status: int, size: int) -> None:
+        self.length_line = reply_bytes.content_length(size)
+        self._status = status
+        self._missing = size
+
+    def parts(self, reply: Message) -> tuple[Buffer, ...]:
+        self._missing -= reply_bytes.body_size(reply.parts)
+        if self._missing < 0 or reply.status != self._status:
+            raise invalid_output(
+                f"a streamed reply does not fit its head's Content-Length and status: {bytes(reply.body)[:200]!r}"
+            )
+        return reply.parts
+
+    def end(self) -> tuple[Buffer, ...]:
+        if self._missing:
+            raise invalid_output(f"a streamed reply has {self._missing} bytes less than its Content-Length")
+        return ()
+
+
+Body = BodyUntilClose | ChunkedBody | SizedBody
+
+
+def _reset_on_close(transport: asyncio.Transport, on: bool) -> None:
+    """Let closing send a reset: where the end of the connection is the end of the reply, a reply that breaks off must
+    not end like that."""
+    option = struct.pack("ii", on, 0)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+
+
+def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    return reply_bytes.joined(parts, reply_bytes.body_size(parts)) if parts else ()
+
+
+def _end_to_end(reply: Message) -> Message:
+    """The reply without hop-by-hop headers. Its `Connection` header may name more of them."""
+    options = [
+        option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
+    ]
+    fields = [field for field in reply.headers.raw if field[0].lower() not in _HOP_BY_HOP.union(options)]
+    return replace(reply, headers=Headers(fields))

@@ -1,0 +1,164 @@
+"""Messages on a byte stream: PacketReader cuts them out of it, `write` sends one."""
+
+import asyncio
+from collections.abc import Iterator
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.protocol import Framing, Limits
+from gateway.core.types import Buffer, Message
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
+
+Packet = tuple[Buffer, Buffer]
+"""A message's header and its body; of a message over the limit, only the body's head (`Framing.head`)."""
+
+SCRATCH_BYTES = 64 * 2**10
+
+_DISCARD = memoryview(bytearray(2**20))
+"""Receives the bytes that are dropped, of every connection. It is large because some clients (brpc's) fail further
+calls while more than 64 MiB of theirs are unread."""
+
+_JOINED = 64 * 2**10
+"""Up to this many bytes, one copy is cheaper than one more write."""
+
+
+def write(transport: asyncio.WriteTransport, message: Message) -> None:
+    """Write `message`; large parts are not copied to join them."""
+    if sum(map(len, message.parts)) <= _JOINED:
+        transport.write(b"".join(message.parts))
+        return
+    for part in message.parts:
+        transport.write(part)
+
+
+class PacketReader:
+    """Cuts packets out of the bytes that are received into `buffer`. Does no I/O.
+
+    `buffer` is `scratch` as long as messages fit in there. All connections of a loop may share it, because every loop
+    fills it and calls `received` without doing anything else in between. A larger message gets a buffer of its own,
+    which grows with what arrives.
+
+    A message over the limit, in a framing that has a `head`, is cut down to it; the bytes behind the head are dropped,
+    and the next message is read. In other framings it ends the reading.
+    """
+
+    __slots__ = ("_body", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_to_drop_next")
+
+    def __init__(self, framing: Framing, limits: Limits, scratch: memoryview) -> None:
+        self._framing = framing
+        self._limits = limits
+        self._scratch = scratch
+        self._header = b""
+        self._body: ArrivingBody | None = None
+        self._to_drop = 0
+        """Bytes still to be dropped of a message that was handed over."""
+        self._to_drop_next = 0
+        """Bytes to be dropped of the message that is arriving, once its head has arrived."""
+
+    @property
+    def header(self) -> bytes:
+        """What has arrived of the current message's header."""
+        return self._header
+
+    @property
+    def in_body(self) -> bool:
+        """Whether a header is complete and its message is not."""
+        return self._body is not None or self._to_drop > 0
+
+    @property
+    def buffer(self) -> memoryview:
+        """Where to receive the next bytes."""
+        if self._discards:
+            return _DISCARD[: self._to_drop]
+        return self._scratch if self._body is None else self._body.unfilled
+
+    @property
+    def _discards(self) -> bool:
+        """Whether so much is to be dropped that it is received into _DISCARD."""
+        return self._to_drop >= SCRATCH_BYTES
+
+    def received(self, size: int) -> Iterator[Packet]:
+        """The packets that are complete with the next `size` bytes of `buffer`. The caller exhausts the iterator before
+        it receives more.
+
+        Raises:
+            DecodeError: the bytes are no header of this framing. They are in `header`, and nothing more can be read.
+            GatewayError: RESOURCE_EXHAUSTED, a message without a head, or the head of one, exceeds the limit, or the
+                process has no memory left for it. Nothing more can be read.
+        """
+        if self._discards:
+            self._to_drop -= size
+            return
+        if self._body is None:
+            yield from self._cut(self._scratch[:size].tobytes())
+            return
+        self._body.filled(size)
+        self._body.reserve()
+        if not self._body.missing:
+            yield self._complete(self._body.body)
+
+    def forget(self) -> None:
+        """Free the message that is arriving: the stream is over."""
+        self._body = None
+
+    def check_end(self) -> None:
+        """Check that the stream may end here.
+
+        Raises:
+            DecodeError: it ends in the middle of a message.
+        """
+        if self._to_drop:
+            raise DecodeError("the connection ended in a message that is larger than limits.message")
+        if self._body is not None:
+            progress = f"{self._body.filled_bytes} of the {self._body.size} bytes that its header announces"
+            raise DecodeError(f"the connection ended in a message, after {progress}")
+        if self._header:
+            progress = f"{len(self._header)} of the {self._framing.header_size} bytes of its header"
+            raise DecodeError(f"the connection ended in a message, after {progress}")
+
+    def _cut(self, data: bytes) -> Iterator[Packet]:
+        at, end = self._drop(len(data)), len(data)
+        while at < end:
+            start, at = at, min(end, at + self._framing.header_size - len(self._header))
+            self._header += data[start:at]
+            if len(self._header) < self._framing.header_size:
+                return
+            size = self._size()
+            if size > end - at:
+                self._begin_body(data[at:], size)
+                return
+            yield self._complete(PROCESS_MEMORY.track(data[at : at + size]))
+            at += size
+            at += self._drop(end - at)
+
+    def _size(self) -> int:
+        """How many bytes after the header belong to the packet."""
+        size, limits = self._framing.size(self._header), self._limits
+        head = 0 if self._framing.head is None else self._framing.head(self._header)
+        if head > limits.headers:
+            text = f"the head of a message, of {head} bytes, is larger than limits.headers, {limits.headers} bytes"
+            raise refusal(Reason.HEADERS_TOO_LARGE, text)
+        if size <= limits.message:
+            return size
+        if self._framing.head is None:
+            text = f"a message of {size} bytes is larger than limits.message, {limits.message} bytes"
+            raise refusal(Reason.TOO_LARGE, text)
+        self._to_drop_next = size - head
+        return head
+
+    def _drop(self, size: int) -> int:
+        """How many of the next `size` bytes are to be dropped."""
+        dropped = min(size, self._to_drop)
+        self._to_drop -= dropped
+        return dropped
+
+    def _begin_body(self, data: bytes, size: int) -> None:
+        PROCESS_MEMORY.check(size)
+        self._body = ArrivingBody(size, PROCESS_MEMORY)
+        self._body.append(data)
+        self._body.reserve()
+
+    def _complete(self, body: Buffer) -> Packet:
+        packet = self._header, body
+        self._header, self._body = b"", None
+        self._to_drop, self._to_drop_next = self._to_drop_next, 0
+        return packet

@@ -1,0 +1,50 @@
+"""Metadata: to clients, and from backends."""
+
+import json
+
+from gateway.core.datatypes import Datatype
+from gateway.core.operations import Operation
+from gateway.core.types import (
+    DEFAULT_TRANSLATE,
+    Message,
+    Request,
+    Signature,
+    TensorSpec,
+)
+from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, call, reply
+
+SIGNATURE = Signature(
+    (TensorSpec("x", Datatype.FP32, (-1, 3)), TensorSpec("flag", Datatype.BOOL, ())),
+    (TensorSpec("y", Datatype.BF16, (2,)),),
+    name="m",
+    versions=("1", "2"),
+    platform="onnxruntime",
+)
+
+
+def test_metadata_is_binary_to_post_and_json_to_get() -> None:
+    def told(method: str) -> Message:
+        request = Request(Operation.METADATA, "m", origin=call(b"", "m", method))
+        return GRAPHPIPE.encode_response(SIGNATURE, request, DEFAULT_TRANSLATE)
+
+    read = GRAPHPIPE.decode_response(reply(told("POST").body), Request(Operation.METADATA), TARGET)
+    assert read == Signature(
+        (TensorSpec("x", Datatype.FP32, (-1, 3)), TensorSpec("flag", Datatype.UINT8, ())),
+        (TensorSpec("y", Datatype.FP32, (2,)),),
+        name="m",
+        platform="onnxruntime",
+    )
+    shown = told("GET")
+    assert shown.headers.get("content-type") == "application/json"
+    assert b'\n    "Name": "m",\n' in bytes(shown.body)
+    assert json.loads(bytes(shown.body)) == {
+        "Name": "m",
+        "Version": "1, 2",
+        "Server": "onnxruntime",
+        "Description": "",
+        "Inputs": [
+            {"Name": "x", "Description": "", "Shape": [-1, 3], "Type": 10},
+            {"Name": "flag", "Description": "", "Shape": [], "Type": 1},
+        ],
+        "Outputs": [{"Name": "y", "Description": "", "Shape": [2], "Type": 10}],
+    }

@@ -1,0 +1,143 @@
+"""Requests of clients, and what they are answered."""
+
+from math import inf
+from struct import pack
+
+import numpy as np
+import pytest
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response, Translate
+from tests.protocols.mip.wire import (
+    LISTENER,
+    MIP,
+    decoded,
+    inference,
+    json,
+    named,
+    of_hex,
+    received,
+    replied,
+    sent,
+    shown,
+    tlv,
+)
+
+
+def test_the_reserved_byte_and_the_number_of_outputs_are_not_looked_at() -> None:
+    message = inference(1, 1, *json("[1]"), outputs=9)
+    header = bytearray(message.parts[0])
+    header[3] = 255
+    assert shown(decoded(Message(parts=(bytes(header), message.parts[1])))) == [("INT64~", [1, 1], [1])]
+
+
+BAD = [
+    ("no counts", of_hex("0002000000000003 010000"), "has 3 bytes, expected at least 4"),
+    ("an empty batch", inference(1, 0), "the batch is empty"),
+    ("too few TLVs", inference(2, 2, *json("1", "2", "3")), "3 TLVs, expected 4 for 2 examples of 2 inputs"),
+    ("too many TLVs", inference(1, 1, *json("1", "2")), "2 TLVs, expected 1"),
+    ("a TLV that is too long", inference(1, 1, pack("!2L", 2, 0xFFFFFFFF) + b"1"), "TLV 0 has 4294967295 bytes"),
+    ("half a TLV", inference(1, 1, *json("1"), b"\0\0\0\2"), "4 bytes after TLV 1"),
+    ("type 0", inference(1, 1, tlv(0, b"1")), "input 0 has the TLV type 0x0, expected one of 0x1 (TEXT), 0x2 (JSON)"),
+    ("type 9", inference(2, 1, *json("1"), tlv(9, b"1")), "input 1 has the TLV type 0x9"),
+    ("two types", inference(1, 2, *json("1"), tlv(1, b"1")), "input 0 is TEXT and JSON in one batch"),
+    ("empty JSON", inference(1, 1, tlv(2, b"")), "input 0 of example 0"),
+    ("blank JSON", inference(1, 2, *json("1", " ")), "input 0 of example 1"),
+    ("bad JSON", inference(1, 2, *json("[1]", "[2")), "input 0 of example 1"),
+    ("bad UTF-8", inference(1, 1, tlv(2, b'"\xff"')), "input 0 of example 0"),
+    ("bad UTF-16", inference(1, 1, tlv(2, b"\xff\xfe\x00\xd8")), "not JSON"),
+    ("half a surrogate", inference(1, 1, tlv(2, b'"\\ud800"')), "input 0 of example 0"),
+    ("two values", inference(1, 1, *json("1, 2")), "input 0 of example 0"),
+    ("a member", inference(1, 1, *json('1, "a": 2')), "input 0 of example 0: not JSON"),
+    ("duplicate keys", inference(1, 1, *json('{"a": 1, "a": 2}')), "input 0 of example 0"),
+    ("values without end", inference(1, 1, *json("[" + "[],1," * 6000 + "1]")), "limits.json_values"),
+    ("nested without end", inference(1, 1, *json("[" * 5000)), "input 0 of example 0"),
+]
+
+
+@pytest.mark.parametrize(("message", "why"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
+def test_bad_payloads_are_the_clients_fault(message: Message, why: str) -> None:
+    with pytest.raises(DecodeError) as failure:
+        MIP.decode_request(message, LISTENER)
+    assert why in str(failure.value)
+
+
+def test_an_unknown_kind_is_unsupported() -> None:
+    with pytest.raises(
+        GatewayError, match=r"kind 9 is not supported; expected 1 \(ping\) or 2 \(inference\)"
+    ) as failure:
+        MIP.decode_request(of_hex("0009000000000000"), LISTENER)
+    assert failure.value.reason is Reason.UNSUPPORTED
+
+
+def test_limits_are_the_listeners() -> None:
+    small = ListenerSettings(limits=Limits(json_values=3))
+    with pytest.raises(DecodeError, match=r"limits\.json_values"):
+        MIP.decode_request(inference(1, 1, *json("[1, null, 2, null]")), small)
+
+
+# Replies
+
+
+def answered(message: Message, *outputs: object, translate: Translate = DEFAULT_TRANSLATE) -> bytes:
+    request = MIP.decode_request(message, LISTENER)
+    return sent(MIP.encode_response(Response(outputs), request, translate))  # type: ignore[arg-type]
+
+
+def test_a_reply_has_the_inputs_it_got_and_the_outputs_there_are() -> None:
+    reply = answered(inference(1, 2, *json("1", "2")), named("a", [[1.5], [2]]), named("b", [3, 4], Datatype.INT32))
+    assert reply == sent(
+        inference(1, 2, *json("[1.5]", "3", "[2.0]", "4"), outputs=2, subtype=1)
+    )  # fmt: skip
+
+
+def test_numbers_are_npy_for_a_client_that_sends_it() -> None:
+    file = sent(MIP.encode_response(Response((named("y", [[1, 2]], content_type="npy"),)), plain(), DEFAULT_TRANSLATE))
+    request = inference(1, 1, file[12:])
+    assert answered(request, named("y", [[1, 2]])) == file
+    assert answered(request, named("y", [["a"]], Datatype.BYTES))[12:] == tlv(1, b"a")
+    assert answered(request, named("y", [[1, 2]], content_type="json"))[12:] == tlv(2, b"[1.0,2.0]")
+
+
+def plain() -> Request:
+    return MIP.decode_request(inference(1, 1, *json("1")), LISTENER)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [3, 1]])
+def test_outputs_without_a_row_for_each_example_are_the_backends_fault(shape: list[int]) -> None:
+    with pytest.raises(GatewayError, match="expected a first dimension of 2, one row for each example") as failure:
+        answered(inference(1, 2, *json("1", "2")), named("y", np.zeros(shape)))
+    assert failure.value.reason is Reason.INVALID_OUTPUT
+
+
+def test_nan_is_written_as_the_route_says() -> None:
+    message, output = inference(1, 1, *json("1")), named("y", [[float("nan"), -inf]])
+    assert answered(message, output)[12:] == tlv(2, b"[NaN,-Infinity]")
+    assert answered(message, output, translate=Translate(nan="null"))[12:] == tlv(2, b"[null,null]")
+    with pytest.raises(GatewayError, match="output 'y': element 0 is nan"):
+        answered(message, output, translate=Translate(nan="error"))
+
+
+def test_a_gateway_that_drains_does_not_answer_pings_as_ready() -> None:
+    request = MIP.decode_request(of_hex("0001000000000000"), LISTENER)
+    with pytest.raises(GatewayError) as failure:
+        MIP.encode_response(False, request, DEFAULT_TRANSLATE)
+    assert failure.value.reason is Reason.NOT_READY
+
+
+def test_the_gateway_reads_its_own_replies() -> None:
+    reply = answered(inference(1, 2, *json("1", "2")), named("a", [[1.5], [2]]))
+    assert shown(replied(received(reply), named("x", [1, 2]))) == [("FP64~", [2, 1], [1.5, 2.0])]
+
+
+def test_the_number_of_contents_is_bounded() -> None:
+    """One for each of the most rows, and limits.json_values more; of which there may be millions in a packet."""
+    few = ListenerSettings("vision", Limits(json_values=5), "classifier")
+    fits = inference(6, 10923, *[tlv(1, b"")] * 65538)
+    assert len(MIP.decode_request(fits, few).inputs) == 6
+    with pytest.raises(
+        DecodeError, match=r"more than 65540 TLVs, which is 65535 for the rows and 5 of limits\.json_values"
+    ):
+        MIP.decode_request(inference(6, 10924, *[tlv(1, b"")] * 65544), few)

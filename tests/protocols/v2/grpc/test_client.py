@@ -1,0 +1,176 @@
+"""V2 gRPC facing backends: requests written, responses read."""
+
+import pytest
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError, Status
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Parameters, Request, RequestedOutput, Tensor
+from gateway.protocols.v2 import V2_GRPC
+from tests.protocols.v2.grpc.wire import (
+    HALF,
+    INFER,
+    INT64_MIN,
+    KSERVE,
+    MLSERVER,
+    STREAM,
+    TARGET,
+    TRITON,
+    UINT64_MAX,
+    decode,
+    field,
+    infer,
+    parameter,
+    tensor,
+    values,
+)
+
+X = Tensor("x", Datatype.INT16, (1, 2), b"\x01\x00\xff\xff", parameters={"k": 7})
+EMPTY = Tensor("e", Datatype.FP64, (0,), b"")
+
+
+def test_writes_inputs_raw_without_joining_them() -> None:
+    request = Request(Operation.INFER, "m", "2", "42", (EMPTY, X, EMPTY), (RequestedOutput("z"),))
+    written = V2_GRPC.encode_request(request, TARGET)
+    head = (
+        field(1, "m")
+        + field(2, "2")
+        + field(3, "42")
+        + tensor("e", "FP64", 0)
+        + tensor("x", "INT16", 1, 2, more=parameter(4, "k", field(2, 7)))
+        + tensor("e", "FP64", 0)
+        + field(6, field(1, "z"))
+    )
+    assert written.parts == (head + b"\x3a\x00\x3a\x04", X.data, b"\x3a\x00")
+    assert written.parts[1] is X.data
+    assert (written.path, written.pattern, written.method, list(written.headers)) == (INFER, INFER, "", [])
+
+
+def test_stream_requests_use_model_stream_infer() -> None:
+    written = V2_GRPC.encode_request(Request(Operation.STREAM, "m"), TARGET)
+    assert (written.path, written.body) == (STREAM, field(1, "m"))
+
+
+@pytest.mark.parametrize(
+    ("given", "choice"),
+    [
+        (True, field(1, 1)),
+        (5, field(2, 5)),
+        (-(2**63), INT64_MIN),
+        ("größe", field(3, "größe")),
+        (0.5, HALF),
+        (2**64 - 1, UINT64_MAX),
+    ],
+)
+def test_parameters_take_the_field_of_their_type(given: object, choice: bytes) -> None:
+    request = Request(Operation.INFER, parameters={"p": given})  # type: ignore[dict-item]
+    assert V2_GRPC.encode_request(request, TRITON).body == parameter(4, "p", choice)
+
+
+@pytest.mark.parametrize("target", [MLSERVER, KSERVE])
+@pytest.mark.parametrize("given", [0.5, 2**63])
+def test_parameters_that_the_server_would_lose_are_refused(target: Target, given: float | int) -> None:
+    lost: Parameters = {"p": given}
+    for request in (
+        Request(Operation.INFER, parameters=lost),
+        Request(Operation.INFER, inputs=(Tensor("x", Datatype.FP64, (0,), b"", parameters=lost),)),
+        Request(Operation.INFER, outputs=(RequestedOutput("y", lost),)),
+    ):
+        with pytest.raises(GatewayError, match=r"parameter 'p' is .* cannot read over gRPC") as raised:
+            V2_GRPC.encode_request(request, target)
+        assert raised.value.status is Status.INVALID_ARGUMENT
+
+
+def test_a_version_is_refused_for_kserve() -> None:
+    with pytest.raises(GatewayError, match=r"a KServe, which has no versions, not '1'") as raised:
+        V2_GRPC.encode_request(Request(Operation.INFER, "m", "1"), KSERVE)
+    assert raised.value.status is Status.NOT_FOUND
+
+
+@pytest.mark.parametrize("target", [KSERVE, MLSERVER])
+def test_bf16_is_widened_for_servers_without_it(target: Target) -> None:
+    half = Tensor("x", Datatype.BF16, (2,), b"\x80\x3f\xc0\x7f")  # 1.0 and NaN
+    written = V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), target)
+    (got,) = infer(b"".join(written.parts)).inputs
+    assert (got.datatype, got.parameters) == (Datatype.FP32, {"gateway_datatype": "BF16"})
+    assert bytes(got.data) == b"\x00\x00\x80\x3f\x00\x00\xc0\x7f"
+    (kept,) = infer(b"".join(V2_GRPC.encode_request(Request(Operation.INFER, inputs=(half,)), TRITON).parts)).inputs
+    assert kept == half
+
+
+@pytest.mark.parametrize("operation", [Operation.INFER, Operation.STREAM, Operation.METADATA])
+def test_triton_has_no_versions_but_integers(operation: Operation) -> None:
+    request = Request(operation, "m", "v10")
+    with pytest.raises(GatewayError, match=r"rewrite\.version") as raised:
+        V2_GRPC.encode_request(request, TRITON)
+    assert raised.value.status is Status.NOT_FOUND
+    assert field(2, "v10") in V2_GRPC.encode_request(request, TARGET).body
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(Operation.INFER, "\ud800"),
+        Request(Operation.INFER, "m", parameters={"p": "\ud800"}),
+        Request(Operation.METADATA, "\ud800"),
+    ],
+)
+def test_refuses_strings_that_are_not_utf8(request_: Request) -> None:
+    with pytest.raises(GatewayError, match="not UTF-8") as raised:
+        V2_GRPC.encode_request(request_, TARGET)
+    assert raised.value.status is Status.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("operation", DERIVATIVES)
+def test_derivatives_are_unsupported(operation: Operation) -> None:
+    with pytest.raises(GatewayError, match=operation.value) as raised:
+        V2_GRPC.encode_request(Request(operation, "m"), TARGET)
+    assert raised.value.status is Status.UNIMPLEMENTED
+
+
+def test_a_parameter_beyond_64_bits_is_refused_by_name() -> None:
+    with pytest.raises(GatewayError, match="parameter 'n' is an integer beyond 64 bits, which gRPC cannot carry"):
+        V2_GRPC.encode_request(Request(Operation.INFER, "m", parameters={"n": 2**64}), TRITON)
+
+
+CLIENT = infer(field(1, "m") + field(3, "42"))
+
+
+HEAD = field(1, "m") + field(2, "1") + field(3, str(CLIENT.id))
+
+
+def test_reads_raw_outputs() -> None:
+    body = HEAD + parameter(4, "p", field(2, 5)) + tensor("a", "INT8", 2) + tensor("b", "INT8", 0)
+    response = decode(body + field(6, b"\x01\xff") + field(6, b""), CLIENT)
+    assert (response.model, response.version, response.id, response.parameters) == ("m", "1", CLIENT.id, {"p": 5})
+    assert [(each.name, values(each)) for each in response.outputs] == [("a", [1, -1]), ("b", [])]
+
+
+def test_reads_typed_outputs() -> None:
+    response = decode(HEAD + tensor("a", "UINT16", 2, contents=field(4, b"\x01\xff\x01")), CLIENT)
+    assert [values(each) for each in response.outputs] == [[1, 255]]
+
+
+def test_skips_what_servers_add() -> None:
+    # KServe adds binary_data_size; MLServer empty contents beside raw ones, and parameters without a value
+    more = parameter(4, "binary_data_size", field(2, 2)) + field(5, b"")
+    body = tensor("a", "INT8", 2, more=more) + parameter(4, "lost", b"") + field(6, b"\x01\x02")
+    response = decode(body, CLIENT, MLSERVER)
+    assert (response.parameters, response.outputs[0].parameters) == ({}, {})
+    assert values(response.outputs[0]) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("body", "error_text"),
+    [
+        (b"\x0a", "no inference.ModelInferResponse message"),
+        (tensor("a", "INT8", 2) + field(6, b"\x01"), r"output 'a': 1 bytes, but INT8 of shape \[2\] takes 2"),
+        (tensor("a", "INT8", 1) + tensor("a", "INT8", 1) + field(6, b"\x01") * 2, "output 'a' is given twice"),
+        (tensor("a", "FP8", 1) + field(6, b"\x01"), "output 'a': datatype must be one of"),
+        (tensor("a", "INT8", 1) + tensor("b", "INT8", 1) + field(6, b"\x01"), "output 'b' has no raw contents"),
+    ],
+)
+def test_refuses_what_is_no_response(body: bytes, error_text: str) -> None:
+    with pytest.raises(DecodeError, match=error_text):
+        decode(body, CLIENT)

@@ -1,0 +1,112 @@
+"""Messages as the gRPC transport hands them to the codec, protobuf written by hand, and recorded conversations."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+from gateway.core.exchange import decoded
+from gateway.core.frozen import replace
+from gateway.core.protocol import ListenerSettings, Target
+from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
+from gateway.protocols.v2 import V2_GRPC
+
+LISTENER = ListenerSettings("grpc")
+TARGET = Target("models", "127.0.0.1:8001")
+TRITON = Target("models", "127.0.0.1:8001", flavor="triton")
+MLSERVER = Target("models", "127.0.0.1:8001", flavor="mlserver")
+KSERVE = Target("models", "127.0.0.1:8001", flavor="kserve")
+AS_IS = Translate()
+
+SERVICE = "/inference.GRPCInferenceService/"
+INFER = SERVICE + "ModelInfer"
+STREAM = SERVICE + "ModelStreamInfer"
+# an InferParameter's field and its value
+INT64_MIN = bytes((2 << 3,)) + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"
+UINT64_MAX = bytes((5 << 3,)) + b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+HALF = bytes((4 << 3 | 1,)) + struct.pack("<d", 0.5)
+
+RECORDED = {
+    server: json.loads((Path(__file__).parents[3] / "wire" / "v2-grpc" / f"{server}.json").read_text())
+    for server in ("triton", "mlserver", "kserve")
+}
+
+
+def field(number: int, content: bytes | str | int) -> bytes:
+    """A field of bytes, of text or of a varint, each below 128 in length or value."""
+    if isinstance(content, int):
+        return bytes((number << 3, content))
+    octets = content.encode() if isinstance(content, str) else content
+    return bytes((number << 3 | 2, len(octets))) + octets
+
+
+def shape(*dimensions: int) -> bytes:
+    return field(3, bytes(dimensions))
+
+
+def parameter(number: int, key: str, choice: bytes) -> bytes:
+    return field(number, field(1, key) + field(2, choice))
+
+
+def tensor(name: str, datatype: str, *dimensions: int, contents: bytes = b"", more: bytes = b"") -> bytes:
+    """An entry of `inputs` or `outputs`."""
+    content = field(1, name) + field(2, datatype) + shape(*dimensions) + more
+    return field(5, content + (field(5, contents) if contents else b""))
+
+
+def large(datatype: str, elements: int, contents: bytes) -> bytes:
+    """A request whose only input has these contents, of any size."""
+    size = len(contents)
+    head = field(1, "x") + field(2, datatype) + b"\x18" + varint(elements)
+    content = head + b"\x2a" + varint(size) + contents
+    return b"\x2a" + varint(len(content)) + content
+
+
+def varint(number: int) -> bytes:
+    octets = b""
+    while number > 127:
+        octets += bytes((number % 128 + 128,))
+        number //= 128
+    return octets + bytes((number,))
+
+
+def packed(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2,)) + varint(len(content)) + content
+
+
+def message(body: bytes, method: str = INFER, **changes: Any) -> Message:
+    built = Message(path=method, pattern=method, parts=(body,), headers=Headers(((b"x-tenant", b"t"),)))
+    return replace(built, **changes)
+
+
+def infer(body: bytes, method: str = INFER, **changes: Any) -> Request:
+    return decoded(message(body, method, **changes), V2_GRPC, LISTENER)
+
+
+def one_input(datatype: str, *dimensions: int, contents: bytes = b"", raw: bytes | None = None) -> Request:
+    behind = b"" if raw is None else field(7, raw)
+    return infer(tensor("x", datatype, *dimensions, contents=contents) + behind)
+
+
+def reply(body: bytes, status: int = 0, reason: str = "") -> Message:
+    trailers = Headers(((b"gateway-reason", reason.encode()),)) if reason else Headers()
+    return Message(parts=(body,) if body else (), status=status, headers=trailers)
+
+
+def decode(body: bytes, request: Request, target: Target = TARGET) -> Response:
+    response = V2_GRPC.decode_response(reply(body), request, target)
+    assert isinstance(response, Response)
+    return response
+
+
+def exchanged(server: str, name: str) -> tuple[str, list[bytes], list[Message]]:
+    """The method, the requests, and the replies as the transport hands them over; the last one may be an error."""
+    conversation = RECORDED[server][name]
+    replies = [reply(bytes.fromhex(each)) for each in conversation["replies"]]
+    if conversation["status"]:
+        replies.append(reply(conversation["text"].encode(), conversation["status"]))
+    return conversation["method"], [bytes.fromhex(each) for each in conversation["requests"]], replies
+
+
+def values(tensor: Tensor) -> object:
+    return tensor.array.tolist()

@@ -1,0 +1,81 @@
+import pytest
+
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.types import NO_HEADERS, Headers, Metadata
+from gateway.http2.hpack import Field, read
+from gateway.transports.grpc.client.request_heads import RequestHeads
+
+BEGINNING = (
+    b"\x83\x86"  # :method POST, :scheme http
+    b"\x10\x05:path\x0d/toy.Toy/Echo"
+    b"\x10\x0a:authority\x08toy:8001"
+    b"\x10\x02te\x08trailers"
+    b"\x10\x0ccontent-type\x10application/grpc"
+    b"\x10\x0auser-agent\x1dgrpc-python-inference-gateway"
+    b"\x10\x14grpc-accept-encoding\x08identity"
+)
+
+
+def write(*headers: Field, timeout: float | None = None) -> bytes:
+    return RequestHeads("toy:8001").write("/toy.Toy/Echo", Headers(headers), timeout)
+
+
+def test_a_head_has_what_grpc_over_http2_asks_for() -> None:
+    assert write() == BEGINNING
+
+
+def test_metadata_follow_and_binary_ones_are_base64_without_padding() -> None:
+    heads, metadata = RequestHeads("toy:8001"), Metadata([(b"Some", b"text"), (b"some-bin", b"\x00\xff")])
+    block = heads.write("/toy.Toy/Echo", metadata, 1.5)
+    assert block == BEGINNING + b"\x10\x04some\x04text\x10\x08some-bin\x03AP8\x10\x0cgrpc-timeout\x081500000u"
+
+
+def test_binary_values_that_another_transport_brought_are_base64_already() -> None:
+    for text in (b"AP8=", b"AP8"):
+        assert write((b"some-bin", text)) == BEGINNING + b"\x10\x08some-bin\x03AP8"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        (b"some-bin", b"!", "its value is not base64"),
+        (b"some-bin", b"\0\xff", "its value is not base64"),
+        (b"some", b"a\tb", "its value is not printable ASCII"),
+        (b"some", b"a\r\nb: c", "its value is not printable ASCII"),
+        (b"some", "é".encode(), "its value is not printable ASCII"),
+    ],
+)
+def test_values_that_have_no_form_in_grpc_are_refused_by_their_header(name: bytes, text: bytes, why: str) -> None:
+    with pytest.raises(GatewayError) as refused:
+        write((name, text))
+    assert refused.value.reason is Reason.INVALID_INPUT
+    assert refused.value.message == f"header {name.decode()!r} cannot be sent over gRPC: {why}"
+
+
+def test_values_have_no_blanks_around_them() -> None:
+    """RFC 9113 section 8.2.1: one that had would be malformed."""
+    assert write((b"some", b" two words ")) == BEGINNING + b"\x10\x04some\x09two words"
+
+
+def test_each_call_has_its_own_timeout() -> None:
+    heads = RequestHeads("toy:8001")
+    blocks = [heads.write("/a/b", NO_HEADERS, timeout) for timeout in (1, None, 2)]
+    assert [dict(read(block, 1000)).get(b"grpc-timeout") for block in blocks] == [b"1000000u", None, b"2000000u"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (1e-9, b"1u"),
+        (0.25, b"250000u"),
+        (99.999999, b"99999999u"),
+        (100.0, b"100000m"),
+        (99_999.999, b"99999999m"),
+        (100_000.0, b"100000S"),
+        (1e8, b"1666666M"),
+        (1e10, b"2777777H"),
+        (1e300, b"99999999H"),
+    ],
+)
+def test_a_timeout_has_at_most_eight_digits_and_is_never_longer(seconds: float, told: bytes) -> None:
+    assert dict(read(write(timeout=seconds), 1000))[b"grpc-timeout"] == told

@@ -1,0 +1,95 @@
+"""A raw server: the test decides every byte that it sends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvloop
+
+from gateway.core.protocol import Limits
+from gateway.core.types import Headers, Message
+from gateway.transports.http.client.connector import HttpConnector
+
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+"""Imported by modules whose tests run on both."""
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+GET = Message("GET", "/v2")
+JSON = Headers([(b"content-type", b"application/json")])
+
+
+def post(*parts: bytes | memoryview, deadline: float | None = None) -> Message:
+    """A request with a body."""
+    return Message("POST", "/v2/models/m/infer", JSON, parts, deadline=deadline)
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """The head and the body of the next request; IncompleteReadError at the end."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next((int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"Content-Length: ")), 0)
+    return head, await reader.readexactly(length)
+
+
+@dataclass
+class Endpoint:
+    """Answers the n-th request with the n-th reply, later ones with the last, and counts connections."""
+
+    replies: list[bytes]
+    requests: list[tuple[bytes, bytes]] = field(default_factory=list)
+    connections: int = 0
+    ended: int = 0
+    close_after_reply: bool = False
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                self.requests.append(await read_request(reader))
+                writer.write(self.replies[min(len(self.requests), len(self.replies)) - 1])
+                if self.close_after_reply:
+                    return
+        except asyncio.IncompleteReadError:
+            self.ended += 1
+
+
+@asynccontextmanager
+async def serving(handle: Handle, *, port: int = 0, **options: Any) -> AsyncIterator[int]:
+    """Serve on the loopback; yields the port. A connection is closed when its handler returns."""
+    handlers: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        handlers.add(task)
+        try:
+            await handle(reader, writer)
+        except (ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            handlers.discard(task)
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", port, **options)
+    try:
+        async with asyncio.timeout(30):
+            yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in list(handlers):
+            task.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
+
+
+@asynccontextmanager
+async def connecting(port: int, limits: Limits | None = None, **settings: Any) -> AsyncIterator[HttpConnector]:
+    """A connector to a port of loopback."""
+    settings = {"connection_per_call": False, **settings}
+    connector = HttpConnector(f"127.0.0.1:{port}", limits=limits or Limits(), **settings)
+    try:
+        yield connector
+    finally:
+        await connector.close()

@@ -1,0 +1,267 @@
+"""One exchange on one connection, on asyncio's own loop and on uvloop."""
+
+import asyncio
+import socket
+import struct
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.protocol import Limits
+from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
+from tests.transports.http.client.endpoint import LOOPS as LOOPS
+
+MIB = 2**20
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER of 0 s: closing sends RST."""
+
+
+async def test_a_request_and_its_reply() -> None:
+    endpoint = Endpoint([b"HTTP/1.1 201 Created\r\nX-Y: z\r\nContent-Length: 2\r\n\r\nok"])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        reply = await connector.exchange(post(b"ab", b"", memoryview(b"cd")))
+    assert (reply.status, reply.headers.get("x-y"), reply.parts) == (201, "z", (b"ok",))
+    head = f"POST /v2/models/m/infer HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+    assert endpoint.requests == [(f"{head}Content-Length: 4\r\n\r\n".encode(), b"abcd")]
+
+
+@pytest.mark.parametrize("framing", ["sized", "chunked", "until close"])
+async def test_large_bodies_both_ways(framing: str) -> None:
+    body = bytes(range(256)) * (16 * MIB // 256)
+    heads = {
+        "sized": b"Content-Length: %d\r\n\r\n" % len(body),
+        "chunked": b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(body),
+        "until close": b"Connection: close\r\n\r\n",
+    }
+    tail = b"\r\n0\r\n\r\n" if framing == "chunked" else b""
+    endpoint = Endpoint([b"HTTP/1.1 200 OK\r\n" + heads[framing] + body + tail])
+    endpoint.close_after_reply = framing == "until close"
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        reply = await connector.exchange(post(b"{}", memoryview(body)))
+        assert reply.body == body
+        assert endpoint.requests[0][1] == b"{}" + body
+
+
+async def test_a_large_request_is_not_copied() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        left = int(head.split(b"Content-Length: ")[1])
+        while left:
+            left -= len(await reader.read(min(left, 64 * 1024)))
+        writer.write(OK)
+
+    body = memoryview(bytes(32 * MIB))
+    async with serving(handle) as port, connecting(port) as connector:
+        with tracing() as peak:
+            assert (await connector.exchange(post(body, body))).body == b"ok"
+    assert peak[0] < 4 * MIB
+
+
+async def test_a_large_reply_is_allocated_once() -> None:
+    piece = bytes(MIB)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (32 * MIB))
+        for _ in range(32):
+            writer.write(piece)
+            await writer.drain()
+
+    async with serving(handle) as port, connecting(port) as connector:
+        with tracing() as peak:
+            assert len((await connector.exchange(GET)).body) == 32 * MIB
+    assert peak[0] < 36 * MIB  # its first MiB is received into a buffer of its own
+
+
+@contextmanager
+def tracing() -> Iterator[list[int]]:
+    """The most bytes that Python had allocated at once; filled in at the end of the block."""
+    peak: list[int] = []
+    tracemalloc.start()
+    try:
+        yield peak
+        peak.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+
+
+EARLY = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig"
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_a_reply_that_comes_before_the_request_is_written_is_delivered(closes: bool) -> None:
+    """The connection is in the middle of a request, and is never used again."""
+    ended = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal ended
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(EARLY)
+        if not closes:
+            with suppress(ConnectionError):
+                while await reader.read(MIB):
+                    pass
+        ended += 1
+
+    async with serving(handle) as port, connecting(port) as connector:
+        for _ in range(3):
+            reply = await connector.exchange(post(memoryview(bytes(64 * MIB))))
+            assert (reply.status, reply.body) == (413, b"big")
+        while ended < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+CUT = [
+    (b"", "closed the connection before it answered"),
+    (b"HTTP/1.1 200 OK\r\nCont", "closed the connection in the middle of its reply's headers"),
+    (OK[:-1], "closed the connection in the middle of its reply, after 1 of 2 bytes of the body"),
+    (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + bytes(99_999),
+        "closed the connection in the middle of its reply, after 99999 of 100000 bytes of the body",
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "text"), CUT)
+async def test_a_peer_that_closes_too_early(data: bytes, text: str) -> None:
+    endpoint = Endpoint([data], close_after_reply=True)
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        with pytest.raises(TransportError) as caught:
+            await connector.exchange(GET)
+    error = caught.value
+    assert (error.status, error.reason, error.message, error.sent) == (
+        Status.UNAVAILABLE, Reason.UNREACHABLE, text, True
+    )  # fmt: skip
+    assert endpoint.connections == 1
+
+
+@pytest.mark.parametrize("data", [b"", OK[:-1], b"HTTP/1.1 200 OK\r\n\r\ncut"])
+async def test_a_peer_that_resets(data: bytes) -> None:
+    received = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(data)
+        await received.wait()
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        writer.transport.abort()
+
+    async with serving(handle) as port, connecting(port) as connector:
+        exchange = asyncio.ensure_future(connector.exchange(GET))
+        asyncio.get_running_loop().call_soon(received.set)
+        with pytest.raises(TransportError, match=r"^reset the connection") as caught:
+            await exchange
+    assert (caught.value.status, caught.value.sent) == (Status.UNAVAILABLE, True)
+
+
+async def test_a_malformed_reply_ends_its_connection() -> None:
+    endpoint = Endpoint([b"SSH-2.0-OpenSSH_9.2\r\n\r\n", OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        with pytest.raises(TransportError, match=r"reply is not HTTP/1\.1"):
+            await connector.exchange(GET)
+        assert (await connector.exchange(GET)).body == b"ok"
+        assert endpoint.connections == 2
+
+
+async def test_a_promised_body_over_the_limit_is_refused_at_its_head() -> None:
+    endpoint = Endpoint([b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"])
+    async with serving(endpoint.handle) as port, connecting(port, Limits(message=1000)) as connector:
+        with pytest.raises(TransportError, match=r"1001 bytes, at most 1000 .*limits\.message"):
+            await connector.exchange(GET)
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\n", OK[:-1]])
+async def test_cancelling_closes_the_connection_so_that_the_peer_sees_it(begun: bytes) -> None:
+    arrived, ended = asyncio.Event(), asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(begun)
+        arrived.set()
+        assert await reader.read() == b""
+        ended.set()
+
+    async with serving(handle) as port, connecting(port) as connector:
+        exchange = asyncio.ensure_future(connector.exchange(GET))
+        await arrived.wait()
+        exchange.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await exchange
+        await ended.wait()
+
+
+async def test_cancelling_while_a_large_body_is_written_closes_the_connection() -> None:
+    arrived, ended = asyncio.Event(), asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        try:
+            while await reader.read(MIB):
+                pass
+        finally:
+            ended.set()
+
+    async with serving(handle) as port, connecting(port) as connector:
+        exchange = asyncio.ensure_future(connector.exchange(post(memoryview(bytes(64 * MIB)))))
+        await arrived.wait()
+        exchange.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await exchange
+        await ended.wait()
+
+
+@pytest.mark.parametrize("turns", range(40))
+async def test_cancelling_at_any_moment_leaves_other_exchanges_alone(turns: int) -> None:
+    """One moment matters: the reply has freed the connection, another exchange has taken it, and only then the
+    cancelled task runs."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            _, body = await read_request(reader)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n" + body)
+
+    async with serving(handle) as port, connecting(port) as connector:
+        await connector.exchange(post(b"0"))
+        first = asyncio.ensure_future(connector.exchange(post(b"1")))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        first.cancel()
+        assert (await connector.exchange(post(b"2"))).body == b"2"
+        await asyncio.gather(first, return_exceptions=True)
+        assert (await connector.exchange(post(b"3"))).body == b"3"
+
+
+async def test_a_reply_that_comes_while_its_exchange_is_cancelled() -> None:
+    loop = asyncio.get_running_loop()
+    complaints: list[object] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        async with connecting(server.getsockname()[1]) as connector:
+            exchange = asyncio.ensure_future(connector.exchange(GET))
+            peer, _ = await loop.sock_accept(server)
+            await loop.sock_recv(peer, 1000)
+            peer.send(OK)
+            exchange.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await exchange
+            peer.close()
+    assert complaints == []
+
+
+async def test_a_peer_that_does_not_close_after_its_last_reply_is_not_waited_for() -> None:
+    ended = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        assert await reader.read() == b""
+        ended.set()
+
+    async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
+        assert (await connector.exchange(GET)).body == b"ok"
+        await ended.wait()

@@ -1,0 +1,161 @@
+import asyncio
+import gzip
+import re
+import socket
+import ssl
+import zlib
+from pathlib import Path
+
+import pytest
+
+from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.protocol import Limits
+from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
+from tests.interop.processes import free_port
+from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, serving
+from tests.transports.http.client.endpoint import LOOPS as LOOPS
+
+CERTIFICATE = Path(__file__).parent / "tls" / "localhost.pem"
+"""Self-signed, for localhost and 127.0.0.1, with its key."""
+
+
+async def failure(address: str, connect_timeout: float = 5.0) -> TransportError:
+    timeouts = ConnectorTimeouts(connect_timeout)
+    connector = HttpConnector(address, connection_per_call=False, limits=Limits(), timeouts=timeouts)
+    with pytest.raises(TransportError) as caught:
+        await connector.exchange(GET)
+    await connector.close()
+    return caught.value
+
+
+def assert_unreachable(error: TransportError, text: str) -> None:
+    assert (error.status, error.reason, error.sent) == (Status.UNAVAILABLE, Reason.UNREACHABLE, False)
+    assert re.fullmatch(text, error.message)
+
+
+def test_a_bad_address_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="bad address 'nowhere': it has no port"):
+        HttpConnector("nowhere", connection_per_call=False, limits=Limits())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_nothing_listens_at_the_address(host: str) -> None:
+    assert_unreachable(await failure(f"{host}:{free_port()}"), "connection refused")
+
+
+async def test_an_unknown_host() -> None:
+    error = await failure("host.invalid:80")  # RFC 6761: never resolves
+    assert_unreachable(error, "host name 'host.invalid' not resolved: .*")
+
+
+async def test_connecting_times_out() -> None:
+    """The backlog is full, so the system answers no further SYN."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(server.getsockname())
+        error = await failure(f"127.0.0.1:{server.getsockname()[1]}", connect_timeout=0.05)
+        for filler in fillers:
+            filler.close()
+    assert_unreachable(error, "no connection within 0.05 s")
+
+
+async def test_back_after_down() -> None:
+    endpoint = Endpoint([OK])
+    async with serving(endpoint.handle) as port:
+        connector = HttpConnector(f"127.0.0.1:{port}", connection_per_call=False, limits=Limits())
+        assert (await connector.exchange(GET)).body == b"ok"
+    assert_unreachable(await failure(f"127.0.0.1:{port}"), "connection refused")
+    with pytest.raises(TransportError, match="connection refused"):
+        await connector.exchange(GET)
+    async with serving(endpoint.handle, port=port):
+        assert (await connector.exchange(GET)).body == b"ok"
+        await connector.close()
+
+
+async def test_a_prefix_goes_before_the_path() -> None:
+    endpoint = Endpoint([OK])
+    async with serving(endpoint.handle) as port:
+        connector = HttpConnector(f"http://127.0.0.1:{port}/base/", connection_per_call=False, limits=Limits())
+        await connector.exchange(GET)
+        await connector.close()
+    assert endpoint.requests[0][0].startswith(b"GET /base/v2 HTTP/1.1\r\n")
+
+
+async def test_the_deadline_goes_with_the_request_and_after_it_nothing_is_sent() -> None:
+    endpoint = Endpoint([OK])
+    now = asyncio.get_running_loop().time()
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        await connector.exchange(post(b"", deadline=now + 1000))
+        with pytest.raises(TransportError, match="deadline passed") as caught:
+            await connector.exchange(post(b"", deadline=now))
+    (seconds,) = re.findall(rb"Request-Timeout: (\d+\.\d+)\r\n", endpoint.requests[0][0])
+    assert 900 < float(seconds) <= 1000
+    assert (caught.value.status, caught.value.sent) == (Status.DEADLINE_EXCEEDED, False)
+    assert len(endpoint.requests) == 1
+
+
+def coded(coding: bytes, body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nContent-Length: %d\r\n\r\n%b" % (coding, len(body), body)
+
+
+LONG = b"0123456789" * 100_000
+CODED = [
+    (coded(b"gzip", gzip.compress(b"ok", mtime=0)), b"ok"),
+    (coded(b"GZIP", gzip.compress(b"ok", mtime=0)), b"ok"),
+    (coded(b"deflate", zlib.compress(b"ok")), b"ok"),
+    (coded(b"gzip", gzip.compress(LONG, mtime=0)), LONG),
+    (coded(b"identity", b"ok"), b"ok"),
+    (coded(b"gzip", b""), b""),
+]
+BADLY_CODED = [
+    (coded(b"gzip", b"not gzip"), "not gzip data"),
+    (coded(b"gzip", gzip.compress(b"ok", mtime=0)[:-3]), "ends before"),
+    (coded(b"br", b"x"), "Content-Encoding 'br', expected one of gzip"),
+    (coded(b"gzip, gzip", b"x"), "Content-Encoding 'gzip, gzip', expected one of"),
+    (coded(b"gzip", gzip.compress(bytes(2**21 + 1), mtime=0)), r"inflates to more than"),
+]
+
+
+@pytest.mark.parametrize(("reply", "body"), CODED)
+async def test_a_compressed_reply_is_inflated(reply: bytes, body: bytes) -> None:
+    async with serving(Endpoint([reply]).handle) as port, connecting(port) as connector:
+        assert (await connector.exchange(GET)).body == body
+
+
+@pytest.mark.parametrize(("reply", "why"), BADLY_CODED)
+async def test_a_reply_that_does_not_inflate_within_the_limit_is_refused(reply: bytes, why: str) -> None:
+    async with serving(Endpoint([reply]).handle) as port, connecting(port, Limits(message=2**21)) as connector:
+        with pytest.raises(TransportError, match=why) as caught:
+            await connector.exchange(GET)
+    assert (caught.value.status, caught.value.reason) == (Status.INTERNAL, Reason.INVALID_OUTPUT)
+    assert caught.value.sent
+
+
+async def test_an_inflated_reply_no_longer_claims_to_be_compressed() -> None:
+    async with serving(Endpoint([CODED[0][0]]).handle) as port, connecting(port) as connector:
+        assert list((await connector.exchange(GET)).headers) == []
+
+
+async def test_https_verifies_the_certificate() -> None:
+    serving_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving_context.load_cert_chain(CERTIFICATE)
+    trusting = ssl.create_default_context(cafile=CERTIFICATE)
+    endpoint = Endpoint([OK])
+    async with serving(endpoint.handle, ssl=serving_context) as port:
+        connector = HttpConnector(f"https://localhost:{port}", connection_per_call=False, limits=Limits(), ssl=trusting)
+        for _ in range(3):
+            assert (await connector.exchange(GET)).body == b"ok"
+        await connector.close()
+        assert endpoint.connections == 1
+        assert_unreachable(await failure(f"https://localhost:{port}"), "TLS certificate not accepted: self-signed.*")
+
+
+async def test_https_to_a_server_without_tls() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    async with serving(handle) as port:
+        assert_unreachable(await failure(f"https://127.0.0.1:{port}"), "TLS failed: .*")

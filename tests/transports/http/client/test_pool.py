@@ -1,0 +1,321 @@
+"""Which connection carries which exchange."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from gateway.core.errors import TransportError
+from gateway.core.protocol import Limits
+from gateway.core.types import Message
+from gateway.transports.http.client import pool
+from gateway.transports.http.client.connection import ClientConnection
+from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
+from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
+from tests.transports.http.client.endpoint import LOOPS as LOOPS
+
+KEPT = [
+    OK,
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + bytes(100_000),
+    b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+]
+NOT_KEPT = [
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+    b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    OK + b"x",
+    OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + bytes(100_000) + b"HTTP/1.1 200 OK\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("reply", KEPT)
+async def test_a_connection_is_used_again(reply: bytes) -> None:
+    endpoint = Endpoint([reply])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        for _ in range(7):
+            await connector.exchange(post(b"{}"))
+    assert (endpoint.connections, len(endpoint.requests)) == (1, 7)
+
+
+@pytest.mark.parametrize("reply", NOT_KEPT)
+async def test_a_connection_that_cannot_be_trusted_any_more_is_not_used_again(reply: bytes) -> None:
+    endpoint = Endpoint([reply, OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        await connector.exchange(GET)
+        assert (await connector.exchange(GET)).body == b"ok"
+    assert endpoint.connections == 2
+
+
+async def test_a_connection_per_call() -> None:
+    endpoint = Endpoint([OK], close_after_reply=True)
+    async with serving(endpoint.handle) as port, connecting(port, connection_per_call=True) as connector:
+        for _ in range(3):
+            await connector.exchange(GET)
+    assert endpoint.connections == 3
+    assert all(b"\r\nConnection: close\r\n" in head for head, _ in endpoint.requests)
+
+
+async def test_the_connection_used_last_is_used_next() -> None:
+    order: list[int] = []
+    connections = 0
+    gate = asyncio.Barrier(3)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        me = connections
+        while True:
+            head, _ = await read_request(reader)
+            order.append(me)
+            if b"/together" in head:
+                await gate.wait()
+            writer.write(OK)
+
+    together = Message("GET", "/together")
+    async with serving(handle) as port, connecting(port) as connector:
+        await asyncio.gather(*(connector.exchange(together) for _ in range(3)))
+        first_alone = len(order)
+        for _ in range(5):
+            await connector.exchange(GET)
+    assert connections == 3
+    assert len(set(order[first_alone:])) == 1
+
+
+async def test_concurrent_exchanges_do_not_mix() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            _, body = await read_request(reader)
+            for byte in b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body):
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+
+    async with serving(handle) as port, connecting(port) as connector:
+        for _ in range(3):
+            bodies = [b"%d" % number for number in range(50)]
+            replies = await asyncio.gather(*(connector.exchange(post(body)) for body in bodies))
+            assert [reply.body for reply in replies] == bodies
+
+
+@pytest.mark.parametrize("afterwards", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
+async def test_an_idle_connection_that_the_peer_ended_is_not_used(afterwards: bytes) -> None:
+    """Not even if the loop has not noticed the end yet: the request is sent once, on a new connection."""
+    endpoint = Endpoint([OK])
+    idle = asyncio.Event()
+    done = asyncio.Event()
+
+    async def end_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        endpoint.requests.append(await read_request(reader))
+        writer.write(OK)
+        await idle.wait()
+        writer.write(afterwards)
+        writer.close()
+        done.set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await (end_first if not endpoint.requests else endpoint.handle)(reader, writer)
+
+    async with serving(handle) as port, connecting(port) as connector:
+        await connector.exchange(GET)
+        idle.set()
+        await done.wait()
+        for _ in range(3):
+            assert (await connector.exchange(GET)).body == b"ok"
+    assert (endpoint.connections, len(endpoint.requests)) == (1, 4)
+
+
+async def test_idle_connections_are_closed_after_a_while() -> None:
+    ended = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        assert await reader.read() == b""
+        ended.set()
+
+    async with serving(handle) as port, connecting(port, timeouts=ConnectorTimeouts(idle=0.01)) as connector:
+        await connector.exchange(GET)
+        await ended.wait()
+
+
+async def test_closing_ends_idle_and_busy_connections() -> None:
+    arrived = asyncio.Event()
+    ends: list[bytes] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, _ = await read_request(reader)
+        if b"/busy" in head:
+            arrived.set()
+        else:
+            writer.write(OK)
+        ends.append(await reader.read())
+
+    async with serving(handle) as port, connecting(port) as connector:
+        busy = asyncio.ensure_future(connector.exchange(Message("GET", "/busy")))
+        await arrived.wait()
+        await connector.exchange(GET)
+        await connector.close()
+        with pytest.raises(TransportError, match="the connection"):
+            await busy
+        with pytest.raises(TransportError, match="the connector is closed") as caught:
+            await connector.exchange(GET)
+        while len(ends) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert not caught.value.sent
+
+
+async def test_closing_waits_for_the_last_connection_also_if_there_was_a_last_one_before() -> None:
+    arrived = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head, _ = await read_request(reader)
+        if b"/busy" in head:
+            arrived.set()
+        else:
+            writer.write(OK)
+            writer.close()
+        await reader.read()
+
+    async with serving(handle) as port, connecting(port) as connector:
+        await connector.exchange(GET)
+        busy = asyncio.ensure_future(connector.exchange(Message("GET", "/busy")))
+        await arrived.wait()
+        await connector.close()
+        assert busy.done()
+        assert isinstance(busy.exception(), TransportError)
+
+
+class Repeating:
+    """A server that replies with each request's body, and sends some replies twice: `again` writes the second one."""
+
+    def __init__(self, again: Callable[[asyncio.StreamWriter, bytes, int], Awaitable[None]]) -> None:
+        self.again = again
+        self.requests = self.connections = 0
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        while True:
+            _, body = await read_request(reader)
+            self.requests += 1
+            await self.again(writer, OK_HEAD % len(body) + body, self.requests)
+
+
+OK_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
+
+
+async def in_one_piece(writer: asyncio.StreamWriter, reply: bytes, number: int) -> None:
+    writer.write(reply * (2 if number % 50 == 0 else 1))
+
+
+async def with_the_next(writer: asyncio.StreamWriter, reply: bytes, number: int) -> None:
+    """The second reply comes later, while the connection is idle or carries another exchange."""
+    writer.write(reply)
+    await asyncio.sleep(0.001)
+    writer.write(reply)
+
+
+async def calls(connector: HttpConnector, callers: int, each: int) -> tuple[int, int]:
+    """How many callers got their own reply, and how many got another's."""
+    own = others = 0
+
+    async def call(caller: int) -> None:
+        nonlocal own, others
+        for number in range(each):
+            body = b"%d of %d" % (number, caller)
+            try:
+                reply = await connector.exchange(post(body))
+            except TransportError:
+                continue
+            if reply.body == body:
+                own += 1
+            else:
+                others += 1
+
+    await asyncio.gather(*map(call, range(callers)))
+    return own, others
+
+
+async def test_a_second_reply_after_the_first_reaches_no_exchange() -> None:
+    server = Repeating(in_one_piece)
+    async with serving(server.handle) as port, connecting(port) as connector:
+        assert await calls(connector, 20, 50) == (1000, 0)
+
+
+async def test_an_endpoint_that_answers_twice_is_found_out_at_once() -> None:
+    """A second reply that comes after the next request was sent cannot be told from that one's own; but the connections
+    are not used again as soon as one shows it. Each could give one caller another's reply, and hardly any does: it were
+    hundreds."""
+    server = Repeating(with_the_next)
+    async with serving(server.handle) as port, connecting(port) as connector:
+        own, others = await calls(connector, 20, 50)
+    assert others <= 20
+    assert own >= 960
+    assert server.connections > 900
+
+
+async def test_a_reply_that_the_loop_has_not_read_reaches_no_exchange() -> None:
+    """It comes while the connection is idle; the next request goes out in the same turn of the loop."""
+    unasked = OK_HEAD % 4 + b"evil"
+    servers: list[asyncio.StreamWriter] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        servers.append(writer)
+        while True:
+            _, body = await read_request(reader)
+            writer.write(OK_HEAD % len(body) + body)
+
+    async with serving(handle) as port, connecting(port) as connector:
+        assert (await connector.exchange(post(b"0"))).body == b"0"
+        sock = servers[0].get_extra_info("socket")
+        assert os.write(sock.fileno(), unasked) == len(unasked)
+        for number in range(1, 4):
+            assert (await connector.exchange(post(b"%d" % number))).body == b"%d" % number
+
+
+async def test_after_unrequested_bytes_the_endpoint_gets_a_connection_per_call_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = Endpoint([OK + OK, OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        for _ in range(3):
+            await connector.exchange(GET)
+        assert endpoint.connections == 3
+        assert [b"\r\nConnection: close\r\n" in head for head, _ in endpoint.requests] == [False, True, True]
+    monkeypatch.setattr(pool, "DISTRUST_SECONDS", 0.0)
+    endpoint = Endpoint([OK + OK, OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        for _ in range(4):
+            await connector.exchange(GET)
+        assert endpoint.connections == 2
+
+
+class Patient(HttpConnector):
+    """Sends its request once the endpoint has spoken."""
+
+    spoken: asyncio.Event
+
+    async def _connect(self, deadline: float | None) -> ClientConnection:
+        connection = await super()._connect(deadline)
+        await self.spoken.wait()
+        return connection
+
+
+async def test_a_new_connection_on_which_the_endpoint_speaks_first_is_not_used() -> None:
+    requests: list[bytes] = []
+    spoken = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OK_HEAD % 4 + b"evil")
+        spoken.set()
+        requests.append(await reader.read())
+
+    async with serving(handle) as port:
+        connector = Patient(f"127.0.0.1:{port}", connection_per_call=False, limits=Limits())
+        connector.spoken = spoken
+        with pytest.raises(TransportError, match="sent something, before the request was sent") as caught:
+            await connector.exchange(GET)
+        await connector.close()
+    assert not caught.value.sent
+    assert requests in ([], [b""])

@@ -1,0 +1,67 @@
+import pytest
+
+from gateway.core.types import Headers, Message
+from gateway.transports.http.address import parse_address
+from gateway.transports.http.client.request_head import HeadWriter
+
+JSON = Headers([(b"content-type", b"application/json")])
+WRITER = HeadWriter(parse_address("http://127.0.0.1:8000/base"), close=False)
+CLOSING = HeadWriter(parse_address("http://[::1]"), close=True)
+
+GET_V2 = b"GET /base/v2 HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n"
+
+HEADS = [
+    (WRITER, Message("GET", "/v2"), 0, None, GET_V2 + b"\r\n"),
+    (CLOSING, Message("GET", "/Info"), 0, None, b"GET /Info HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n"),
+    (
+        # A POST without a length keeps the C++ UM-Bridge server waiting for up to a year.
+        WRITER,
+        Message("POST", "/v2/repository/index"),
+        0,
+        None,
+        b"POST /base/v2/repository/index HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nContent-Length: 0\r\n\r\n",
+    ),
+    (
+        WRITER,
+        Message("POST", "/a%20b", JSON, query="x=1"),
+        12,
+        1.5,
+        b"POST /base/a%20b?x=1 HTTP/1.1\r\nHost: 127.0.0.1:8000\r\ncontent-type: application/json\r\n"
+        b"Content-Length: 12\r\nRequest-Timeout: 1.500\r\n\r\n",
+    ),
+    # Our own listener, for one, refuses a timeout of zero, and one of more than nine digits.
+    (WRITER, Message("GET", "/v2"), 0, 1e-9, GET_V2 + b"Request-Timeout: 0.001\r\n\r\n"),
+    (WRITER, Message("GET", "/v2"), 0, 1.8e13, GET_V2 + b"Request-Timeout: 999999999.000\r\n\r\n"),
+    (
+        WRITER,
+        Message("GET", "/", Headers([(b"content-length", b"7"), (b"transfer-encoding", b"chunked"), (b"host", b"x")])),
+        0,
+        None,
+        b"GET /base/ HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("writer", "message", "size", "remaining", "head"), HEADS)
+def test_a_head_is_written(
+    writer: HeadWriter, message: Message, size: int, remaining: float | None, head: bytes
+) -> None:
+    assert writer.write(message, size, remaining) == head
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("GET", "/v2\r\nX: y"),
+        Message("GET", "/v2 HTTP/1.1"),
+        Message("GET", "/v2", query="a b"),
+        Message("GET\n", "/v2"),
+        Message("GET", "/v2", Headers([(b"x", b"y\r\nHost: z")])),
+        Message("GET", "/v2", Headers([(b"x\n", b"y")])),
+        Message("GET", "/v2", Headers([(b"x", b"y\r")])),
+        Message("GET", "/ä"),
+    ],
+)
+def test_line_breaks_and_bad_paths_are_refused(message: Message) -> None:
+    with pytest.raises(ValueError, match=r"line break|absolute|ascii"):
+        CLOSING.write(message, 0, None)

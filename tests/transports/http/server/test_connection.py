@@ -1,0 +1,319 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import pytest
+
+from gateway.core.errors import Reason, refusal
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.types import Headers, Message
+from gateway.transports.timeouts import Timeouts
+from tests.transports.http.server.toy_listener import (
+    GENEROUS,
+    connected,
+    listening,
+    read_all,
+    read_reply,
+    reply,
+    say_back,
+    send_whole,
+)
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
+
+T = TypeVar("T")
+
+HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
+LAST = b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+SAID = reply("200 OK", "GET /hello []")
+SAID_LAST = reply("200 OK", "GET /hello []", last=True)
+MIB = 2**20
+SOON = 0.05
+
+
+def post(body: bytes, *headers: str) -> bytes:
+    lines = ["POST /echo HTTP/1.1", "Host: a", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def echo(message: Message, protocol: Protocol) -> Message:
+    return Message(status=200, parts=message.parts)
+
+
+class PausedExchange:
+    """An exchange whose replies wait for `resume`."""
+
+    def __init__(self) -> None:
+        self.requests: asyncio.Queue[Message] = asyncio.Queue()
+        self.resume = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    def __call__(self, message: Message, protocol: Protocol) -> Awaitable[Message]:
+        self.requests.put_nowait(message)
+        return self._reply(message, protocol)
+
+    async def _reply(self, message: Message, protocol: Protocol) -> Message:
+        try:
+            await self.resume.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return say_back(message, protocol)
+
+
+async def within_bound(awaitable: Awaitable[T]) -> T:
+    async with asyncio.timeout(GENEROUS):
+        return await awaitable
+
+
+# What the exchange is given.
+
+
+async def test_the_message_has_peer_time_and_deadline() -> None:
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (_, writer):
+        before = asyncio.get_running_loop().time()
+        await send_whole(writer, post(b"abc", "Request-Timeout: 2.5", "X-A: \xe4", "X-A: 2"))
+        message = await paused.requests.get()
+        host, port = writer.get_extra_info("sockname")
+        assert message.peer == f"{host}:{port}"
+        assert (message.method, message.path, message.query, message.pattern) == ("POST", "/echo", "", "POST /echo")
+        assert message.headers.all("x-a") == ["\xc3\xa4", "2"]
+        assert message.parts == (b"abc",)
+        assert before <= message.received <= asyncio.get_running_loop().time()
+        assert message.deadline == message.received + 2.5
+
+
+async def test_a_big_body_arrives_in_one_buffer_that_can_be_viewed() -> None:
+    body = bytes(range(256)) * 4 * 4096  # 4 MiB, in many segments
+    async with listening(echo, limits=Limits()) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, post(body))
+        said = await read_reply(reader)
+        assert said.endswith(b"\r\n\r\n" + body)
+        await send_whole(writer, b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await send_whole(writer, b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        assert (await read_reply(reader)).endswith(b"\r\n\r\n" + body)
+
+
+# One request after the other.
+
+
+async def test_pipelined_requests_wait_for_the_one_in_flight() -> None:
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO + post(b"ab") + LAST)
+        assert (await paused.requests.get()).method == "GET"
+        assert paused.requests.empty()
+        paused.resume.set()
+        assert await read_all(reader) == SAID + reply("200 OK", "POST /echo [ab]") + SAID_LAST
+
+
+async def test_a_client_that_sends_ahead_is_held_back_while_its_request_is_in_flight() -> None:
+    paused, flood = PausedExchange(), HELLO * 500_000
+    async with listening(paused) as listener, connected(listener) as (reader, writer):
+        writer.write(HELLO)
+        await paused.requests.get()
+        writer.write(flood)
+        # the kernel's buffers and ours fill; everything else stays with the client
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert writer.transport.get_write_buffer_size() > len(flood) // 4
+        paused.resume.set()
+        assert await read_reply(reader) == SAID
+        assert await read_reply(reader) == SAID
+
+
+async def test_an_unread_reply_pauses_the_connection_until_it_is_read() -> None:
+    answered = 0
+
+    def big(message: Message, protocol: Protocol) -> Message:
+        nonlocal answered
+        answered += 1
+        return Message(status=200, parts=(bytes(MIB),))
+
+    async with listening(big) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO * 100)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert answered < 50
+        for _ in range(100):
+            assert (await read_reply(reader)).endswith(bytes(MIB))
+        assert answered == 100
+
+
+async def test_the_same_head_again_is_the_same_request_again() -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        for body in (b"ab", b"cd", b"efg", b"hi"):
+            await send_whole(writer, post(body))
+            assert await read_reply(reader) == reply("200 OK", f"POST /echo [{body.decode()}]")
+        for _ in range(3):
+            await send_whole(writer, b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert await read_reply(reader) == reply("404 Not Found", "toy: no such path here: '/nothing'")
+        await send_whole(writer, HELLO + LAST)
+        assert await read_all(reader) == SAID + SAID_LAST
+
+
+# Failures.
+
+
+async def test_an_exception_of_the_exchange_is_an_internal_error_without_details(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(message: Message, protocol: Protocol) -> Message:
+        raise KeyError("secret")
+
+    async def fail_later() -> Message:
+        raise KeyError("secret")
+
+    expected = reply("500 Internal Server Error", "toy: the gateway failed on this request; its log says why")
+    for exchange in (fail, lambda message, protocol: fail_later()):
+        async with listening(exchange) as listener, connected(listener) as (reader, writer):
+            await send_whole(writer, HELLO + HELLO)
+            assert await read_reply(reader) == expected
+            assert await read_reply(reader) == expected
+    assert "secret" in caplog.text
+
+
+async def test_a_gateway_error_keeps_its_text() -> None:
+    def refuse(message: Message, protocol: Protocol) -> Message:
+        raise refusal(Reason.INVALID_INPUT, "no")
+
+    async with listening(refuse) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO)
+        assert await read_reply(reader) == reply("400 Bad Request", "toy: no")
+
+
+@pytest.mark.parametrize("text", [b"a\r\nSet-Cookie: b", b"a\nb", b"a\rb"])
+async def test_a_line_break_in_a_reply_header_is_never_written(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    def split(message: Message, protocol: Protocol) -> Message:
+        return Message(status=200, headers=Headers([(b"X", text)]))
+
+    async with listening(split) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO)
+        body = "toy: the gateway failed on this request; its log says why"
+        assert await read_all(reader) == reply("500 Internal Server Error", body, last=True)
+
+
+async def test_a_reply_without_a_body_has_no_length() -> None:
+    async with listening(lambda message, protocol: Message(status=204)) as listener, connected(listener) as pair:
+        reader, writer = pair
+        await send_whole(writer, LAST)
+        assert await read_all(reader) == b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("disconnect", [asyncio.StreamWriter.close, lambda writer: writer.transport.abort()])
+async def test_a_client_that_leaves_cancels_its_request(disconnect: Callable[[asyncio.StreamWriter], None]) -> None:
+    paused = PausedExchange()
+    async with listening(paused) as listener, connected(listener) as (_, writer):
+        await send_whole(writer, HELLO)
+        await paused.requests.get()
+        disconnect(writer)
+        await within_bound(paused.cancelled.wait())
+
+
+async def test_a_request_that_is_cancelled_from_within_closes_its_connection() -> None:
+    async def cancelled() -> Message:
+        raise asyncio.CancelledError
+
+    async with listening(lambda message, protocol: cancelled()) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO)
+        with suppress(ConnectionResetError):
+            assert await read_all(reader) == b""
+
+
+async def test_an_error_reaches_a_client_that_is_still_sending() -> None:
+    """Closing at once would answer the rest of the body with a reset, and the client would lose the reply."""
+    async with listening(limits=Limits(message=4 * MIB)) as listener, connected(listener) as (reader, writer):
+        head = b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (3 * MIB)
+        await send_whole(writer, head + bytes(3 * MIB))
+        assert await read_all(reader) == reply("404 Not Found", "toy: no such path here: '/nothing'", last=True)
+
+
+# Slow clients.
+
+LATE_HEAD = reply("408 Request Timeout", "toy: the request's head did not arrive within 0.05 s", last=True)
+LATE_BODY = reply("408 Request Timeout", "toy: nothing of the request's body came for 0.05 s", last=True)
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "sent", "expected"),
+    [
+        (Timeouts(idle=SOON), b"", b""),
+        (Timeouts(idle=SOON), HELLO, SAID),
+        (Timeouts(idle=SOON), HELLO + b"\r\n", SAID),
+        (Timeouts(head=SOON), b"G", LATE_HEAD),
+        (Timeouts(head=SOON), HELLO[:-1], LATE_HEAD),
+        (Timeouts(head=SOON), HELLO + HELLO[:-1], SAID + LATE_HEAD),
+        (Timeouts(body=SOON), post(b"abc")[:-1], LATE_BODY),
+        (Timeouts(body=SOON), post(b"abc")[:-3], LATE_BODY),
+        (Timeouts(body=SOON), post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"), LATE_BODY),
+    ],
+)
+async def test_a_slow_client_gets_an_error_and_is_disconnected(
+    timeouts: Timeouts, sent: bytes, expected: bytes
+) -> None:
+    async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, sent)
+        assert await read_all(reader) == expected
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "text"),
+    [
+        (Timeouts(body=0.2, message=0.1, linger=GENEROUS), "the request's body did not arrive within 0.1 s"),
+        (Timeouts(body=0.2, rate=1e6, linger=GENEROUS), "the request's body came at less than 1e+06 bytes a second"),
+    ],
+    ids=["total time", "rate"],
+)
+async def test_a_body_that_trickles_has_a_total_time_and_a_least_rate(timeouts: Timeouts, text: str) -> None:
+    async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
+        end = asyncio.ensure_future(read_all(reader))
+        writer.write(post(bytes(1000))[:-1000])
+        for _ in range(500):
+            writer.write(b"x")
+            if (await asyncio.wait({end}, timeout=0.02))[0]:
+                break
+        assert await within_bound(end) == reply("408 Request Timeout", f"toy: {text}", last=True)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [HELLO * 5000, b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 60_000],
+    ids=["requests", "chunks"],
+)
+async def test_a_flood_on_one_connection_leaves_others_their_turn(flood: bytes) -> None:
+    """A client that asks after the flood was sent is answered before the whole flood is."""
+    async with (
+        listening(limits=Limits()) as listener,
+        connected(listener) as (flooded, flooding),
+        connected(listener) as (reader, writer),
+    ):
+        flooding.write(flood)
+        whole = asyncio.ensure_future(read_all(flooded))
+        await asyncio.sleep(0)
+        writer.write(LAST)
+        assert await read_all(reader) == SAID_LAST
+        assert not whole.done()
+        flooding.write(b"0\r\n\r\n" + LAST if b"chunked" in flood else LAST)
+        replies = await within_bound(whole)
+    if b"chunked" in flood:
+        assert replies.count(b"HTTP/1.1 200 OK") == 2
+    else:
+        assert replies == SAID * 5000 + SAID_LAST
+
+
+async def test_a_client_that_never_reads_its_reply_is_cut_off() -> None:
+    def big(message: Message, protocol: Protocol) -> Message:
+        return Message(status=200, parts=(bytes(32 * MIB),))
+
+    async with listening(big, timeouts=Timeouts(write=SOON)) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO)
+        await reader.readuntil(b"\r\n\r\n")
+        await within_bound(listener.drain(2 * GENEROUS))
+
+
+async def test_a_client_that_does_not_close_after_an_error_is_cut_off() -> None:
+    async with listening(timeouts=Timeouts(linger=SOON)) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, b"nonsense")
+        await reader.readuntil(b"\r\n\r\n")
+        await within_bound(listener.drain(2 * GENEROUS))

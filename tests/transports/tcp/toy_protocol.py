@@ -1,0 +1,214 @@
+"""A toy protocol of packets (magic, tag, size, and that many bytes), a listener and a connector for it, and raw
+peers."""
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import uvloop
+
+from gateway.core.address import Address
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.frozen import replace
+from gateway.core.protocol import Framing, Limits, ListenerSettings, Protocol, StreamForm
+from gateway.core.transport import Exchange, Exchanges
+from gateway.core.types import Buffer, Message, Request
+from gateway.transports.tcp.client.connector import TcpConnector
+from gateway.transports.tcp.server.listener import TcpListener
+from gateway.transports.timeouts import Timeouts
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+SMALL = Limits(message=100_000)
+GENEROUS = 20.0
+"""The limit of every wait, in seconds; far more than any test needs."""
+
+HEADER = Struct("!cLL")
+
+
+def packet(text: str | bytes, tag: int = 0) -> bytes:
+    data = text.encode() if isinstance(text, str) else text
+    return HEADER.pack(b"T", tag, len(data)) + data
+
+
+def size(header: Buffer) -> int:
+    magic, _, length = HEADER.unpack(header)
+    if magic != b"T":
+        raise DecodeError(f"magic {magic!r}, expected b'T'")
+    assert isinstance(length, int)
+    return length
+
+
+def tag_of(message: Message) -> int:
+    return int(HEADER.unpack(message.parts[0])[1])
+
+
+def retag(message: Message, tag: int, seconds: float | None) -> Message:
+    return Message(parts=(packet(bytes(message.parts[1]), tag),))
+
+
+ORDERED = Framing(HEADER.size, size)
+TAGGED = Framing(HEADER.size, size, tag_of, retag)
+
+
+def is_squeezed(message: Message) -> bool:
+    return bytes(message.parts[1][:1]) == b"\0"
+
+
+def inflate(message: Message, limits: Limits) -> Message:
+    stream = zlib.decompressobj()
+    try:
+        inflated = stream.decompress(message.parts[1][1:], limits.message + 1)
+    except zlib.error as error:
+        raise DecodeError(str(error)) from error
+    if len(inflated) > limits.message:
+        raise refusal(Reason.TOO_LARGE, f"more than {limits.message} bytes")
+    data = packet(inflated, tag_of(message))
+    return Message(parts=(data[: HEADER.size], data[HEADER.size :]))
+
+
+def squeezed(text: str | bytes, tag: int = 0) -> bytes:
+    data = text.encode() if isinstance(text, str) else text
+    return packet(b"\0" + zlib.compress(data), tag)
+
+
+SQUEEZING = replace(TAGGED, is_compressed=is_squeezed, inflate=inflate)
+"""A body that begins with NUL is compressed: zlib data follow."""
+HEADED = replace(TAGGED, head=lambda header: min(4, size(header)))
+"""The first four bytes of a body are its head; a message over the limit is cut down to it."""
+
+
+def unused(*_: Any) -> Any:
+    raise AssertionError("the transport calls no other codec function")
+
+
+def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
+    seen = bytes(message.parts[0]).decode("latin-1") if error.reason is Reason.INVALID_INPUT else ""
+    return reply(f"{error.reason.value}: {error.message} [{seen}]")
+
+
+def toy(framing: Framing) -> Protocol:
+    return Protocol("toy", StreamForm(framing), (), unused, unused, encode_error, unused, unused)
+
+
+def reply(text: str | bytes, tag: int = 0) -> Message:
+    return Message(parts=(packet(text, tag),))
+
+
+def body_of(message: Message) -> str:
+    return bytes(message.parts[1]).decode()
+
+
+def say_back(message: Message, protocol: Protocol) -> Message:
+    return reply(bytes(message.parts[1]).upper(), tag_of(message))
+
+
+def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
+    return protocol.encode_error(error, None, message)
+
+
+def exchanges(exchange: Exchange = say_back) -> Exchanges:
+    return Exchanges(exchange, unused, refuse)
+
+
+@asynccontextmanager
+async def listening(
+    exchange: Exchange = say_back,
+    *,
+    framing: Framing = ORDERED,
+    limits: Limits = SMALL,
+    timeouts: Timeouts | None = None,
+    address: Address | None = None,
+) -> AsyncIterator[TcpListener]:
+    """A listener on a free port of the loopback, or at `address`."""
+    listener = TcpListener(
+        ListenerSettings(limits=limits), [(toy(framing), "")], exchanges(exchange), timeouts=timeouts or Timeouts()
+    )
+    await listener.start(address or Address("127.0.0.1", scheme="tcp"))
+    try:
+        yield listener
+    finally:
+        await listener.drain(0)
+
+
+@asynccontextmanager
+async def connected(listener: TcpListener) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A raw client."""
+    scheme, _, where = listener.address.partition("://")
+    if scheme == "unix":
+        reader, writer = await asyncio.open_unix_connection(where)
+    else:
+        host, _, port = where.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def read_all(reader: asyncio.StreamReader) -> bytes:
+    """Everything until the other side closes."""
+    async with asyncio.timeout(GENEROUS):
+        return await reader.read()
+
+
+async def read_packet(reader: asyncio.StreamReader) -> tuple[int, str]:
+    """The tag and the text of the next packet."""
+    async with asyncio.timeout(GENEROUS):
+        _, tag, length = HEADER.unpack(await reader.readexactly(HEADER.size))
+        return tag, (await reader.readexactly(length)).decode()
+
+
+async def within_bound(awaitable: Awaitable[Any]) -> Any:
+    async with asyncio.timeout(GENEROUS):
+        return await awaitable
+
+
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(handle: Handle, path: Path | None = None) -> AsyncIterator[str]:
+    """A raw server; yields its address. A connection is closed when its handler returns."""
+    handlers: set[asyncio.Task[None]] = set()
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        handlers.add(task)
+        try:
+            await handle(reader, writer)
+        except (ConnectionError, asyncio.CancelledError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            handlers.discard(task)
+            writer.close()
+
+    if path is None:
+        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    else:
+        server = await asyncio.start_unix_server(accepted, path)
+        address = f"unix://{path}"
+    try:
+        async with asyncio.timeout(GENEROUS):
+            yield address
+    finally:
+        server.close()
+        for task in list(handlers):
+            task.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
+
+
+@asynccontextmanager
+async def connecting(
+    address: str, framing: Framing = ORDERED, *, per_call: bool = False, limits: Limits = SMALL
+) -> AsyncIterator[TcpConnector]:
+    connector = TcpConnector(address, framing=framing, connection_per_call=per_call, limits=limits)
+    try:
+        yield connector
+    finally:
+        await connector.close()

@@ -1,0 +1,45 @@
+"""Closing a connector waits for every connection that has a socket."""
+
+import asyncio
+
+from gateway.transports.connector_connections import ConnectorConnections
+
+
+class Connection:
+    """Has a socket until the test reports that it is lost."""
+
+    def __init__(self) -> None:
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_closing_waits_for_connections_opened_after_all_others_were_lost() -> None:
+    connections: ConnectorConnections[Connection] = ConnectorConnections()
+    first, second = Connection(), Connection()
+    connections.opened(first)
+    connections.lost(first)
+    connections.opened(second)
+    closing = asyncio.ensure_future(connections.close())
+    await asyncio.sleep(0)
+    assert second.is_aborted
+    assert not closing.done()
+    connections.lost(second)
+    async with asyncio.timeout(5):
+        await closing
+
+
+async def test_closing_is_at_once_where_nothing_is_open() -> None:
+    connections: ConnectorConnections[Connection] = ConnectorConnections()
+    async with asyncio.timeout(5):
+        await connections.close()
+
+
+async def test_a_connection_that_is_opened_after_closing_is_aborted() -> None:
+    connections: ConnectorConnections[Connection] = ConnectorConnections()
+    connections.abort_all()
+    late = Connection()
+    connections.opened(late)
+    assert late.is_aborted
+    assert late in connections
