@@ -17,7 +17,7 @@ RUN = ["demo-values", "existing-values", "v2-facade", "umbridge-to-triton", "eve
 """The values files whose backends are all here: the demo's, and the stand-ins of docs/deploy.md."""
 
 DOUBLED = [[2.0, 4.0, 6.0]]
-WIRE_FORMS = 8
+WIRE_FORMS = 9
 
 
 def outputs(text: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def test_the_calls_that_the_notes_show_succeed(tmp_path: Path) -> None:
     release = rendered("demo-values")
     with running(release, [], tmp_path) as (_, gateway):
         shown = commands(release.notes)
-        assert len(shown) == 4
+        assert len(shown) == 5
         for command in shown:
             for port in gateway.container["ports"]:
                 command = command.replace(f"127.0.0.1:{port['containerPort']}", gateway.address(port["name"]))
