@@ -1,4 +1,4 @@
-"""`python -m tests.contract.document` writes docs/matrix.md: what a run of the matrix saw, as tables for people.
+"""`python -m tests.contract.document` writes docs/matrix.md: the results of a run of the matrix, as tables.
 
 It writes tests/contract/left_out.txt as well: the cases that the tests of the contract leave out.
 """
@@ -22,56 +22,57 @@ from tests.interop.independent_peers import BACKS, FRONTS
 FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
 
 Run = Mapping[str, Mapping[str, Observed]]
-"""What was seen, by front and back."""
+"""The results, by front and back."""
 
 OURS = {name: each for name, each in DIALECTS.items() if each.protocol.name in INSTALLED}
 FORMS = {name: OURS[name] for name in INSTALLED}
-"""As servers of ours speak them."""
+"""The wire forms as the gateway's own reference servers speak them."""
 
 HEAD = """\
 # Any client in front of any server
 
-What each pair of protocols carries, and what it cannot. `make matrix` writes this page, from what clients of every
-protocol see of one gateway in front of servers of every protocol, over sockets; a test holds it against a new run.
+This page shows what each pair of wire forms carries and what it cannot. `make matrix` writes it: clients of every wire
+form call servers of every wire form through one gateway, over sockets. A test compares the page with a new run.
 
-## At a glance
+## Overview
 
-Clients are on the left, servers on top. Of the datatypes that the clients can send, so many **come back as they were**,
-so many more (+) in another form, and so many are refused. The tables below tell which, and what else is carried.
+The rows are clients, the columns servers. Each cell counts the datatypes that the clients can send: how many come back
+**unchanged**, how many (+) come back in another form, and how many are refused. The tables below show which ones, and
+what else each pair carries.
 """
 
 WORDS = """\
-Of datatypes:
+What the tables say of datatypes:
 
 - **same**: the same bits in the same datatype
-- **as FP64**: the same values in that wider datatype, with the parameter `gateway_datatype` where there is a place
-- **value**: the same values, as numbers in text that has no datatypes
-- **rounded**: the nearest double, where that is the protocol's only number
-- **refused**: an error in the client's own form, which names what cannot be carried
+- **as FP64**: the same values in that wider datatype, with the parameter `gateway_datatype` if there are parameters
+- **value**: the same values, as JSON numbers without a datatype
+- **rounded**: the nearest double, if the protocol has no other numbers
+- **refused**: an error in the client's protocol that names what cannot be carried
 
-Of the rest:
+The other rows:
 
-- two rows: a batch of two reaches the backend in one call, or in a call for each row
-- inputs are told apart: what happens to two inputs that are sent in another order
-- outputs asked for: a client that wants one of two outputs gets that one, whatever the backend can be asked for
-- derivatives: a client's operations, or models such as `M.gradient` beside `M`, reach those of the backend
-- errors: how many of the errors that a model can raise arrive as what they were
+- two rows: whether a batch of two reaches the backend in one call or in one call for each row
+- inputs are matched: by name or by position, if a client sends them in another order
+- requested outputs: a client that requests one of two outputs gets only that one, even if the backend always sends both
+- derivatives: how clients ask for them: with operations, or with companion models such as `M.gradient`
+- errors: how many of the errors that a model can raise reach the client with the same reason
 
-Routes to these servers had a `signature`, since they tell none, or none that can be trusted:
+The routes to these servers have a `signature`, because their metadata has none, or one that is often wrong:
 {declared}.
 """
 
 UNTYPED = """
-Numbers of {clients} clients are text without datatypes: their values come back, but none in the datatype that it had,
-so that all of them count as another form (+)."""
+Clients of {clients} send JSON numbers without datatypes. Their values come back, but without the datatype, so all of
+them count as another form (+)."""
 
 NO_WAY = "not possible"
 CANNOT = {
-    "bytes that are no text": "send bytes that are no text",
+    "BYTES that are not UTF-8": "send BYTES that are not UTF-8",
     "shape `[3, 1, 2]`": "send a tensor of shape `[3, 1, 2]`",
     "two rows": "send two rows in one request",
-    "outputs asked for": "ask for some of the outputs",
-    "a stream": "ask for a stream",
+    "requested outputs": "request some of the outputs",
+    "a stream": "request a stream",
     "`config`, without `carry_config`": "send a `config`, unless the route has `carry_config`",
     "other parameters": "send other parameters",
     "id": "give a request an id",
@@ -80,25 +81,26 @@ CANNOT = {
     "metadata": "ask for metadata",
     "list of models": "ask for the list of models",
 }
-"""What clients whose protocol has no words for it cannot do, by row."""
+"""What clients cannot do if their protocol cannot express the row."""
 
 FLAVORS = """\
-Servers of `{form}` that do not tell that they have more, and clients that use no more, differ from it in this:"""
+The rows in which these servers, and clients that use only what these servers support, differ from `{form}`:"""
 
 PEERS = """\
-`tests/interop/test_independent_peers.py` runs each row and each column once more:
+`tests/interop/test_independent_peers.py` runs each row and each column with software that has none of the
+gateway's code:
 """
 
 
 async def run() -> Run:
-    """Ask everything of every pair."""
+    """The results of every pair."""
     with toys():
         async with running() as matrix:
             return await seen(matrix)
 
 
 async def seen(matrix: Matrix) -> Run:
-    """The same of a matrix that runs."""
+    """The results of a running matrix."""
     return {
         front.name: {back.name: await observed(Asked(matrix, front, back)) for back in OURS.values()}
         for front in OURS.values()
@@ -154,12 +156,12 @@ def _fronts(seen: Run) -> Iterator[str]:
 
 
 def _alike(backs: Mapping[str, Observed]) -> Iterator[str]:
-    """What is the same whatever is behind."""
+    """The rows that are the same with every server."""
     [first, *_] = backs.values()
     always = {row: first[row] for row in first if len(_words(backs, row)) == 1}
     lacking = [row for row, word in always.items() if word == NONE]
     datatypes = [row for row in lacking if row in DATATYPES]
-    yield from ("Whatever is behind:", "")
+    yield from ("With every server:", "")
     yield from (f"- {row}: {word}" for row, word in always.items() if row in ROWS and word != NONE)
     if datatypes:
         yield f"- datatypes that clients cannot send: {', '.join(datatypes)}"
@@ -179,7 +181,7 @@ def _words(backs: Mapping[str, Observed], row: str) -> set[str]:
 
 
 def _flavors(seen: Run) -> Iterator[str]:
-    """What other servers of a protocol, and clients that speak as one does to them, have less or more."""
+    """The other flavors of each protocol, compared with its wire form."""
     for name, flavor in OURS.items():
         if name in FORMS:
             continue
@@ -198,7 +200,7 @@ def _flavored(seen: Run, name: str, form: str) -> Iterator[list[str]]:
 
 
 def _others(pairs: Sequence[tuple[Observed, Observed]], row: str) -> str:
-    """What is said of a flavor where it is not what is said of the form."""
+    """The results of a flavor that differ from those of its wire form."""
     words = {one[row] or NO_WAY for one, other in pairs if one[row] != other[row]}
     return ", ".join(sorted(words))
 
@@ -211,10 +213,10 @@ def _errors() -> Iterator[str]:
 
 
 def _peers() -> Iterator[str]:
-    yield from ("## With clients and servers that are not ours", "", PEERS)
+    yield from ("## Independent clients and servers", "", PEERS)
     servers = {name: ", ".join(back.peer for back in BACKS.values() if back.form == name) for name in FORMS}
     rows = ([_code(name), FRONTS[name].peer, servers[name]] for name in FORMS)
-    yield from _table(["", "client, in front of all", "servers, behind all"], rows)
+    yield from _table(["", "client, with servers of all wire forms", "servers, with clients of all wire forms"], rows)
 
 
 def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:

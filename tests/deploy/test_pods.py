@@ -53,7 +53,7 @@ def test_helm_test_asks_over_every_wire_form(name: str, wire_forms: int) -> None
 def test_there_is_no_test_without_anything_to_ask() -> None:
     release = rendered("minimal-values")
     assert not release.all("Pod")
-    assert "`helm test` has nothing to ask" in release.notes
+    assert "`helm test` has nothing to send" in release.notes
 
 
 def test_helm_test_fails_where_a_protocol_does_not_answer(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_calls_that_the_notes_show_succeed(tmp_path: Path) -> None:
     release = rendered("demo-values")
     with running(release, [], tmp_path) as (_, gateway):
         shown = commands(release.notes)
-        assert len(shown) == 4
+        assert len(shown) == 5
         for command in shown:
             for port in gateway.container["ports"]:
                 command = command.replace(f"127.0.0.1:{port['containerPort']}", gateway.address(port["name"]))

@@ -121,9 +121,9 @@ FRONTS: Mapping[str, Front] = {
     "v1-rest": Front("`InferenceRESTClient` of `kserve`", _v1_rest),
     "v2-rest": Front("`tritonclient.http`", _v2_rest),
     "v2-grpc": Front("`tritonclient.grpc`", _v2_grpc),
-    "grps-rest": Front("plain HTTP, as upstream's samples", _grps_rest),
-    "grps-grpc": Front("`grpcio` on upstream's service", _grps_grpc),
-    "grps-brpc": Front("a client of baidu_std's frames, written by observation", _grps_brpc),
+    "grps-rest": Front("plain HTTP, like grps' samples", _grps_rest),
+    "grps-grpc": Front("`grpcio` with grps' service definition", _grps_grpc),
+    "grps-brpc": Front("a test client, written from observed baidu_std frames", _grps_brpc),
 }
 
 
@@ -140,7 +140,7 @@ class Back:
 
 
 POSITIONS = ("input0", "output0")
-PYTHON, CPP = (f"one with the habits of grps' {language} server" for language in ("Python", "C++"))
+PYTHON, CPP = (f"a test server that behaves like grps' {language} server" for language in ("Python", "C++"))
 
 
 def _twice(form: str, peer: str) -> Back:
@@ -149,11 +149,11 @@ def _twice(form: str, peer: str) -> Back:
 
 BACKS: Mapping[str, Back] = {
     "umbridge_python": Back("umbridge", "`umbridge`, the Python server", names=POSITIONS),
-    "umbridge_cpp": Back("umbridge", "one with the habits of the C++ server", names=POSITIONS),
-    "graphpipe_go": Back("graphpipe", "one with the habits of graphpipe-go's server", names=POSITIONS),
+    "umbridge_cpp": Back("umbridge", "a test server that behaves like the C++ server", names=POSITIONS),
+    "graphpipe_go": Back("graphpipe", "a test server that behaves like graphpipe-go's server", names=POSITIONS),
     "kubemo": Back("mip", "`kubemo`, the Python server"),
     "kserve_v1": Back("v1-rest", "KServe", names=POSITIONS),
-    "tensorflow_serving": Back("v1-rest", "one with the habits of TensorFlow Serving", datatype="FP32"),
+    "tensorflow_serving": Back("v1-rest", "a test server that behaves like TensorFlow Serving", datatype="FP32"),
     "triton_http": Back("v2-rest", "Triton", "single", datatype="FP32"),
     "mlserver_http": Back("v2-rest", "MLServer"),
     "triton_grpc": Back("v2-grpc", "Triton", "single", datatype="FP32"),

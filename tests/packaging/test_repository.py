@@ -21,7 +21,11 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()  # type: ignore[index]
 WORKFLOW = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
-GUIDES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/deploy.md")
+GUIDES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests/README.md")
+    if path.name != "CHANGELOG.md"
+)
 
 
 def made(*arguments: str) -> str:

@@ -8,12 +8,12 @@ from tests.contract.matrix_rows.asked import Asked, Observe
 
 ROWS: Mapping[str, Observe] = {
     "NaN and infinities": tensors.not_finite,
-    "bytes that are no text": tensors.not_text,
+    "BYTES that are not UTF-8": tensors.not_text,
     "shape `[3, 1, 2]`": tensors.shape,
     "two rows": tensors.batch,
-    "inputs are told apart": tensors.input_names,
+    "inputs are matched": tensors.input_names,
     "names of outputs": tensors.output_names,
-    "outputs asked for": tensors.selection,
+    "requested outputs": tensors.selection,
     "a stream": tensors.stream,
     "several responses as one, by `stream:`": tensors.reduction,
     "`config`, without `carry_config`": beside.config,

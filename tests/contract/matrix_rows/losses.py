@@ -8,9 +8,9 @@ from tests.contract.flavors import Dialect
 from tests.contract.wire import arrived, or_error, returned
 
 LEFT_OUT = """\
-Between two gateways every error is what it was: its reason travels beside the protocol's own words, as header or
-trailer `gateway-reason`, or in the text of the error. Clients and servers that know nothing of it see what is left:
-the same (**kept**), or another, where the protocol has no number of its own for it.
+Between two gateways every error keeps its reason, which travels as the header or trailer `gateway-reason`, or in the
+error's text. Other clients and servers see only the protocol's own error: it has the same reason (**kept**), or
+another one if the protocol has no number for it.
 """
 
 
