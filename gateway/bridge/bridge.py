@@ -18,7 +18,7 @@ from gateway.bridge.backend import BackendSide
 from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.extensions import Extensions
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
-from gateway.bridge.metadata import Metadata
+from gateway.bridge.metadata import ModelMetadata
 from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
@@ -57,7 +57,7 @@ class Bridge:
         self._rewrite = Rewrite(settings, backend)
         self._config_tensor = ConfigTensor(settings, client.traits, backend)
         self._signatures = RouteSignatures(self._rewrite)
-        self._metadata = Metadata(client, self._rewrite, self._signatures, self._unchanged)
+        self._metadata = ModelMetadata(client, self._rewrite, self._signatures, self._unchanged)
         self._extensions = Extensions(self._rewrite)
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,

@@ -16,7 +16,7 @@ from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Signature, TensorSpec
 
 
-class Metadata:
+class ModelMetadata:
     """Answers questions about one route's models. `unchanged`: tensors are not fitted, so the backend's metadata is the
     route's."""
 

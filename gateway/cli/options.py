@@ -13,7 +13,7 @@ import uvloop
 from gateway import registry
 from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
 from gateway.reference.bundled import BUNDLED
-from gateway.transports.http.address import Address as HttpAddress
+from gateway.transports.http.address import HttpAddress
 
 ConfigFile = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="The YAML file.", exists=True, dir_okay=False)

@@ -37,7 +37,7 @@ class Mark:
 
 
 @frozen
-class Fault:
+class YamlFault:
     """What is wrong at a place."""
 
     mark: Mark
@@ -49,7 +49,7 @@ class DocumentError(Exception):
 
     def __init__(self, mark: Mark, message: str) -> None:
         super().__init__(message)
-        self.fault = Fault(mark, message)
+        self.fault = YamlFault(mark, message)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Node:
         return None
 
 
-def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[Fault, ...]]:
+def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[YamlFault, ...]]:
     """The document in `text`, references resolved, and what is wrong with single keys and scalars of it.
 
     Raises:
@@ -116,7 +116,7 @@ class _Composer:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
         self._environ = environ
         self._anchors: dict[str, Node] = {}
-        self.faults: list[Fault] = []
+        self.faults: list[YamlFault] = []
 
     def document(self) -> Node:
         next(self._events)  # the stream's start
@@ -155,7 +155,7 @@ class _Composer:
         try:
             text = interpolate(event.value, self._environ)
         except ValueError as error:
-            self.faults.append(Fault(mark, str(error)))
+            self.faults.append(YamlFault(mark, str(error)))
             return Node(mark, event.value)
         plain = event.implicit[0] and text is event.value
         return Node(mark, resolve(text) if plain else text)
@@ -199,7 +199,7 @@ class _Composer:
         return first is None
 
     def _fault(self, event: Any, message: str) -> None:
-        self.faults.append(Fault(_mark(event.start_mark), message))
+        self.faults.append(YamlFault(_mark(event.start_mark), message))
 
     _BUILDERS = {  # noqa: RUF012 - a table, never changed
         events.ScalarEvent: _scalar,

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gateway.config.catalog import Catalog
-from gateway.config.document import MAX_BYTES, DocumentError, Fault, Location, Mark, Node, compose
+from gateway.config.document import MAX_BYTES, DocumentError, Location, Mark, Node, YamlFault, compose
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config, ReferenceConfig
 from gateway.config.messages import finding_of, flattened, shown
@@ -149,16 +149,16 @@ def _converted(data: Any, error: dict[str, Any]) -> bool:
     return not isinstance(data[last], str)
 
 
-def _without_repeated(faults: tuple[Fault, ...], further: Iterable[Fault]) -> tuple[Fault, ...]:
+def _without_repeated(faults: tuple[YamlFault, ...], further: Iterable[YamlFault]) -> tuple[YamlFault, ...]:
     """`further` without faults of scalars that could not be read at all, such as a variable that is not set."""
     unread = {fault.mark for fault in faults}
     return tuple(fault for fault in further if fault.mark not in unread)
 
 
-def _located(finding: Finding, root: Node) -> Fault:
+def _located(finding: Finding, root: Node) -> YamlFault:
     node = root.find(finding.location)
     message = finding.message.replace(VALUE, shown(node))
-    return Fault(_key_mark(finding.location, root) if finding.at_key else node.mark, message)
+    return YamlFault(_key_mark(finding.location, root) if finding.at_key else node.mark, message)
 
 
 def _key_mark(location: Location, root: Node) -> Mark:
@@ -166,5 +166,5 @@ def _key_mark(location: Location, root: Node) -> Mark:
     return above.keys.get(str(location[-1]), above.mark)
 
 
-def _problem(name: str, fault: Fault) -> Problem:
+def _problem(name: str, fault: YamlFault) -> Problem:
     return Problem(name, fault.mark.line, fault.mark.column, fault.message)

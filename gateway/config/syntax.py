@@ -17,18 +17,18 @@ _LONGEST = 60
 
 
 @frozen
-class Place:
+class TextPlace:
     """A place in the text, counted from 0."""
 
     line: int
     column: int
 
 
-Told: TypeAlias = tuple[Place, str] | None
+Told: TypeAlias = tuple[TextPlace, str] | None
 """Where it is and what to say; None where the rule does not know the mistake."""
 
 
-def explained(text: str, error: yaml.MarkedYAMLError) -> tuple[Place, str]:
+def explained(text: str, error: yaml.MarkedYAMLError) -> tuple[TextPlace, str]:
     """What is wrong in `text`, which libyaml refused with `error`."""
     lines = text.splitlines()
     problem, context = _place(error.problem_mark), _place(error.context_mark)
@@ -40,8 +40,8 @@ def explained(text: str, error: yaml.MarkedYAMLError) -> tuple[Place, str]:
     return problem, "not YAML: " + ", ".join(part for part in (error.context, error.problem) if part)
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line, mark.column) if mark else Place(0, 0)
+def _place(mark: Any) -> TextPlace:
+    return TextPlace(mark.line, mark.column) if mark else TextPlace(0, 0)
 
 
 def quoted(token: str) -> str:
@@ -49,47 +49,47 @@ def quoted(token: str) -> str:
     return "'" + token.replace("'", "''") + "'"
 
 
-def _rest(lines: list[str], at: Place) -> str:
+def _rest(lines: list[str], at: TextPlace) -> str:
     return lines[at.line][at.column :] if at.line < len(lines) else ""
 
 
-def _before(lines: list[str], at: Place) -> str:
+def _before(lines: list[str], at: TextPlace) -> str:
     return lines[at.line][: at.column] if at.line < len(lines) else ""
 
 
-def _word(lines: list[str], at: Place) -> str:
+def _word(lines: list[str], at: TextPlace) -> str:
     """The unquoted value that begins at `at`, up to what ends it inside brackets or before a comment."""
     found = re.match(r"[^\s,\[\]{}]+", _rest(lines, at))
     return found[0][:_LONGEST] if found else _rest(lines, at)[:1]
 
 
-def _reserved(lines: list[str], problem: Place, context: Place) -> Told:
+def _reserved(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     """A value that begins with a character that YAML keeps for something else."""
     return _to_quote(lines, context)
 
 
-def _to_quote(lines: list[str], at: Place) -> Told:
+def _to_quote(lines: list[str], at: TextPlace) -> Told:
     word = _word(lines, at)
     if not word:
         return None
     return at, f"text cannot begin with {word[0]!r} in YAML; quote it: {quoted(word)}"
 
 
-def _no_token(lines: list[str], problem: Place, context: Place) -> Told:
+def _no_token(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     return _tab(lines, problem, context) or _to_quote(lines, problem)
 
 
-def _tab(lines: list[str], problem: Place, context: Place) -> Told:
+def _tab(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     if problem.line >= len(lines):
         return None
     line = lines[problem.line]
     indentation = line[: len(line) - len(line.lstrip())]
     if "\t" not in indentation:
         return None
-    return Place(problem.line, indentation.index("\t")), "a tab in the indentation; write spaces"
+    return TextPlace(problem.line, indentation.index("\t")), "a tab in the indentation; write spaces"
 
 
-def _second_colon(lines: list[str], problem: Place, context: Place) -> Told:
+def _second_colon(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     """A `: ` where a value stands, or where the line before was not finished."""
     if re.search(r":\s", _before(lines, problem)):
         found = re.search(r":\s+(.*)$", lines[problem.line])
@@ -101,7 +101,7 @@ def _second_colon(lines: list[str], problem: Place, context: Place) -> Told:
     return _below_value(lines, problem, above) or _without_colon(lines, above)
 
 
-def _below_value(lines: list[str], problem: Place, above: int) -> Told:
+def _below_value(lines: list[str], problem: TextPlace, above: int) -> Told:
     """A line that is indented deeper than the one `above`, which has a value."""
     key = re.match(r"(\s*(?:- +)*)([^\s:]+):\s+[^\s#]", lines[above])
     indentation = len(lines[problem.line]) - len(lines[problem.line].lstrip())
@@ -115,7 +115,7 @@ def _line_above(lines: list[str], line: int) -> int | None:
     return full[-1] if full else None
 
 
-def _unfinished_key(lines: list[str], problem: Place, context: Place) -> Told:
+def _unfinished_key(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     return _without_colon(lines, context.line)
 
 
@@ -129,15 +129,15 @@ def _without_colon(lines: list[str], at: int) -> Told:
     if colon:
         end = begin + colon.end()
         told = f"{line[begin:end]} {line[end:]}"[:_LONGEST]
-        return Place(at, end), f"a space is missing after the colon: write {told}"
+        return TextPlace(at, end), f"a space is missing after the colon: write {told}"
     text = line[begin:][:_LONGEST]
-    return Place(at, begin), f"expected KEY: VALUE, got {text!r}; is a colon missing?"
+    return TextPlace(at, begin), f"expected KEY: VALUE, got {text!r}; is a colon missing?"
 
 
 _CLOSING = {"[": "]", "{": "}"}
 
 
-def _unclosed(lines: list[str], problem: Place, context: Place) -> Told:
+def _unclosed(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     """Inside brackets, where neither a comma nor the closing bracket came."""
     opening = _rest(lines, context)[:1]
     closing = _CLOSING.get(opening)
@@ -154,28 +154,28 @@ def _unclosed(lines: list[str], problem: Place, context: Place) -> Told:
     return problem, f"expected ',' or {closing!r} before {found!r}; text that has {found!r} in it is quoted"
 
 
-def _reference(lines: list[str], problem: Place) -> Told:
+def _reference(lines: list[str], problem: TextPlace) -> Told:
     begin = problem.column - 1
     found = re.match(r"\$\{[^}]*\}", lines[problem.line][begin:])
-    return Place(
+    return TextPlace(
         problem.line, begin
     ), f"inside brackets a reference is quoted: {quoted(found[0] if found else '${NAME}')}"
 
 
-def _no_value(lines: list[str], problem: Place, context: Place) -> Told:
+def _no_value(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     """Where a value or an item should begin."""
     found = _rest(lines, problem)[:1]
     before = _before(lines, problem)
     if found == ":" and before.endswith("["):
         whole = re.match(r"\[[^\]\s]*\](:\d+)?", before[-1:] + _rest(lines, problem))
         said = quoted(whole[0]) if whole else "'[::1]:80'"
-        return Place(problem.line, problem.column - 1), f"'[' begins a list in YAML; quote an IPv6 address: {said}"
+        return TextPlace(problem.line, problem.column - 1), f"'[' begins a list in YAML; quote an IPv6 address: {said}"
     if found in (",", "]", "}"):
         return problem, f"a value is missing before {found!r}; text that begins with it is quoted"
     return _to_quote(lines, problem) if found else None
 
 
-def _no_key(lines: list[str], problem: Place, context: Place) -> Told:
+def _no_key(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     """After a value that is complete, or at an indentation that nothing has."""
     found, before = _rest(lines, problem), _before(lines, problem)
     if not found:
@@ -189,24 +189,24 @@ def _no_key(lines: list[str], problem: Place, context: Place) -> Told:
     return below_value or (problem, "the indentation of this line fits none of the lines above it")
 
 
-def _no_item(lines: list[str], problem: Place, context: Place) -> Told:
+def _no_item(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     return problem, f"expected '- ', as the list above has it since line {context.line + 1}, or less indentation"
 
 
-def _open_quote(lines: list[str], problem: Place, context: Place) -> Told:
+def _open_quote(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     return context, f"the quote {_rest(lines, context)[:1]} is never closed"
 
 
-def _escape(lines: list[str], problem: Place, context: Place) -> Told:
+def _escape(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     return context, "a \\ in \"...\" begins an escape that YAML does not have; write \\\\, or quote with '...'"
 
 
-def _list_in_line(lines: list[str], problem: Place, context: Place) -> Told:
+def _list_in_line(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     item = _rest(lines, problem).removeprefix("-").strip()[:_LONGEST]
     return problem, f"a list begins on a line of its own, or is written in brackets: [{item}]"
 
 
-_RULES: tuple[tuple[str, Callable[[list[str], Place, Place], Told]], ...] = (
+_RULES: tuple[tuple[str, Callable[[list[str], TextPlace, TextPlace], Told]], ...] = (
     ("found a tab", _tab),
     ("cannot start any token", _no_token),
     ("while scanning an alias", _reserved),

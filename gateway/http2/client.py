@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.http2 import frames
-from gateway.http2.connection import WIDEN_CONNECTION, Connection, DataReceived, DataSent, Stream, StreamReset
+from gateway.http2.connection import WIDEN_CONNECTION, DataReceived, DataSent, Http2Connection, Stream, StreamReset
 from gateway.http2.frames import ACK, DATA, END_STREAM, LAST_STREAM, MAX_WINDOW, PREFACE, ErrorCode, Setting, header
 
 WINDOW = 2**22
@@ -69,7 +69,7 @@ class GoneAway(NamedTuple):
 Event: TypeAlias = HeadersReceived | DataReceived | StreamReset | DataSent | SettingsReceived | GoneAway
 
 
-class ClientConnection(Connection):
+class ClientConnection(Http2Connection):
     """`header_limit`: bytes of a reply's header fields. A larger block comes cut off, but longer than the limit."""
 
     def __init__(self, header_limit: int, now: float = 0.0) -> None:

@@ -177,7 +177,7 @@ class _ContinuedBlock:
             self.data += payload
 
 
-class Connection:
+class Http2Connection:
     """`opening`: what this side sends first. `room`: bytes that the peer may send on each stream at first, as `opening`
     announces. `header_limit`: bytes of a header block's fields. `bytes_per_credit`: bytes sent that allow the peer one
     more frame without content."""

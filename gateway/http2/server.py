@@ -24,7 +24,14 @@ from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.http2 import frames
 from gateway.http2.bounds import Credit
-from gateway.http2.connection import WIDEN_CONNECTION, Connection, DataReceived, Stream, StreamReset, ViolationError
+from gateway.http2.connection import (
+    WIDEN_CONNECTION,
+    DataReceived,
+    Http2Connection,
+    Stream,
+    StreamReset,
+    ViolationError,
+)
 from gateway.http2.frames import ACK, DATA, END_STREAM, LAST_STREAM, PREFACE, ErrorCode, Setting, header
 from gateway.http2.heads import Head, HeadReader, MalformedError, RequestHeads
 
@@ -57,14 +64,14 @@ def http1_reply(text: str) -> bytes:
     """A whole reply to a client that speaks HTTP/1, which tells it so in `text`."""
     return (
         b"HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
-        b"Connection: close\r\n\r\n%b" % (len(text), text.encode())
+        b"Http2Connection: close\r\n\r\n%b" % (len(text), text.encode())
     )
 
 
 _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 
 
-class ServerConnection(Connection, Generic[Head]):
+class ServerConnection(Http2Connection, Generic[Head]):
     """`heads` reads the heads of requests. `http1_reply` is sent to clients that speak HTTP/1.
 
     Its events: RequestStarted, DataReceived, StreamReset and DataSent.

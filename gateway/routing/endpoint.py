@@ -8,7 +8,7 @@ from time import monotonic
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.transport import Connector
 from gateway.core.types import Message, Request
-from gateway.routing.health import Ejection, Health
+from gateway.routing.health import Ejection, EndpointHealth
 
 CLIENT_SECONDS = 1.0
 """How long a call without a policy `timeout` must have waited at an endpoint before its failure counts against it."""
@@ -43,7 +43,7 @@ class Endpoint:
         ejection: Ejection | None = None,
     ) -> None:
         self.address = address
-        self.health = Health(address, ejection or Ejection(), clock)
+        self.health = EndpointHealth(address, ejection or Ejection(), clock)
         self.connector = connector
         self.passthrough: PassthroughConnector | None = None
         """For the messages of `passthrough` routes, to the same address."""

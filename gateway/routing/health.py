@@ -69,7 +69,7 @@ class Failure:
     at: datetime
 
 
-class Health:
+class EndpointHealth:
     """The health of one endpoint. `name` identifies it in the log; the module's description has its states."""
 
     __slots__ = (

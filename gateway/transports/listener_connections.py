@@ -84,7 +84,7 @@ class Admission(Enum):
     DROPPED = "it is closed without a reply: too many refused connections are still open"
 
 
-class Connection(typing.Protocol):
+class AcceptedConnection(typing.Protocol):
     """What ListenerConnections needs of a connection."""
 
     @property
@@ -114,15 +114,15 @@ class ListenerConnections:
         self._name = name
         self._limit = limit
         self._shared_limit = shared_limit
-        self._open: set[Connection] = set()
-        self._accepted: set[Connection] = set()
+        self._open: set[AcceptedConnection] = set()
+        self._accepted: set[AcceptedConnection] = set()
         self._limited_log = LogLimit(log, lines=1)
         self._emptied = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: Connection) -> Admission:
+    def admit(self, connection: AcceptedConnection) -> Admission:
         """Count a new connection, and decide what happens to it. The caller calls `discard` once it is closed, whatever
         was decided."""
         shared = self._shared_limit
@@ -150,7 +150,7 @@ class ListenerConnections:
             return f"limits.connections of the listener ({self._limit})"
         return f"limits.connections ({self._shared_limit.limit})"
 
-    def discard(self, connection: Connection) -> None:
+    def discard(self, connection: AcceptedConnection) -> None:
         """Forget a connection that is closed."""
         if connection not in self._open:
             return

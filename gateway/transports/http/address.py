@@ -13,7 +13,7 @@ _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 
 
 @frozen
-class Address:
+class HttpAddress:
     """`host` is without brackets; `authority` is the value of the Host header; `prefix`, a path that goes before that
     of every request, is empty or starts with a slash."""
 
@@ -24,8 +24,8 @@ class Address:
     tls: bool = False
 
 
-def parse_address(text: str) -> Address:
-    """The Address in `text`, without a trailing slash.
+def parse_address(text: str) -> HttpAddress:
+    """The HttpAddress in `text`, without a trailing slash.
 
     Raises:
         ValueError: `text` is no address; the error says what is wrong and what is expected.
@@ -36,7 +36,7 @@ def parse_address(text: str) -> Address:
         refuse(text, why, _EXPECTED)
 
 
-def _parsed(text: str) -> Address:
+def _parsed(text: str) -> HttpAddress:
     check_characters(text)  # urlsplit would drop tabs and newlines
     has_scheme = "://" in text
     parsed = _split(text if has_scheme else f"http://{text}")
@@ -56,11 +56,11 @@ def _parsed(text: str) -> Address:
     return _address(parsed.scheme, host, port, prefix)
 
 
-def _address(scheme: str, host: str, port: int | None, prefix: str) -> Address:
+def _address(scheme: str, host: str, port: int | None, prefix: str) -> HttpAddress:
     default = _DEFAULT_PORTS[scheme]
     bracketed = f"[{host}]" if ":" in host else host
     authority = bracketed if port in (None, default) else f"{bracketed}:{port}"
-    return Address(host, port or default, authority, prefix, scheme == "https")
+    return HttpAddress(host, port or default, authority, prefix, scheme == "https")
 
 
 def _split(url: str) -> SplitResult:

@@ -2,21 +2,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.transports.http.address import Address, parse_address
+from gateway.transports.http.address import HttpAddress, parse_address
 
 GOOD = {
-    "127.0.0.1:8000": Address("127.0.0.1", 8000, "127.0.0.1:8000"),
-    "triton-0:8000": Address("triton-0", 8000, "triton-0:8000"),
-    "my_service.ns.svc.cluster.local.:80": Address(
+    "127.0.0.1:8000": HttpAddress("127.0.0.1", 8000, "127.0.0.1:8000"),
+    "triton-0:8000": HttpAddress("triton-0", 8000, "triton-0:8000"),
+    "my_service.ns.svc.cluster.local.:80": HttpAddress(
         "my_service.ns.svc.cluster.local.", 80, "my_service.ns.svc.cluster.local."
     ),
-    "[::1]:8000": Address("::1", 8000, "[::1]:8000"),
-    "http://127.0.0.1:4242": Address("127.0.0.1", 4242, "127.0.0.1:4242"),
-    "http://127.0.0.1:4242/": Address("127.0.0.1", 4242, "127.0.0.1:4242"),
-    "http://host/models/a%20b/": Address("host", 80, "host", "/models/a%20b"),
-    "HTTP://Host:80": Address("host", 80, "host"),
-    "https://host": Address("host", 443, "host", tls=True),
-    "https://[fd00::1]:8443/x": Address("fd00::1", 8443, "[fd00::1]:8443", "/x", tls=True),
+    "[::1]:8000": HttpAddress("::1", 8000, "[::1]:8000"),
+    "http://127.0.0.1:4242": HttpAddress("127.0.0.1", 4242, "127.0.0.1:4242"),
+    "http://127.0.0.1:4242/": HttpAddress("127.0.0.1", 4242, "127.0.0.1:4242"),
+    "http://host/models/a%20b/": HttpAddress("host", 80, "host", "/models/a%20b"),
+    "HTTP://Host:80": HttpAddress("host", 80, "host"),
+    "https://host": HttpAddress("host", 443, "host", tls=True),
+    "https://[fd00::1]:8443/x": HttpAddress("fd00::1", 8443, "[fd00::1]:8443", "/x", tls=True),
 }
 BAD = {
     "": "it has no host",
@@ -47,7 +47,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "address"), GOOD.items())
-def test_an_address_is_read(text: str, address: Address) -> None:
+def test_an_address_is_read(text: str, address: HttpAddress) -> None:
     assert parse_address(text) == address
 
 

@@ -14,7 +14,7 @@ from gateway.transports.grpc.client.response_heads import Head
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
 
 
-class Call:
+class ClientCall:
     """`streamed`: its replies are pulled one by one; else there is one, and the end is awaited."""
 
     __slots__ = (

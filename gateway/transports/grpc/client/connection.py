@@ -27,8 +27,8 @@ from gateway.http2.connection import DataReceived, StreamReset
 from gateway.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
 from gateway.transports.errors import connector_closed, deadline_passed, unreachable
 from gateway.transports.grpc.client import failures
-from gateway.transports.grpc.client.call import Call
-from gateway.transports.grpc.client.timeouts import Timeouts
+from gateway.transports.grpc.client.call import ClientCall
+from gateway.transports.grpc.client.timeouts import EndpointTimeouts
 from gateway.transports.grpc.messages import framed
 from gateway.transports.sockets import keep_probing
 
@@ -40,7 +40,7 @@ _STUCK = 2**20
 up before a server that does not read."""
 
 
-class Owner(typing.Protocol):
+class ConnectionObserver(typing.Protocol):
     """Whom a GrpcClientConnection tells what became of it."""
 
     def opened(self, connection: "GrpcClientConnection") -> None: ...
@@ -53,7 +53,7 @@ class Owner(typing.Protocol):
 class GrpcClientConnection(asyncio.BufferedProtocol):
     """`ready` is done once the server has spoken HTTP/2, or fails with a TransportError."""
 
-    def __init__(self, place: Address, limits: Limits, timeouts: Timeouts, owner: Owner) -> None:
+    def __init__(self, place: Address, limits: Limits, timeouts: EndpointTimeouts, owner: ConnectionObserver) -> None:
         self.place = place
         self._loop = asyncio.get_running_loop()
         self._timeouts = timeouts
@@ -89,7 +89,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             return False
         return not http2.is_paused or self._transport.get_write_buffer_size() <= _STUCK
 
-    def begin(self, call: Call, head: bytes, parts: tuple[Buffer, ...], deadline: float | None) -> None:
+    def begin(self, call: ClientCall, head: bytes, parts: tuple[Buffer, ...], deadline: float | None) -> None:
         """Write `call` with the header block `head` and the message of `parts`. Whoever waits for it no more says
         `give_up`; at the `deadline` it is given up anyway."""
         http2 = self._http2
@@ -103,14 +103,14 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         if http2.is_used_up:
             self.retire()
 
-    def give_up(self, call: Call) -> None:
+    def give_up(self, call: ClientCall) -> None:
         """Nobody waits any more: the server is told, unless the call is over."""
         if call.stream.handler is not None:
             self._http2.cancel(call.stream)
             self._end(call)
             self._flush()
 
-    def pulled(self, call: Call) -> None:
+    def pulled(self, call: ClientCall) -> None:
         """There is room for more of a streamed call."""
         if call.stream.handler is not None:
             self._http2.grant(call.stream, call.held)
@@ -233,7 +233,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     def _on_data(self, event: DataReceived) -> None:
         stream = event.stream
-        call: Call | None = stream.handler
+        call: ClientCall | None = stream.handler
         if call is None:
             return
         try:
@@ -246,7 +246,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._http2.grant(stream, call.held)
 
     def _on_headers(self, event: HeadersReceived) -> None:
-        call: Call | None = event.stream.handler
+        call: ClientCall | None = event.stream.handler
         if call is None:
             return
         try:
@@ -260,7 +260,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._end(call)
 
     def _on_reset(self, event: StreamReset) -> None:
-        call: Call | None = event.stream.handler
+        call: ClientCall | None = event.stream.handler
         if call is not None:
             call.fail(failures.reset(event.code))
             self._end(call)
@@ -274,7 +274,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def _on_gone_away(self, event: GoneAway) -> None:
         text = f"the endpoint takes no more calls on this connection: {error_name(event.code)}"
         for stream in event.refused:
-            call: Call | None = stream.handler
+            call: ClientCall | None = stream.handler
             if call is not None:
                 call.fail(unreachable(text, sent=False))
                 self._end(call)
@@ -282,16 +282,16 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     # Ends.
 
-    def _too_late(self, call: Call) -> None:
+    def _too_late(self, call: ClientCall) -> None:
         self._give_up(call, deadline_passed(sent=True))
         self._flush()
 
-    def _give_up(self, call: Call, error: TransportError) -> None:
+    def _give_up(self, call: ClientCall, error: TransportError) -> None:
         call.fail(error)
         self._http2.cancel(call.stream)
         self._end(call)
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: ClientCall) -> None:
         """It is over. The stream lets go of it, so that no cycle keeps its replies until the collector runs."""
         call.stream.handler = None
         if call.timer is not None:
@@ -312,7 +312,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self.ready.set_exception(error)
             self.ready.exception()  # nobody may be waiting for it
         for stream in list(self._http2.streams.values()):
-            call: Call | None = stream.handler
+            call: ClientCall | None = stream.handler
             if call is not None:
                 call.fail(error)
                 self._end(call)

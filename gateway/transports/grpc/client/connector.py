@@ -8,12 +8,12 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
 from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import parse_address
-from gateway.transports.grpc.client.call import Call
+from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.pool import Pool, Resolve
-from gateway.transports.grpc.client.request_heads import RequestHeads
+from gateway.transports.grpc.client.request_heads import RequestHeadWriter
 from gateway.transports.grpc.client.resolving import resolved
-from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, EndpointTimeouts
 from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
 
@@ -39,13 +39,13 @@ class GrpcConnector:
         *,
         connection_per_call: bool,
         limits: Limits,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        timeouts: EndpointTimeouts = DEFAULT_TIMEOUTS,
         resolve: Resolve | None = None,
     ) -> None:
         del connection_per_call  # HTTP/2 carries any number of calls on one connection
         parsed = parse_address(address)
         self._limits = limits
-        self._heads = RequestHeads("localhost" if parsed.path else str(parsed))
+        self._heads = RequestHeadWriter("localhost" if parsed.path else str(parsed))
         self._pool = Pool(resolve or partial(resolved, parsed), limits, timeouts)
 
     async def exchange(self, message: Message) -> Message:
@@ -56,7 +56,7 @@ class GrpcConnector:
                 good reply; DEADLINE_EXCEEDED, there was none in time.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
-        call = Call(self._limits, streamed=False)
+        call = ClientCall(self._limits, streamed=False)
         self._begin(call, connection, message)
         try:
             await call.news()
@@ -75,7 +75,7 @@ class GrpcConnector:
             TransportError: as `exchange`, also after some replies.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
-        call = Call(self._limits, streamed=True)
+        call = ClientCall(self._limits, streamed=True)
         self._begin(call, connection, message)
         try:
             while call.replies or not call.is_over:
@@ -95,7 +95,7 @@ class GrpcConnector:
         """Close every connection. Exchanges still running fail."""
         await self._pool.close()
 
-    def _begin(self, call: Call, connection: GrpcClientConnection, message: Message) -> None:
+    def _begin(self, call: ClientCall, connection: GrpcClientConnection, message: Message) -> None:
         timeout = None
         if message.deadline is not None:
             left = message.deadline - asyncio.get_running_loop().time()
@@ -105,5 +105,5 @@ class GrpcConnector:
         head = self._heads.write(message.path, message.headers, timeout)
         connection.begin(call, head, message.parts, message.deadline)
 
-    async def _inflated(self, reply: Received, call: Call) -> Buffer:
+    async def _inflated(self, reply: Received, call: ClientCall) -> Buffer:
         return await inflate(reply, call.encoding, self._limits) if isinstance(reply, Compressed) else reply

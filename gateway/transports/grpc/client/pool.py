@@ -14,7 +14,7 @@ from gateway.core.tasks import spawn
 from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, deadline_passed, not_connected, unreachable
 from gateway.transports.grpc.client.connection import GrpcClientConnection
-from gateway.transports.grpc.client.timeouts import Timeouts
+from gateway.transports.grpc.client.timeouts import EndpointTimeouts
 from gateway.transports.timeouts import connect_seconds
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
@@ -29,7 +29,7 @@ class Pool:
     """Each call goes to the next connection that takes one. Connections are made when the first call needs them, to
     all addresses at once. They are kept, and made again when they break; meanwhile calls use the others, or wait."""
 
-    def __init__(self, resolve: Resolve, limits: Limits, timeouts: Timeouts) -> None:
+    def __init__(self, resolve: Resolve, limits: Limits, timeouts: EndpointTimeouts) -> None:
         self._resolve = resolve
         self._limits = limits
         self._timeouts = timeouts

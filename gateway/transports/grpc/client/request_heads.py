@@ -23,7 +23,7 @@ _UNITS = ((1e-6, b"u"), (1e-3, b"m"), (1.0, b"S"), (60.0, b"M"), (3600.0, b"H"))
 _MOST = 99_999_999
 
 
-class RequestHeads:
+class RequestHeadWriter:
     """Writes header blocks of calls to `authority`."""
 
     def __init__(self, authority: str) -> None:

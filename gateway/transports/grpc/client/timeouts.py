@@ -5,7 +5,7 @@ from gateway.transports.timeouts import CONNECT_SECONDS
 
 
 @frozen
-class Timeouts:
+class EndpointTimeouts:
     """Seconds. None of them bounds the wait for an answer: that is the business of deadlines and policies."""
 
     connect: float = CONNECT_SECONDS
@@ -21,4 +21,4 @@ class Timeouts:
     """For it to take the last frame."""
 
 
-DEFAULT_TIMEOUTS = Timeouts()
+DEFAULT_TIMEOUTS = EndpointTimeouts()

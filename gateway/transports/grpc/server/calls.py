@@ -48,7 +48,7 @@ class Method:
     refuse: Callable[[GatewayError, Message], Message] | None = None
 
 
-class Owner(typing.Protocol):
+class CallConnection(typing.Protocol):
     """The connection of a call."""
 
     http2: ServerConnection[RequestHead]
@@ -59,22 +59,22 @@ class Owner(typing.Protocol):
     def flush(self) -> None:
         """Write what is queued."""
 
-    def admits(self, call: "Call", size: int) -> bool:
+    def admits(self, call: "ServerCall", size: int) -> bool:
         """Whether so many more bytes of a large message may arrive now. If not, `call.grant` is called when so."""
 
-    def release(self, call: "Call") -> None:
+    def release(self, call: "ServerCall") -> None:
         """The large message has arrived, or is not wanted any more."""
 
     def ended(self, task: object) -> None:
         """A cancelled request, whose stream was closed already, has stopped running."""
 
 
-def call(owner: Owner, stream: Stream, method: Method, head: RequestHead) -> "Call":
+def call(owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> "ServerCall":
     """The call that `stream` carries."""
     return (UnaryCall if method.stream is None else StreamCall)(owner, stream, method, head)
 
 
-class Call:
+class ServerCall:
     """What all calls have in common."""
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Call:
         "arrived_bytes", "arriving_since",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner, stream: Stream, method: Method, head: RequestHead) -> None:
+    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
         self._owner = owner
         self._stream = stream
         self._method = method
@@ -238,12 +238,12 @@ class Call:
             self._timer = None
 
 
-class UnaryCall(Call):
+class UnaryCall(ServerCall):
     """One request and one reply. It is answered at once where the exchange can, otherwise in a task."""
 
     __slots__ = ("_body", "_unstarted")
 
-    def __init__(self, owner: Owner, stream: Stream, method: Method, head: RequestHead) -> None:
+    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
         super().__init__(owner, stream, method, head)
         self._body: Received | None = None
         self._unstarted: Any = None
@@ -321,13 +321,13 @@ class UnaryCall(Call):
         self._owner.flush()
 
 
-class StreamCall(Call):
+class StreamCall(ServerCall):
     """Any number of messages in both directions. A reply is pulled and written; the next one is pulled when the client
     has taken it. A reply whose status is not 0 ends the call. Requests that nobody pulls use up the stream's window."""
 
     __slots__ = ("_began", "_ended", "_held_bytes", "_is_cut_off", "_queue", "_reading", "_trailers", "_writing")
 
-    def __init__(self, owner: Owner, stream: Stream, method: Method, head: RequestHead) -> None:
+    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
         super().__init__(owner, stream, method, head)
         self._queue: deque[Received] = deque()
         self._held_bytes = 0

@@ -22,8 +22,8 @@ from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import RequestHeads
 from gateway.http2.server import RequestStarted, ServerConnection, http1_reply
 from gateway.transports.grpc.server import calls, replies
-from gateway.transports.grpc.server.calls import Call, Method, refused, stopping
-from gateway.transports.grpc.server.heads import Fault, RequestHead
+from gateway.transports.grpc.server.calls import Method, ServerCall, refused, stopping
+from gateway.transports.grpc.server.heads import RequestFault, RequestHead
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.timeouts import Timeouts
 
@@ -71,9 +71,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._backlog: int | None = None
         """Bytes that the client had not read at the last look; None while there are few."""
         self._stuck_since = 0.0
-        self._arriving: dict[Call, int] = {}
+        self._arriving: dict[ServerCall, int] = {}
         """Calls whose large message may arrive now, and its size."""
-        self._held_back: dict[Call, None] = {}
+        self._held_back: dict[ServerCall, None] = {}
         """Calls whose large message may not arrive yet, first come, first served: one that does not fit holds up those
         behind it."""
 
@@ -232,7 +232,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if not self._is_watching:
             self._watch()
 
-    def _refuse(self, stream: Stream, fault: Fault) -> None:
+    def _refuse(self, stream: Stream, fault: RequestFault) -> None:
         if fault.http_status != 200:
             self.http2.send_end(stream, replies.fault_block(fault))
         else:
@@ -249,7 +249,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     # Large messages, of which only some may arrive at once.
 
-    def admits(self, call: Call, size: int) -> bool:
+    def admits(self, call: ServerCall, size: int) -> bool:
         """Whether so many more bytes of a message may arrive now. If not, `call.grant` is called when they may."""
         if call in self._held_back:
             return False
@@ -259,7 +259,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._arriving[call] = size
         return True
 
-    def release(self, call: Call) -> None:
+    def release(self, call: ServerCall) -> None:
         """The large message has arrived, or is not wanted any more: the next may arrive."""
         self._held_back.pop(call, None)
         if self._arriving.pop(call, None) is None:
@@ -315,7 +315,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _look_at(self, stream: Stream, now: float, timeouts: Timeouts) -> None:
         """End a request that stopped arriving, or arrives too slowly, and a reply that the client does not take."""
-        call: Call | None = stream.handler
+        call: ServerCall | None = stream.handler
         late = None if call is None or not call.is_arriving else _too_slow(call, stream, now, timeouts)
         if call is not None and late is not None:
             call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
@@ -393,7 +393,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             super()._close()
 
 
-def _too_slow(call: Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
+def _too_slow(call: ServerCall, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
     """Why the message that is arriving is not waited for any longer; None if it is. While the stream's window is shut,
     the client cannot send: then only the time for the whole message counts."""
     if stream.room > 0 and now - stream.heard > timeouts.body:

@@ -23,7 +23,7 @@ _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1
 
 
 @frozen
-class Fault:
+class RequestFault:
     """Why a request is refused by its head: a status of gRPC's, or of HTTP's for a client that does not speak gRPC."""
 
     text: str
@@ -40,13 +40,13 @@ class RequestHead:
     timeout: float | None = None
     encoding: bytes = b""
     metadata: Headers = NO_HEADERS
-    fault: Fault | None = None
+    fault: RequestFault | None = None
 
 
 def request_heads(limit: int) -> RequestHeads[RequestHead]:
     """Reads heads of requests whose metadata have at most `limit` bytes (`limits.headers`)."""
     text = f"the request's metadata have more than {limit} bytes (limits.headers)"
-    return RequestHeads(limit, _interpret, RequestHead(fault=Fault(text, Status.RESOURCE_EXHAUSTED)))
+    return RequestHeads(limit, _interpret, RequestHead(fault=RequestFault(text, Status.RESOURCE_EXHAUSTED)))
 
 
 def _interpret(fields: list[Field], by_name: ByName) -> RequestHead:
@@ -57,23 +57,23 @@ def _interpret(fields: list[Field], by_name: ByName) -> RequestHead:
     if encoding != b"identity" and encoding not in ENCODINGS:
         shown = encoding[:100].decode("latin-1")
         text = f"grpc-encoding {shown!r} is not supported, identity, deflate and gzip are"
-        return RequestHead(path, fault=Fault(text, Status.UNIMPLEMENTED))
+        return RequestHead(path, fault=RequestFault(text, Status.UNIMPLEMENTED))
     try:
         timeout = _timeout(by_name.get(b"grpc-timeout"))
         metadata = Metadata(_metadata(fields))
     except DecodeError as error:
-        return RequestHead(path, fault=Fault(str(error), Status.INVALID_ARGUMENT))
+        return RequestHead(path, fault=RequestFault(str(error), Status.INVALID_ARGUMENT))
     return RequestHead(path, timeout, b"" if encoding == b"identity" else encoding, metadata)
 
 
-def _carrier_fault(by_name: ByName) -> Fault | None:
+def _carrier_fault(by_name: ByName) -> RequestFault | None:
     """What is wrong with a request that HTTP/2 allows and gRPC does not."""
     if by_name[b":method"] != b"POST":
-        return Fault("gRPC's method is POST", http_status=405)
+        return RequestFault("gRPC's method is POST", http_status=405)
     if not _CONTENT_TYPE.fullmatch(by_name.get(b"content-type", b"")):
-        return Fault("gRPC's content-type is application/grpc", http_status=415)
+        return RequestFault("gRPC's content-type is application/grpc", http_status=415)
     if b"te" not in by_name:
-        return Fault("the request has no 'te: trailers': a proxy on the way drops them", Status.INVALID_ARGUMENT)
+        return RequestFault("the request has no 'te: trailers': a proxy on the way drops them", Status.INVALID_ARGUMENT)
     return None
 
 

@@ -29,7 +29,7 @@ WATCH_SECONDS = 5.0
 client that cannot wait asks with Check."""
 
 
-class Health:
+class HealthService:
     """The status of every one of its `services`: SERVING while `ready` says so and `ending` is not set."""
 
     def __init__(self, services: Iterable[str], ready: Ready, ending: asyncio.Event) -> None:

@@ -14,7 +14,7 @@ from gateway.transports.grpc.server.calls import Method
 from gateway.transports.grpc.server.connection import SCRATCH_BYTES, GrpcServerConnection, Site
 from gateway.transports.grpc.server.descriptors import Descriptors
 from gateway.transports.grpc.server.heads import request_heads
-from gateway.transports.grpc.server.health import Health
+from gateway.transports.grpc.server.health import HealthService
 from gateway.transports.grpc.server.reflection import Reflection
 from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
@@ -97,7 +97,7 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
     descriptors = Descriptors(
         [schema.DESCRIPTORS, *(each.carrier.descriptors for each in protocols if isinstance(each.carrier, GrpcForm))]
     )
-    yield from Health(services, exchanges.ready, ending).methods()
+    yield from HealthService(services, exchanges.ready, ending).methods()
     yield from Reflection(services, descriptors).methods()
     yield from own
 

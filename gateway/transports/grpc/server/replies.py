@@ -8,7 +8,7 @@ from gateway.core.errors import Status
 from gateway.core.types import Headers, Message
 from gateway.http2.hpack import Field, write
 from gateway.transports.grpc.metadata import written
-from gateway.transports.grpc.server.heads import Fault
+from gateway.transports.grpc.server.heads import RequestFault
 
 _STATUS_200 = b"\x88"
 """HPACK's static table has it."""
@@ -39,7 +39,7 @@ def status_block(status: Status, text: str) -> bytes:
     return _fields(status, text, ())
 
 
-def fault_block(fault: Fault) -> bytes:
+def fault_block(fault: RequestFault) -> bytes:
     """A whole reply to a client that does not speak gRPC, without a body."""
     allow: tuple[Field, ...] = ((b"allow", b"POST"),) if fault.http_status == 405 else ()
     told = ((b":status", b"%d" % fault.http_status), *allow, (b"grpc-status", b"%d" % Status.INTERNAL))

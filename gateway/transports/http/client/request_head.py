@@ -4,7 +4,7 @@ import base64
 from collections.abc import Sequence
 
 from gateway.core.types import Headers, Message, Metadata
-from gateway.transports.http.address import Address
+from gateway.transports.http.address import HttpAddress
 
 # Fields that delimit the message or belong to one connection (RFC 9110 section 7.6.1) are written by the connector; a
 # second one would let a client smuggle requests.
@@ -27,7 +27,7 @@ class HeadWriter:
     it saves.
     """
 
-    def __init__(self, address: Address, *, close: bool) -> None:
+    def __init__(self, address: HttpAddress, *, close: bool) -> None:
         self._prefix = address.prefix
         self._host = f"HTTP/1.1\r\nHost: {address.authority}" + ("\r\nConnection: close" if close else "")
         self._fixed_lines = 3 if close else 2

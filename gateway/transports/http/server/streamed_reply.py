@@ -2,9 +2,9 @@
 
 The first message has the status and the headers. How the body is delimited depends on it:
 
-    first message has a Content-Length     SizedBody: the messages are pieces of a body of that size, unframed
-    error (400 and above) that comes alone SizedBody: a Content-Length, as in any other reply
-    any other, to HTTP/1.1                 ChunkedBody: one chunk for each message, in the protocol's framing
+    first message has a Content-Length     SizedReplyBody: the messages are pieces of a body of that size, unframed
+    error (400 and above) that comes alone SizedReplyBody: a Content-Length, as in any other reply
+    any other, to HTTP/1.1                 ChunkedReplyBody: one chunk for each message, in the protocol's framing
     any other, to HTTP/1.0                 BodyUntilClose: the end of the connection ends the body
 """
 
@@ -106,10 +106,10 @@ class StreamedReplyWriter:
     def _body(self, first: Message, *, is_alone: bool) -> "Body":
         length = next((text for name, text in first.headers.raw if name.lower() == b"content-length"), None)
         if length is not None:
-            return SizedBody(first.status, int(length))
+            return SizedReplyBody(first.status, int(length))
         if first.status >= 400 and is_alone:
-            return SizedBody(first.status, reply_bytes.body_size(first.parts))
-        return ChunkedBody(self._wrap) if self.is_delimited else BodyUntilClose(self._wrap)
+            return SizedReplyBody(first.status, reply_bytes.body_size(first.parts))
+        return ChunkedReplyBody(self._wrap) if self.is_delimited else BodyUntilClose(self._wrap)
 
 
 class BodyUntilClose:
@@ -127,7 +127,7 @@ class BodyUntilClose:
         return ()
 
 
-class ChunkedBody:
+class ChunkedReplyBody:
     """A chunk for each message (RFC 9112 section 7.1); none for an empty message, since a chunk of no bytes would end
     the body."""
 
@@ -145,7 +145,7 @@ class ChunkedBody:
         return (b"0\r\n\r\n",)
 
 
-class SizedBody:
+class SizedReplyBody:
     """A body of `size` bytes, whose pieces are the messages, all with the same `status`."""
 
     def __init__(self, status: int, size: int) -> None:
@@ -167,7 +167,7 @@ class SizedBody:
         return ()
 
 
-Body = BodyUntilClose | ChunkedBody | SizedBody
+Body = BodyUntilClose | ChunkedReplyBody | SizedReplyBody
 
 
 def _reset_on_close(transport: asyncio.Transport, on: bool) -> None:

@@ -14,8 +14,8 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.http2.client import WINDOW
 from gateway.transports.grpc import Connector
-from gateway.transports.grpc.client.call import Call
-from gateway.transports.grpc.client.timeouts import Timeouts
+from gateway.transports.grpc.client.call import ClientCall
+from gateway.transports.grpc.client.timeouts import EndpointTimeouts
 from tests.http2 import by_hand as http2
 from tests.http2.by_hand import (
     ACK,
@@ -390,7 +390,7 @@ async def test_that_the_deadline_passed_is_told_alike_whoever_notices_first() ->
         deadline = asyncio.get_running_loop().time() + GENEROUS
         assert (await connector.exchange(ask(deadline=deadline))).body == b"mine"
 
-    call = Call(Limits(), streamed=False)
+    call = ClientCall(Limits(), streamed=False)
     assert not call.is_late(1e9)
     call.timer = asyncio.get_running_loop().call_at(1e9, call.pull)
     assert not call.is_late(1e9 - 1)
@@ -687,7 +687,7 @@ async def test_calls_do_not_pile_up_before_a_server_that_does_not_read() -> None
 
 
 async def test_silence_is_asked_about_and_no_answer_ends_the_calls() -> None:
-    timeouts = Timeouts(silence=0.05, answer=0.05)
+    timeouts = EndpointTimeouts(silence=0.05, answer=0.05)
 
     async def play(peer: Peer) -> None:
         await peer.opening()
@@ -708,7 +708,7 @@ async def test_a_server_that_does_not_begin_is_unreachable() -> None:
     async def play(peer: Peer) -> None:
         await peer.closed()
 
-    timeouts = Timeouts(connect=0.05)
+    timeouts = EndpointTimeouts(connect=0.05)
     async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address, timeouts=timeouts) as connector:
         error = await failure(connector.exchange(ask()))
     assert (error.status, error.sent, error.message) == (Status.UNAVAILABLE, False, "no connection within 0.05 s")

@@ -12,7 +12,7 @@ from gateway.core.protocol import DEFAULT_LIMITS, Limits
 from gateway.http2 import bounds
 from gateway.http2.bounds import Credit, FloodError
 from gateway.transports.grpc.client import connection
-from gateway.transports.grpc.client.call import Call
+from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS
 from gateway.transports.memory import PROCESS_MEMORY
@@ -98,14 +98,16 @@ class Owner:
         return lambda *_: None
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, limits: Limits = DEFAULT_LIMITS) -> tuple[GrpcClientConnection, Wire, Call]:
+def begun(
+    monkeypatch: pytest.MonkeyPatch, limits: Limits = DEFAULT_LIMITS
+) -> tuple[GrpcClientConnection, Wire, ClientCall]:
     """A connection with a call whose replies are pulled."""
     monkeypatch.setattr(connection, "keep_probing", lambda _: None)
     wire: Any = Wire()
     made = GrpcClientConnection(Address("toy"), limits, DEFAULT_TIMEOUTS, Owner())
     made.connection_made(wire)
     feed(made, http2.settings())
-    call = Call(limits, streamed=True)
+    call = ClientCall(limits, streamed=True)
     made.begin(call, b"head", (b"question",), None)
     feed(made, HEAD)
     return made, wire, call
@@ -255,7 +257,7 @@ async def test_heads_pile_up_to_a_bound_before_a_server_that_does_not_read(monke
     made, wire, call = begun(monkeypatch)
     made.pause_writing()
     while made.has_room:
-        made.begin(Call(DEFAULT_LIMITS, streamed=False), bytes(1000), (bytes(10_000),), None)
+        made.begin(ClientCall(DEFAULT_LIMITS, streamed=False), bytes(1000), (bytes(10_000),), None)
         assert wire.get_write_buffer_size() < 1_200_000
     assert wire.get_write_buffer_size() > 1_000_000
     wire.written.clear()

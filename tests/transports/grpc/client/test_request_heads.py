@@ -3,7 +3,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.types import NO_HEADERS, Headers, Metadata
 from gateway.http2.hpack import Field, read
-from gateway.transports.grpc.client.request_heads import RequestHeads
+from gateway.transports.grpc.client.request_heads import RequestHeadWriter
 
 BEGINNING = (
     b"\x83\x86"  # :method POST, :scheme http
@@ -17,7 +17,7 @@ BEGINNING = (
 
 
 def write(*headers: Field, timeout: float | None = None) -> bytes:
-    return RequestHeads("toy:8001").write("/toy.Toy/Echo", Headers(headers), timeout)
+    return RequestHeadWriter("toy:8001").write("/toy.Toy/Echo", Headers(headers), timeout)
 
 
 def test_a_head_has_what_grpc_over_http2_asks_for() -> None:
@@ -25,7 +25,7 @@ def test_a_head_has_what_grpc_over_http2_asks_for() -> None:
 
 
 def test_metadata_follow_and_binary_ones_are_base64_without_padding() -> None:
-    heads, metadata = RequestHeads("toy:8001"), Metadata([(b"Some", b"text"), (b"some-bin", b"\x00\xff")])
+    heads, metadata = RequestHeadWriter("toy:8001"), Metadata([(b"Some", b"text"), (b"some-bin", b"\x00\xff")])
     block = heads.write("/toy.Toy/Echo", metadata, 1.5)
     assert block == BEGINNING + b"\x10\x04some\x04text\x10\x08some-bin\x03AP8\x10\x0cgrpc-timeout\x081500000u"
 
@@ -58,7 +58,7 @@ def test_values_have_no_blanks_around_them() -> None:
 
 
 def test_each_call_has_its_own_timeout() -> None:
-    heads = RequestHeads("toy:8001")
+    heads = RequestHeadWriter("toy:8001")
     blocks = [heads.write("/a/b", NO_HEADERS, timeout) for timeout in (1, None, 2)]
     assert [dict(read(block, 1000)).get(b"grpc-timeout") for block in blocks] == [b"1000000u", None, b"2000000u"]
 

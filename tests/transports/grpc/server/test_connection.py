@@ -20,7 +20,7 @@ from gateway.http2.connection import Stream
 from gateway.http2.hpack import read
 from gateway.http2.server import MAX_STREAMS, WINDOW
 from gateway.transports.grpc import Listener
-from gateway.transports.grpc.server.calls import Call
+from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
 from tests.http2 import by_hand as http2
@@ -232,7 +232,7 @@ class Tracked:
 
 def calls_and_streams() -> list[object]:
     """Those that live."""
-    return [each for each in gc.get_objects() if isinstance(each, Call | Stream)]
+    return [each for each in gc.get_objects() if isinstance(each, ServerCall | Stream)]
 
 
 @pytest.fixture
