@@ -50,7 +50,7 @@ def transport(name: str) -> ModuleType:
     Raises:
         LookupError: there is no such transport.
     """
-    known = sorted(found.name for found in iter_modules(gateway.transports.__path__))
+    known = sorted(found.name for found in iter_modules(gateway.transports.__path__) if found.ispkg)
     if name not in known:
         raise LookupError(f"no transport {name!r}; expected {', '.join(known)}")
     return import_module(f"{gateway.transports.__name__}.{name}")
@@ -70,8 +70,16 @@ def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
 
 
 def scan_policies(package: ModuleType) -> dict[str, PolicyModule]:
-    """The modules of `package` that have every attribute in POLICY_ATTRIBUTES, by name."""
-    modules = [module for module in _modules(package) if all(hasattr(module, name) for name in POLICY_ATTRIBUTES)]
+    """The policies in `package`, by name: its modules that have `Settings`.
+
+    Raises:
+        ValueError: a policy lacks one of POLICY_ATTRIBUTES.
+    """
+    modules = [module for module in _modules(package) if any(hasattr(module, name) for name in POLICY_ATTRIBUTES)]
+    for module in modules:
+        missing = [name for name in POLICY_ATTRIBUTES if not hasattr(module, name)]
+        if missing:
+            raise ValueError(f"the policy {module.__name__} has no {', '.join(missing)}")
     return {module.__name__.rpartition(".")[2]: typing.cast(PolicyModule, module) for module in modules}
 
 

@@ -15,7 +15,7 @@ TOY = "Protocol({!r}, HttpForm(), (), f, f, f, f, f)"
 def package(folder: Path, monkeypatch: pytest.MonkeyPatch, **modules: str) -> ModuleType:
     """A package of `modules` in a folder of its own on the path."""
     name = f"package_{folder.name}"
-    (folder / name).mkdir()
+    (folder / name).mkdir(parents=True)
     for module, text in {"__init__": "", **modules}.items():
         (folder / name / f"{module}.py").write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(folder)
@@ -57,8 +57,11 @@ def test_a_policy_is_a_module_with_settings_and_both_wraps(tmp_path: Path, monke
     half = "class Settings: ...\ndef wrap(handler, settings): return handler\n"
     whole = half + "def wrap_stream(handler, settings): return handler\n"
     only_streams = whole.replace("def wrap(", "def unwrap(")
-    found = package(tmp_path, monkeypatch, whole=whole, half=half, only_streams=only_streams, none="")
-    assert list(registry.scan_policies(found)) == ["whole"]
+    assert list(registry.scan_policies(package(tmp_path, monkeypatch, whole=whole, none=""))) == ["whole"]
+    for policy, missing in ((half, "wrap_stream"), (only_streams, "wrap")):
+        found = package(tmp_path / missing, monkeypatch, one=policy)
+        with pytest.raises(ValueError, match=rf"the policy .*\.one has no {missing}$"):
+            registry.scan_policies(found)
 
 
 def test_transports_are_imported_by_name() -> None:

@@ -1,4 +1,8 @@
-"""Casts numbers read from JSON text to a datatype. Values are checked; nothing wraps around or becomes infinite."""
+"""Casts numbers read from JSON text to a datatype. Values are checked; nothing wraps around or becomes infinite.
+
+Tensors that have a datatype already are converted in `bridge/datatypes.py`, as the route's `cast` says; which datatypes
+hold which others exactly is `datatypes.WIDENINGS`.
+"""
 
 from contextlib import suppress
 from typing import Any

@@ -7,23 +7,25 @@ FRAMES = 32
 TURN = 0.002
 """Seconds after which a connection with more frames to take lets the others go on."""
 SHORT_TURN = 0.0005
-"""Seconds after which a connection without more frames does so: uvloop would receive for it up to 32 times in a
+"""The same for a connection that has no more frames at the moment: uvloop would receive for it up to 32 times in a
 row."""
 
 MOST_CREDIT, CREDIT_PER_SECOND = 5000.0, 500.0
-"""Credit for frames without content: pings, settings, priorities, empty DATA, window updates, frames of closed
-streams."""
+"""Credit for frames without content: pings, settings, priorities, DATA of fewer than SMALL_DATA bytes, window updates,
+frames of closed streams."""
 SMALL_DATA = 64
 """Bytes. A DATA frame with fewer counts as one without content."""
 
 
 class FloodError(Exception):
-    """The peer has used up its credit: the connection ends with GOAWAY(ENHANCE_YOUR_CALM)."""
+    """The peer has used up its credit: `connection` spends it, and ends the connection with
+    GOAWAY(ENHANCE_YOUR_CALM)."""
 
 
 class Credit:
-    """An allowance for work that brings nothing. It grows by `per_second` and by what is earned, up to `most`. Times
-    are seconds of any clock."""
+    """An allowance for work that brings nothing. It grows by what is earned, and once it is used up by `per_second` for
+    the time that has passed, up to `most`: a peer that was quiet for long can spend twice `most` at once. Times are
+    seconds of any clock."""
 
     __slots__ = ("_at", "_left", "_most", "_per_second")
 

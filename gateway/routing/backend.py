@@ -1,6 +1,7 @@
 """A named backend: distributes calls over its endpoints, with a bounded number of slots and a fair queue.
 
-A call takes a slot of an endpoint for its duration (`CALLS`; for servers of one connection every exchange does):
+A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. Where servers take one connection only,
+every request does. The endpoint is chosen so:
 
 1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that is full.
 2. Others go to the endpoint with the fewest calls in flight; equally busy ones take turns.
@@ -249,7 +250,7 @@ class Backend:
         for _ in endpoints:
             each = endpoints[at]
             at = at + 1 if at + 1 < count else 0
-            if not each.health.is_up:
+            if not each.health.is_up:  # some are ejected: the slower search leaves them out
                 self._next = start
                 return self._least_busy_in_use(limit or sys.maxsize, tried)
             if each.in_flight < fewest and (not tried or each not in tried):

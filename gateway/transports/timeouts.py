@@ -5,8 +5,9 @@ from gateway.core.frozen import frozen
 
 @frozen
 class Timeouts:
-    """How long a client may keep a connection waiting, in seconds. None of these bounds the wait for a reply; deadlines
-    and policies do."""
+    """How long a client may keep a connection waiting, in seconds, on every transport (HTTP, gRPC, TCP). No YAML key
+    sets these; how many bytes a client may send is `Limits` in `gateway/core/protocol.py`. None of these bounds the
+    wait for a reply; deadlines and policies do."""
 
     head: float = 20.0
     """From the first byte of a message to the end of its head."""
@@ -15,7 +16,7 @@ class Timeouts:
     message: float = 900.0
     """From the end of a message's head to its end."""
     rate: float = 4096.0
-    """Not seconds but bytes per second: the average at which the rest must arrive, after the first `body` seconds."""
+    """Bytes per second (not seconds): the average at which the rest must arrive, after the first `body` seconds."""
     idle: float = 75.0
     """Before the first message, and between two messages. A client that multiplexes requests keeps its idle connection
     for ever once it has sent one: brpc's server never closes an idle connection, and its client fails calls for 3 s

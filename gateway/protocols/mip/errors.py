@@ -1,4 +1,8 @@
-"""MIP's six error codes, to and from Status and Reason."""
+"""MIP's error codes, to and from Status and Reason.
+
+The codes are `schema.ErrorCode`. A further one is added there, to `_REASONS`, to `_CODES` if a Status is sent as it,
+and to the table in docs/protocols/mip.md.
+"""
 
 from gateway.core.errors import REASONS, GatewayError, Reason, Status
 from gateway.core.types import Buffer, Message, Request
@@ -14,8 +18,8 @@ _CODES: dict[Status, ErrorCode] = {
 }
 """Every other Status is INTERNAL."""
 
-# A kubemo server sends INTERNAL for most bad requests, and SHAPE only for an error of its own. So the text of the error
-# contains the code.
+# A kubemo server sends INTERNAL for most bad requests, and SHAPE only for an error of its own: the Reason may be wrong.
+# `decode_error` therefore shows the code in the text.
 _REASONS: dict[int, Reason] = {
     ErrorCode.PROTOCOL: Reason.INVALID_OUTPUT,
     ErrorCode.SUBTYPE: Reason.INVALID_OUTPUT,

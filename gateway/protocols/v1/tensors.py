@@ -1,4 +1,5 @@
-"""One tensor as a JSON value, and back.
+"""One tensor as a JSON value, and back. `json_bodies` cuts a body (`instances`, `inputs`) into such values and stacks
+rows.
 
 Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Models of KServe may use any other JSON:
 it becomes BYTES of content type `json`, whose elements are JSON texts, one for each row or a single one. V1 writes

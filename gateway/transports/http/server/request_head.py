@@ -2,7 +2,8 @@
 
 httptools (llhttp, strict) parses it. llhttp refuses bare LF, folded lines, a space before the colon, control
 characters, two or malformed Content-Lengths, and Content-Length beside Transfer-Encoding. It is given heads
-only: HeadReader finds where one ends, so that its size is bounded and what follows can wait.
+only: HeadReader finds where one ends, so that its size is bounded (`limits.headers`; its time is bounded by
+`Timeouts.head`) and what follows can wait.
 
 RequestHead refuses what llhttp accepts: no Host or two, `Transfer-Encoding: gzip, chunked`, HTTP/0.9 and HTTP/2.0,
 fragments, and targets other than a path or an http URL.
