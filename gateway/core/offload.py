@@ -19,7 +19,7 @@ Ts = TypeVarTuple("Ts")
 
 LARGE = 256 * 2**10
 """Bytes of a message, or of its tensors, above which a thread does the work. The slowest content, strings of one letter
-in JSON, takes 13 ms for this size, numbers take 0.3 ms. Handing work to a thread and back takes 0.1 ms."""
+in JSON, takes about 12 ms for this size, numbers under 1 ms (docs/decisions/threads.md)."""
 
 _NUMBERS = 4
 """Tensors of numbers may be this many times larger than LARGE: encoding 1 MiB of them takes at most 5 ms."""

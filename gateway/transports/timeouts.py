@@ -1,4 +1,7 @@
-"""Time limits of connections: those of clients, and connecting to endpoints."""
+"""Time limits of connections: those of clients, and connecting to endpoints.
+
+Further limits towards endpoints are in `http/client/connector.py` and `grpc/client/timeouts.py`.
+"""
 
 from gateway.core.frozen import frozen
 

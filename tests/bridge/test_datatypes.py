@@ -53,6 +53,7 @@ CASTS: list[tuple[Tensor, Datatype, str, list[Any] | str]] = [
     (named("x", [-1, 5], INT64), UINT64, "saturate", [0, 5]),
     (named("x", [2**64 - 1], UINT64), INT64, "saturate", [2**63 - 1]),
     (named("x", [2**53 + 1], INT64), FP64, "round", [2.0**53]),
+    (named("x", [2**63 - 1], INT64), FP32, "saturate", [2.0**63]),
     (named("x", [1e39, -1e39]), FP32, "round", "element 0, 1e+39, is out of the range of FP32"),
     (named("x", [1e39, float("inf")]), FP32, "saturate", [float(np.finfo(np.float32).max), float("inf")]),
     (named("x", [0.1]), FP32, "round", [float(np.float32(0.1))]),

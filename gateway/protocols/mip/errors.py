@@ -16,7 +16,7 @@ _CODES: dict[Status, ErrorCode] = {
     Status.UNIMPLEMENTED: ErrorCode.METHOD,
     Status.RESOURCE_EXHAUSTED: ErrorCode.MEMORY,
 }
-"""Every other Status is INTERNAL."""
+"""What is sent: every other Status is INTERNAL. What is received: `_REASONS`."""
 
 # A kubemo server sends INTERNAL for most bad requests, and SHAPE only for an error of its own: the Reason may be wrong.
 # `decode_error` therefore shows the code in the text.
