@@ -26,7 +26,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
     if subtype != Subtype.REQUEST:
-        raise DecodeError(f"subtype {subtype} is not that of a request, {Subtype.REQUEST.value}")
+        raise DecodeError(f"subtype {subtype} is not a request; expected {Subtype.REQUEST.value}")
     if kind == PacketKind.PING:
         return Request(Operation.READY, listener.model)
     if kind != PacketKind.INFERENCE:

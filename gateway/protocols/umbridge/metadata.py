@@ -62,7 +62,7 @@ def _decode_model(model: Json) -> str:
 
 
 def decode_server(body: JsonObject, request: Request) -> ServerInfo:
-    """The server of `/Info`, which tells a version and no name."""
+    """The server of `/Info`, which has a version and no name."""
     return ServerInfo(NAME, str(required(body, "protocolVersion", "reply")))
 
 

@@ -39,12 +39,12 @@ def test_an_endpoints_url_is_used_as_it_is_given(address: str, model: str, path:
 
 
 @pytest.mark.parametrize("model", [".", ".."])
-def test_a_model_that_is_no_path(model: str) -> None:
+def test_a_model_without_a_url_is_refused(model: str) -> None:
     with pytest.raises(GatewayError, match="has no URL"):
         GRAPHPIPE.encode_request(Request(Operation.INFER, model), TARGET)
 
 
-def test_metadata_and_readiness_are_the_same_question() -> None:
+def test_metadata_and_readiness_are_the_same_request() -> None:
     messages = [GRAPHPIPE.encode_request(Request(each), TARGET) for each in (Operation.METADATA, Operation.MODEL_READY)]
     assert messages[0].parts == messages[1].parts
     assert asked(messages[0].body).operation is Operation.METADATA
@@ -78,12 +78,12 @@ def test_names_are_written_only_if_there_are_any() -> None:
         (Request(Operation.MODELS), "operation 'models' is not supported by GraphPipe"),
     ],
 )
-def test_what_has_no_form_is_refused_by_name(request_: Request, text: str) -> None:
+def test_what_graphpipe_cannot_carry_is_refused_by_name(request_: Request, text: str) -> None:
     with pytest.raises(GatewayError, match=text):
         GRAPHPIPE.encode_request(request_, TARGET)
 
 
-def test_the_mark_of_a_widened_datatype_is_the_gateways_own() -> None:
+def test_the_parameter_gateway_datatype_is_left_out() -> None:
     parameters: Parameters = {"gateway_datatype": "BOOL"}
     message = GRAPHPIPE.encode_request(
         Request(Operation.INFER, inputs=(Tensor("x", Datatype.UINT8, (1,), b"\1", parameters=parameters),)), TARGET
@@ -112,7 +112,7 @@ def test_a_model_is_ready_if_it_answers() -> None:
         GRAPHPIPE.decode_response(reply(b"", 503), ready, TARGET)
 
 
-def test_another_number_of_outputs_than_asked_for_cannot_be_named() -> None:
+def test_a_wrong_number_of_outputs_is_refused() -> None:
     """Go's `Serve` ignores the names of outputs, and gives all."""
     one = recorded("float32.reply")
     asked = Request(Operation.INFER, outputs=(RequestedOutput("a"), RequestedOutput("b")))
@@ -121,7 +121,7 @@ def test_another_number_of_outputs_than_asked_for_cannot_be_named() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>Not a model</html>"])
-def test_a_success_that_is_no_flatbuffer_is_the_backends_fault(body: bytes) -> None:
+def test_a_success_that_is_not_a_flatbuffer_is_refused(body: bytes) -> None:
     for operation in (Operation.INFER, Operation.METADATA):
         with pytest.raises(DecodeError, match="the flatbuffer has"):
             GRAPHPIPE.decode_response(reply(body), Request(operation), TARGET)

@@ -42,8 +42,8 @@ def test_an_error_is_a_status_and_errors(reason: Reason, status: int) -> None:
     assert (caught.value.reason, caught.value.message) == (reason, "wärum")
 
 
-def test_a_client_may_have_its_errors_under_status_200() -> None:
-    """The one form whose message reaches a user of the Python client."""
+def test_errors_under_status_200_on_request() -> None:
+    """Only these show their text to users of the Python client."""
     error = refusal(Reason.TOO_LARGE, "why")
     message = GRAPHPIPE.encode_error(error, None, call(b"", query="a=b&errors=200"))
     assert message.status == 200
@@ -53,7 +53,7 @@ def test_a_client_may_have_its_errors_under_status_200() -> None:
     assert GRAPHPIPE.encode_error(error, None, call(b"", query="errors=2000")).status == 413
 
 
-def test_who_asks_with_get_reads_a_text() -> None:
+def test_errors_to_get_are_plain_text() -> None:
     message = GRAPHPIPE.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no \ud800"), None, call(b"", method="GET"))
     assert (message.status, bytes(message.body)) == (404, b"no ?")
     assert message.headers.get("content-type").startswith("text/plain")
@@ -75,7 +75,7 @@ def test_other_servers_errors(body: bytes, status: int, reason: Reason, text: st
     assert caught.value.reason is reason
 
 
-def test_what_another_gateway_says_counts_most() -> None:
+def test_the_reason_of_another_gateway_takes_precedence() -> None:
     told = Message(headers=Headers(((b"gateway-reason", b"overloaded"),)), parts=(b"busy",), status=400)
     with pytest.raises(GatewayError) as caught:
         GRAPHPIPE.decode_response(told, INFER, TARGET)

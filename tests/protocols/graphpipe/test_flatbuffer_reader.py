@@ -1,4 +1,4 @@
-"""What no writer sends but somebody may: a DecodeError or a value, and memory in proportion to the message."""
+"""Malformed and hostile messages: a DecodeError or a value, and memory in proportion to the message."""
 
 import random
 import tracemalloc
@@ -46,7 +46,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
 }
 
 
-def test_the_message_that_the_others_differ_from_is_read() -> None:
+def test_the_unchanged_message_is_read() -> None:
     (tensor,) = asked(tensor_message()).inputs
     assert (tensor.shape, bytes(tensor.data)) == ((2,), b"ab")
 
@@ -111,7 +111,7 @@ def test_a_malformed_request_is_refused(body: bytes, text: str) -> None:
         asked(body)
 
 
-def test_what_readers_disagree_about_is_taken() -> None:
+def test_null_and_missing_fields_are_read_as_empty() -> None:
     """A null name, no shape (a scalar), no data (no elements), tables and numbers at odd places."""
     (named,) = asked(tensor_message(names=[u32(1), u32(0)])).inputs
     assert named.name == ""

@@ -56,7 +56,7 @@ def root(octets: bytes) -> Table:
     return Table(octets, flatbuffers.encode.Get(UOffsetTFlags.packer_type, octets, 0))
 
 
-def told(table: Table) -> tuple[int, list[int], bytes, list[bytes]]:
+def fields(table: Table) -> tuple[int, list[int], bytes, list[bytes]]:
     return (
         table.number(schema.Tensor.TYPE, Uint8Flags),
         table.numbers(schema.Tensor.SHAPE, Int64Flags),
@@ -86,7 +86,7 @@ def test_the_package_reads_requests(inputs: tuple[Tensor, ...], outputs: list[st
     infer = request.table(schema.Request.REQ)
     assert infer.string(schema.InferRequest.CONFIG).decode() == config
     assert [name.decode() for name in infer.strings(schema.InferRequest.OUTPUT_NAMES)] == outputs
-    assert [told(each) for each in infer.tables(schema.InferRequest.INPUT_TENSORS)] == list(map(expected, inputs))
+    assert [fields(each) for each in infer.tables(schema.InferRequest.INPUT_TENSORS)] == list(map(expected, inputs))
 
 
 @settings(deadline=None)
@@ -95,7 +95,7 @@ def test_the_package_reads_replies(outputs: tuple[Tensor, ...]) -> None:
     request = Request(Operation.INFER, origin=call(b""))
     message = GRAPHPIPE.encode_response(Response(outputs), request, DEFAULT_TRANSLATE)
     tensors = root(bytes(message.body)).tables(schema.InferResponse.OUTPUT_TENSORS)
-    assert [told(each) for each in tensors] == list(map(expected, outputs))
+    assert [fields(each) for each in tensors] == list(map(expected, outputs))
 
 
 class Writer:
@@ -138,9 +138,7 @@ class Writer:
 
 @settings(deadline=None)
 @given(TENSORS, NAMES, st.text(max_size=20))
-def test_what_the_package_writes_as_requests_is_read(
-    inputs: tuple[Tensor, ...], outputs: list[str], config: str
-) -> None:
+def test_requests_of_the_package_are_read(inputs: tuple[Tensor, ...], outputs: list[str], config: str) -> None:
     named = tuple(replace(each, name=f"input{at}") for at, each in enumerate(inputs))
     writer = Writer()
     infer = {

@@ -50,7 +50,7 @@ def test_requests(inputs: tuple[Tensor, ...], outputs: list[str], config: str) -
 @settings(deadline=None)
 @given(TENSORS)
 def test_replies(outputs: tuple[Tensor, ...]) -> None:
-    """They have no names."""
+    """Outputs have no names in replies."""
     request = Request(Operation.INFER, origin=call(b""))
     message = GRAPHPIPE.encode_response(Response(outputs), request, DEFAULT_TRANSLATE)
     response = GRAPHPIPE.decode_response(reply(message.body), request, TARGET)

@@ -29,7 +29,7 @@ from tests.protocols.graphpipe.wire import (
 )
 
 
-def test_the_model_is_the_paths_else_the_listeners() -> None:
+def test_the_model_is_that_of_the_path_else_that_of_the_listener() -> None:
     listener = replace(LISTENER, model="classifier")
     bare = Message("POST", "/", parts=(METADATA_REQUEST,), pattern="POST /")
     assert decode_request(call(METADATA_REQUEST, "m"), listener).model == "m"
@@ -45,7 +45,7 @@ def test_get_asks_for_metadata_whatever_its_body_is(method: str) -> None:
 
 @pytest.mark.parametrize("path", ["/control/shutdown", "//control/is_ready", "/control"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_what_steers_a_real_server_is_not_there(path: str, method: str) -> None:
+def test_control_paths_are_not_served(path: str, method: str) -> None:
     with pytest.raises(GatewayError) as caught:
         decode_request(Message(method, path, parts=(METADATA_REQUEST,), pattern=f"{method} /*"), LISTENER)
     assert caught.value.reason is Reason.PATH_NOT_FOUND
@@ -85,7 +85,7 @@ def test_a_message_that_arrived_in_a_bytearray_is_read() -> None:
 # Replies
 
 
-def test_a_reply_without_outputs_is_one() -> None:
+def test_a_reply_without_outputs_is_read() -> None:
     empty = GRAPHPIPE.encode_response(Response(), Request(Operation.INFER, origin=call(b"")), DEFAULT_TRANSLATE)
     assert GRAPHPIPE.decode_response(reply(empty.body), Request(Operation.INFER), TARGET) == Response(
         origin=reply(empty.body)

@@ -61,7 +61,7 @@ def test_each_datatype_has_its_form(tensor: Tensor, batch: int, tlvs: list[bytes
 
 
 @pytest.mark.parametrize("target", [WHOLE, EACH])
-def test_a_packet_of_one_example_holds_tensors_as_they_are(target: Target) -> None:
+def test_a_packet_of_one_example_holds_whole_tensors(target: Target) -> None:
     inputs = named("a", [[1, 2], [3, 4]]), named("b", 5), named("c", "text", Datatype.BYTES)
     assert encoded(*inputs, target=target) == expected(3, 1, *json("[[1.0,2.0],[3.0,4.0]]", "5.0"), tlv(1, b"text"))
 
@@ -106,7 +106,7 @@ def test_many_small_examples_are_few_parts() -> None:
         ([named("a", [1], content_type="xml")], "content type 'xml'; expected text, json, image, npy"),
     ],
 )
-def test_what_has_no_form_is_refused_here(inputs: list[Tensor], why: str) -> None:
+def test_inputs_that_mip_cannot_carry_are_refused(inputs: list[Tensor], why: str) -> None:
     with pytest.raises(GatewayError, match=why) as failure:
         encoded(*inputs)
     assert failure.value.reason is Reason.INVALID_INPUT
@@ -135,7 +135,7 @@ TWO = named("x", [[1, 2], [3, 4]])
 
 
 def test_outputs_are_counted() -> None:
-    """A real server tells the number of inputs."""
+    """A real server sends n-input as n-output."""
     assert shown(replied(reply(1, 1, 1, *json("[1]", "2")), ONE)) == [("INT64~", [1, 1], [1]), ("INT64~", [1], [2])]
 
 
@@ -158,7 +158,7 @@ def test_one_example_is_the_whole_tensor() -> None:
         (of_hex("0002010000000002 0101"), "has 2 bytes, expected at least 4"),
     ],
 )
-def test_what_is_no_answer_is_the_servers_fault(message: Message, why: str) -> None:
+def test_replies_that_do_not_fit_the_request_are_refused(message: Message, why: str) -> None:
     with pytest.raises(DecodeError) as failure:
         replied(message, ONE)
     assert why in str(failure.value)

@@ -39,5 +39,5 @@ def test_every_error_has_its_code_and_carries_its_text(reason: Reason) -> None:
     ("message", "code"),
     [(NINE, 0), (REPLY, 1), (PING, 4), (Message(parts=(b"\0\2", b"")), 4), (Message(), 4)],
 )
-def test_what_the_header_has_wrong_goes_first(message: Message, code: int) -> None:
+def test_header_errors_take_precedence(message: Message, code: int) -> None:
     assert sent(MIP.encode_error(refusal(Reason.INVALID_INPUT, ""), None, message))[2] == code

@@ -104,7 +104,7 @@ def test_the_keys_may_stand_in_any_order() -> None:
         (header(GOOD.replace("<i4", "|b1"), b"\1\2"), "booleans other than 0 and 1"),
     ],
 )
-def test_what_is_no_file_of_numbers(file: bytes, why: str) -> None:
+def test_other_files_are_refused(file: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=r"^input 0 of example 0.*" + why.replace("(", r"\(")):
         stacked(file)
 
@@ -127,7 +127,7 @@ def test_numpy_saves_what_is_read_and_loads_what_is_written(array: Any, order: A
     assert np.array_equal(np.load(io.BytesIO(b"".join(pieces)), allow_pickle=False), array)
 
 
-def test_examples_must_be_alike() -> None:
+def test_examples_must_have_one_datatype_and_shape() -> None:
     with pytest.raises(DecodeError, match=r"input 0 is float32 \[2\] in example 1 and float64 \[2\] in example 0"):
         stacked(saved(np.zeros(2)), saved(np.zeros(2, "f4")))
     with pytest.raises(DecodeError, match=r"\[3\] in example 1"):

@@ -52,7 +52,7 @@ def test_requests_are_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", INFERENCES)
 def test_replies_are_read(name: str) -> None:
-    """By counting: for two outputs of one input the header tells one."""
+    """Outputs are counted: a real server sends n-output 1 for two outputs of one input."""
     inputs = decoded(recorded(f"{name}.request"))
     assert repr(shown(replied(recorded(f"{name}.reply"), *inputs))) == repr(INFERENCES[name][1])
 
@@ -127,8 +127,8 @@ def test_errors_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["error_protocol", "error_subtype", "error_method"])
-def test_what_a_server_refuses_by_the_header_is_refused_alike(name: str) -> None:
-    """As the transport and `answer` do: what is raised, or the framing refuses, becomes the error."""
+def test_header_errors_have_the_codes_of_the_real_server(name: str) -> None:
+    """Errors of the framing and of the codec become error packets, as in the transport and in `answer`."""
     message = recorded(f"{name}.request")
     error = refused(message)
     reply = MIP.encode_error(error, None, message)
@@ -145,7 +145,7 @@ def refused(message: Message) -> GatewayError:
     raise AssertionError("it was not refused")
 
 
-def test_bytes_are_what_is_stacked() -> None:
+def test_text_image_and_other_json_become_bytes() -> None:
     [text] = decoded(recorded("text.request"))
     assert (text.datatype, text.content_type) == (Datatype.BYTES, "text")
     [image] = decoded(recorded("image.request"))

@@ -1,4 +1,4 @@
-"""What one side writes the other reads; and bytes that are anything."""
+"""What one side writes the other reads; and any bytes are a value or an error."""
 
 import tracemalloc
 from contextlib import suppress
@@ -93,7 +93,7 @@ def test_a_whole_tensor_is_one_example(tensor: Tensor) -> None:
 
 
 def read_request(data: bytes) -> None:
-    """As the transport: what is not one packet does not come so far."""
+    """Read it as the transport hands it over: in two parts."""
     with suppress(DecodeError, GatewayError):
         MIP.decode_request(Message(parts=(data[:8], data[8:])), LISTENER)
 

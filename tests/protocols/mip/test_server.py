@@ -86,7 +86,7 @@ def answered(message: Message, *outputs: object, translate: Translate = DEFAULT_
     return sent(MIP.encode_response(Response(outputs), request, translate))  # type: ignore[arg-type]
 
 
-def test_a_reply_has_the_inputs_it_got_and_the_outputs_there_are() -> None:
+def test_a_reply_has_the_counts_of_inputs_and_outputs() -> None:
     reply = answered(inference(1, 2, *json("1", "2")), named("a", [[1.5], [2]]), named("b", [3, 4], Datatype.INT32))
     assert reply == sent(
         inference(1, 2, *json("[1.5]", "3", "[2.0]", "4"), outputs=2, subtype=1)
@@ -133,7 +133,7 @@ def test_the_gateway_reads_its_own_replies() -> None:
 
 
 def test_the_number_of_contents_is_bounded() -> None:
-    """One for each of the most rows, and limits.json_values more; of which there may be millions in a packet."""
+    """A packet could hold millions of TLVs: 65535 are allowed, plus limits.json_values."""
     few = ListenerSettings("vision", Limits(json_values=5), "classifier")
     fits = inference(6, 10923, *[tlv(1, b"")] * 65538)
     assert len(MIP.decode_request(fits, few).inputs) == 6

@@ -70,7 +70,7 @@ def test_the_body_has_the_keys_of_the_python_client_in_its_order(request_: Reque
     "operation",
     [Operation.MODELS, Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODEL_READY],
 )
-def test_all_that_is_asked_of_the_server_is_its_info(operation: Operation) -> None:
+def test_server_operations_are_a_get_of_info(operation: Operation) -> None:
     message = encode_request(Request(operation, "m"), TARGET)
     assert (message.method, message.path, message.parts) == ("GET", "/Info", ())
 
@@ -165,8 +165,8 @@ def test_a_parameter_that_umbridge_does_not_have_is_refused_by_name() -> None:
         evaluate(replace(floats(1.0, name="x"), parameters={"unit": "m"}))
 
 
-def test_the_mark_of_a_widened_tensor_is_no_loss() -> None:
-    """Another gateway writes it where it speaks V2 REST as JSON."""
+def test_the_parameter_gateway_datatype_is_left_out() -> None:
+    """Another gateway adds it to V2 REST requests in JSON."""
     marked = replace(floats(1.5, name="x"), parameters={"gateway_datatype": "FP16"})
     assert evaluate(marked) == b'{"name":"m","input":[[1.5]],"config":{}}'
 
@@ -182,7 +182,7 @@ def test_a_derivative_without_its_tensors_is_refused() -> None:
         encode_request(Request(Operation.GRADIENT, "m", inputs=(SENS,)), TARGET)
 
 
-def test_the_deadline_goes_along() -> None:
+def test_the_deadline_is_kept() -> None:
     assert encode_request(Request(Operation.INFER, "m", deadline=2.5), TARGET).deadline == 2.5
     assert encode_request(Request(Operation.MODELS, deadline=2.5), TARGET).deadline == 2.5
 
@@ -208,7 +208,7 @@ def test_the_outputs_of_evaluate_are_vectors_without_names(body: str, outputs: t
 
 
 @pytest.mark.parametrize("literals", ["NaN, Infinity, -Infinity", "nan, inf, -inf"])
-def test_what_servers_print_for_nan_and_infinities_is_read(literals: str) -> None:
+def test_nan_and_infinities_of_servers_are_read(literals: str) -> None:
     answer = answered(f'{{"output": [[{literals}, 0.5]]}}', EVALUATE)
     assert isinstance(answer, Response)
     assert str(numbers(answer.outputs[0])) == "[nan, inf, -inf, 0.5]"

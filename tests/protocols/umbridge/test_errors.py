@@ -42,7 +42,7 @@ FORMS = {
 }
 
 
-def told(error: GatewayError) -> Message:
+def encoded(error: GatewayError) -> Message:
     return UMBRIDGE.encode_error(error, None, Message())
 
 
@@ -54,7 +54,7 @@ def raised(message: Message, request: Request = EVALUATE) -> GatewayError:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_every_error_is_a_json_object_with_a_type(reason: Reason) -> None:
-    message = told(refusal(reason, 'why "it" failed\n'))
+    message = encoded(refusal(reason, 'why "it" failed\n'))
     status, type_ = FORMS[reason]
     assert message.status == status
     assert message.headers.get("content-type") == "application/json"
@@ -63,15 +63,15 @@ def test_every_error_is_a_json_object_with_a_type(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_gateways_in_a_row_lose_nothing(reason: Reason) -> None:
-    error = raised(told(refusal(reason, "why")))
+def test_another_gateway_reads_the_same_error(reason: Reason) -> None:
+    error = raised(encoded(refusal(reason, "why")))
     assert (error.status, error.reason, error.message) == (reason.status, reason, "why")
 
 
 @pytest.mark.parametrize("reason", Reason)
 def test_without_the_header_status_type_and_text_stay(reason: Reason) -> None:
-    first = told(refusal(reason, "why"))
-    again = told(raised(reply(bytes(first.body), first.status)))
+    first = encoded(refusal(reason, "why"))
+    again = encoded(raised(reply(bytes(first.body), first.status)))
     assert (again.status, again.body) == (first.status, first.body)
 
 
@@ -122,7 +122,7 @@ def test_the_errors_of_servers_have_a_reason(status: int, body: str | bytes, rea
         Request(Operation.READY),
     ],
 )
-def test_every_question_can_be_answered_with_an_error(request_: Request) -> None:
+def test_every_request_can_be_answered_with_an_error(request_: Request) -> None:
     error = raised(reply('{"error":{"type":"ModelNotFound","message":"why"}}', 400), request_)
     assert (error.reason, error.message) == (Reason.MODEL_NOT_FOUND, "why")
 
@@ -131,7 +131,7 @@ def test_the_c_server_s_exceptions_are_in_a_header() -> None:
     headers = Headers([(b"exception_what", b"std::bad_alloc")])
     error = raised(reply("", 500, headers))
     assert (error.reason, error.message) == (Reason.MODEL_ERROR, "std::bad_alloc")
-    assert json.loads(bytes(told(error).body)) == {"error": {"type": "ModelError", "message": "std::bad_alloc"}}
+    assert json.loads(bytes(encoded(error).body)) == {"error": {"type": "ModelError", "message": "std::bad_alloc"}}
 
 
 def test_an_unknown_reason_of_a_header_is_not_believed() -> None:
@@ -139,7 +139,7 @@ def test_an_unknown_reason_of_a_header_is_not_believed() -> None:
     assert raised(reply('{"error":{"type":"Timeout","message":"why"}}', 504, headers)).reason is Reason.TIMEOUT
 
 
-def test_a_text_that_utf_8_cannot_write_is_still_told() -> None:
-    assert json.loads(bytes(told(refusal(Reason.MODEL_NOT_FOUND, "no model \ud800")).body)) == {
+def test_lone_surrogates_in_the_text_of_an_error_are_replaced() -> None:
+    assert json.loads(bytes(encoded(refusal(Reason.MODEL_NOT_FOUND, "no model \ud800")).body)) == {
         "error": {"type": "ModelNotFound", "message": "no model ?"}
     }

@@ -46,7 +46,7 @@ def test_a_reply_that_is_not_what_was_asked_is_refused(request_: Request, body: 
         ('{"support":{"ApplyHessian":true,"Binary":true}}', {Operation.APPLY_HESSIAN}),
     ],
 )
-def test_what_is_not_in_support_is_not_claimed(body: str, claimed: set[Operation]) -> None:
+def test_operations_missing_in_support_are_not_supported(body: str, claimed: set[Operation]) -> None:
     assert answered(body, MODEL_INFO) == Signature(operations=frozenset(claimed))
 
 
@@ -142,7 +142,7 @@ def test_a_free_dimension_has_no_size(part: str, signature: Signature, says: str
         ("OutputSizes", Signature(outputs=(TensorSpec("label", Datatype.BYTES, (1,)),)), "output 'label'"),
     ],
 )
-def test_what_is_no_numbers_has_no_size(part: str, signature: Signature, says: str) -> None:
+def test_bytes_have_no_size(part: str, signature: Signature, says: str) -> None:
     with pytest.raises(GatewayError) as caught:
         written(signature, metadata(part))
     assert caught.value.reason is Reason.UNSUPPORTED

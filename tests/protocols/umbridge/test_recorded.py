@@ -164,7 +164,7 @@ def test_python_s_nan_and_inf_arrive_as_numbers_and_leave_as_literals_that_clien
     assert bytes(written.body) == b'{"output":[[NaN,Infinity,-Infinity,1.5]]}'
 
 
-def test_three_questions_make_one_signature() -> None:
+def test_three_requests_make_one_signature() -> None:
     parts = tuple(answer_to(name) for name in ("input_sizes", "output_sizes", "model_info"))
     assert merge(tuple(part for part in parts if isinstance(part, Signature))) == Signature(
         (SPECS[3], SPECS[2]), (SPECS[2], SPECS[1]), EVERY

@@ -80,6 +80,6 @@ def test_outputs_arrive_as_they_were_sent(outputs: list[Tensor]) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_raise_anything_but_an_error_of_ours(body: bytes) -> None:
+def test_any_bytes_raise_only_the_gateways_errors(body: bytes) -> None:
     with pytest.raises((DecodeError, GatewayError)):
         UMBRIDGE.decode_request(Message("POST", "/Evaluate", parts=(body,), pattern="POST /Evaluate"), LISTENER)

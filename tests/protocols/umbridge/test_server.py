@@ -50,7 +50,7 @@ LENIENT: list[tuple[str, str, tuple[Tensor, ...]]] = [
 
 
 @pytest.mark.parametrize(("body", "inputs"), [case[1:] for case in LENIENT], ids=[case[0] for case in LENIENT])
-def test_what_clients_really_send_is_read(body: str, inputs: tuple[Tensor, ...]) -> None:
+def test_variants_that_real_clients_send_are_read(body: str, inputs: tuple[Tensor, ...]) -> None:
     assert asked("/Evaluate", body) == Request(
         Operation.INFER, "m", inputs=inputs, listener="http", protocol="umbridge", path="/Evaluate"
     )
@@ -127,7 +127,7 @@ def test_a_body_that_names_no_model_is_refused(path: str, body: str, says: str) 
 
 
 @pytest.mark.parametrize(("path", "body", "says"), FLAWED)
-def test_what_is_wrong_beside_the_models_name_is_told_after_it(path: str, body: str, says: str) -> None:
+def test_other_errors_are_kept_as_a_flaw_until_the_model_is_known(path: str, body: str, says: str) -> None:
     request = asked(path, body)
     assert (request.model, request.inputs) == ("m", ())
     assert re.search(says, request.flaw)
@@ -184,7 +184,7 @@ def test_a_config_beyond_the_limit_is_refused_naming_the_setting() -> None:
     assert caught.value.message == "config of 21 bytes; `limits: {config: 20}` of listener 'http' allows no more"
 
 
-def test_what_is_known_of_the_client_goes_along() -> None:
+def test_headers_peer_and_deadline_are_kept() -> None:
     headers = Headers([(b"x-user", b"a")])
     message = replace(call("/ModelInfo", '{"name":"m"}'), headers=headers, peer="p", deadline=2.5)
     request = decoded(message, UMBRIDGE, LISTENER)
