@@ -12,7 +12,7 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.protocol import Protocol
-from gateway.core.types import Answer, Message, Request, Response, Tensor
+from gateway.core.types import Message, Tensor
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -44,17 +44,8 @@ def is_large(message: Message, protocol: Protocol) -> bool:
     return size > LARGE and (protocol.parsed_size is None or protocol.parsed_size(message) > LARGE)
 
 
-def has_large_inputs(request: Request) -> bool:
-    """Whether encoding `request` would block the event loop for too long."""
-    return _are_large(request.inputs)
-
-
-def has_large_outputs(answer: Answer) -> bool:
-    """Whether encoding `answer` would block the event loop for too long."""
-    return isinstance(answer, Response) and _are_large(answer.outputs)
-
-
-def _are_large(tensors: tuple[Tensor, ...]) -> bool:
+def are_large(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether encoding a message with these tensors would block the event loop for too long."""
     size = 0.0
     for each in tensors:
         size += len(each.data) if each.datatype is Datatype.BYTES else len(each.data) / _NUMBERS

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.offload import LARGE, has_large_inputs, has_large_outputs, is_large
+from gateway.core.offload import LARGE, are_large, is_large
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Request, Response, Tensor
+from gateway.core.types import Headers, Message, Request, Tensor
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 from gateway.protocols.v2.grpc import schema
 from gateway.registry import protocols
@@ -75,5 +75,4 @@ def test_json_is_read_in_a_thread(length: str) -> None:
 )
 def test_strings_are_written_in_a_thread_sooner_than_numbers(datatype: Datatype, size: int, large: bool) -> None:
     tensor = Tensor("x", datatype, (size,), bytes(size))
-    assert has_large_inputs(Request(Operation.INFER, "m", inputs=(tensor,))) is large
-    assert has_large_outputs(Response((tensor,), "m")) is large
+    assert are_large((tensor,)) is large
