@@ -101,15 +101,20 @@ class Bridge:
             if fitting.row_by_row:
                 yield await self._fitted(replace(request, operation=Operation.INFER), key, fitting)
                 return
-            fitted = await _fit_request(request, key, fitting)
+            if fitting.has_images:
+                fitted = await to_thread(fit_request, request, key, fitting)
+            else:
+                fitted = fit_request(request, key, fitting)
         outgoing = fitted.request
         if self._config_tensor.to_backend:
             outgoing = self._config_tensor.to_tensor(outgoing)
         async with aclosing(self._backend.stream(outgoing)) as responses:
             async for each in responses:
                 response = await self._with_outputs(each, key, outgoing) if each.schemaless else each
-                if fitting is not None:
-                    yield await _fit_response(response, request, fitted, fitting)
+                if fitting is not None and fitting.has_images:
+                    yield await to_thread(fit_response, response, request, fitted, fitting)
+                elif fitting is not None:
+                    yield fit_response(response, request, fitted, fitting)
                 else:
                     # Triton ends a stream with a response without outputs, if the client asked for that.
                     yield self._passed(response, request) if response.outputs else reply(response, request)
@@ -260,7 +265,10 @@ class Bridge:
 
     async def _fitted(self, request: Request, key: Key, fitting: Fitting) -> Response:
         """The response to a request that is fitted to a model's signature."""
-        fitted = await _fit_request(request, key, fitting)
+        if fitting.has_images:
+            fitted = await to_thread(fit_request, request, key, fitting)
+        else:
+            fitted = fit_request(request, key, fitting)
         try:
             if fitting.row_by_row:
                 response = await infer_row_by_row(fitted, fitting, self._infer_by_backend)
@@ -268,29 +276,17 @@ class Bridge:
                 response = await self._infer_by_backend(fitted.request)
         except DecodeError as error:
             raise self._invalid_output(error) from error
-        return await _fit_response(response, request, fitted, fitting)
+        if fitting.has_images:
+            return await to_thread(fit_response, response, request, fitted, fitting)
+        return fit_response(response, request, fitted, fitting)
 
-    async def _infer_by_backend(self, outgoing: Request) -> Response:
+    def _infer_by_backend(self, outgoing: Request) -> Awaitable[Response]:
         if self._config_tensor.to_backend:
             outgoing = self._config_tensor.to_tensor(outgoing)
-        return await self._backend.infer(outgoing)
+        return self._backend.infer(outgoing)
 
     def _invalid_output(self, error: DecodeError) -> GatewayError:
         return invalid_output(f"backend {self._backend.name!r}: {error}")
-
-
-async def _fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
-    """`fit_request`; in a thread if images are decoded, since a few bytes may be millions of pixels."""
-    if fitting.has_images:
-        return await to_thread(fit_request, request, key, fitting)
-    return fit_request(request, key, fitting)
-
-
-async def _fit_response(response: Response, request: Request, fitted: FittedRequest, fitting: Fitting) -> Response:
-    """`fit_response`; in a thread if images are encoded."""
-    if fitting.has_images:
-        return await to_thread(fit_response, response, request, fitted, fitting)
-    return fit_response(response, request, fitted, fitting)
 
 
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:

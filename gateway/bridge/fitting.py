@@ -54,11 +54,8 @@ class Fitting:
     """Whether the signature has BYTES."""
     row_by_row: bool = False
     """The backend is called once for each row of a batch."""
-
-    @property
-    def has_images(self) -> bool:
-        """Whether images are decoded or encoded."""
-        return bool(self.decoders or self.encoders)
+    has_images: bool = False
+    """Whether images are decoded or encoded. That is done in a thread: a few bytes may be millions of pixels."""
 
     def to(self, signature: Signature) -> "Fitting":
         """The Fitting for a model of this signature."""
@@ -84,7 +81,7 @@ class Fittings:
 
             decoders = {image.name: images.ImageDecoder(image) for image in settings.images.inputs}
             encoders = {image.name: images.ImageEncoder(image) for image in settings.images.outputs}
-        self._any_model = Fitting(client, backend, settings, decoders, encoders)
+        self._any_model = Fitting(client, backend, settings, decoders, encoders, has_images=bool(decoders or encoders))
         self._last_signature = Signature()
         self._last = self._any_model.to(self._last_signature)
 

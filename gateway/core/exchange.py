@@ -23,10 +23,10 @@ from gateway.core.errors import (
 )
 from gateway.core.forwarding import with_forwarded_headers
 from gateway.core.frozen import replace, set_field
-from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
+from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
-from gateway.core.types import Answer, Message, ReplyMessage, Request
+from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
     assert destination.handler is not None
     try:
         response = await _in_time(destination.handler, request)
-        if has_large_outputs(response):
+        if isinstance(response, Response) and are_large(response.outputs):
             return await in_thread(protocol.encode_response, response, request, destination.translate)
         return protocol.encode_response(response, request, destination.translate)
     except Exception as error:
@@ -138,7 +138,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         GatewayError: the error in the backend's reply; naming the backend, UNAVAILABLE if it could not be reached or
             broke off, INTERNAL if its reply is malformed.
     """
-    if has_large_inputs(request):
+    if are_large(request.inputs):
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)

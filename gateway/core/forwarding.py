@@ -30,7 +30,12 @@ def with_forwarded_headers(request: Request, message: Message, target: Target, *
     """
     if not has_headers:
         return message
-    raw = [*message.headers.raw, _hop(request, target)]
+    hop = _FIRST
+    for name, text in request.headers.raw:
+        if name == _HOPS:
+            hop = _next_hop(text, target)
+            break
+    raw = [*message.headers.raw, hop]
     if not target.forward_headers:
         return with_headers(message, Headers(raw))
     received = request.headers
@@ -60,15 +65,8 @@ def _check(name: str, text: bytes) -> None:
         )
 
 
-def _hop(request: Request, target: Target) -> tuple[bytes, bytes]:
-    """The header with the number of gateways passed, this one included."""
-    for name, text in request.headers.raw:
-        if name == _HOPS:
-            return _next_hop(text, target)
-    return _FIRST
-
-
 def _next_hop(text: bytes, target: Target) -> tuple[bytes, bytes]:
+    """The header with the number of gateways passed, this one included, where the request came with `text`."""
     passed = int(text) if text.isdigit() and len(text) < 4 else MOST_HOPS
     if passed >= MOST_HOPS:
         raise refusal(

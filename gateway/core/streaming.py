@@ -12,7 +12,7 @@ from contextlib import aclosing
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
 from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, sanitize_error, with_backend
 from gateway.core.forwarding import with_forwarded_headers
-from gateway.core.offload import has_large_inputs, has_large_outputs, in_thread, is_large
+from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
@@ -47,7 +47,7 @@ async def _answer_one(
         deadline = _own_deadline(request, message, protocol)
         async with aclosing(_in_time(destination.stream, request, deadline)) as responses:
             async for response in responses:
-                if has_large_outputs(response):
+                if are_large(response.outputs):
                     yield await in_thread(protocol.encode_response, response, request, destination.translate)
                 else:
                     yield protocol.encode_response(response, request, destination.translate)
@@ -100,7 +100,7 @@ async def ask_stream(
     Raises:
         GatewayError: as `exchange.ask`, also after some responses.
     """
-    if has_large_inputs(request):
+    if are_large(request.inputs):
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)

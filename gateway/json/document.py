@@ -184,19 +184,23 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     Neither is checked yet. A cut contains no string, or is exactly what is between the colon of a key and the next key
     or `}`, so the body is JSON if and only if the rest and every cut are.
     """
-    find = _finder(wanted.arrays)
+    find, match = _finder(wanted.arrays), _STRING.match
     counter = _LimitCounter(values)
     pieces, cuts, kept, at = [], [], 0, 0
     while (quote := body.find(b'"', at)) >= 0:
         counter.count_between(body[at:quote])
-        end, colon = _string_at(body, quote)
-        if end < 0:
-            break
+        string = match(body, quote, quote + _PIECE)
+        if string is not None and string[2] is not None and string.end() < quote + _PIECE:  # most strings are keys
+            key, at = string[1], string.end()
+        else:
+            end, colon = _string_at(body, quote, string)
+            if end < 0:
+                break
+            key, at = body[quote + 1 : end - 1] if colon >= 0 else None, max(end, colon)
         counter.count_string()
-        at = max(end, colon)
-        if colon < 0 or wanted.level not in (None, counter.level):
+        if key is None or wanted.level not in (None, counter.level):
             continue
-        name = find(_unescape(body[quote + 1 : end - 1]))
+        name = find(_unescape(key))
         if name is not None:
             cuts.append(_Cut(name, _value_at(body, at)))
             pieces.append(body[kept:at])
@@ -205,12 +209,9 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     return b"0".join([*pieces, body[kept:]]), cuts
 
 
-def _string_at(body: bytes, quote: int) -> tuple[int, int]:
+def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tuple[int, int]:
     """The end of the string at `quote` and, if it is a key, the end of the colon and blanks after it; negative if there
-    is none."""
-    string = _STRING.match(body, quote, quote + _PIECE)
-    if string is not None and string[2] is not None and string.end() < quote + _PIECE:
-        return string.end(1) + 1, string.end(2)
+    is none. `string` is the match of `_STRING` in the first _PIECE bytes."""
     end = string.end(1) + 1 if string else string_end(body, quote)
     colon = _COLON.match(body, end) if end >= 0 else None
     return end, colon.end() if colon else -1
@@ -264,7 +265,7 @@ def _value_at(body: bytes, start: int) -> Text:
 
 
 def _is_key(body: bytes, quote: int) -> bool:
-    return _string_at(body, quote)[1] >= 0
+    return _string_at(body, quote, _STRING.match(body, quote, quote + _PIECE))[1] >= 0
 
 
 def _strings_at(body: bytes, start: int) -> Text:

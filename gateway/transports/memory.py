@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gateway.core.errors import Reason, refusal
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.types import Buffer
 
@@ -82,7 +82,8 @@ class Memory:
         """
         if size >= MIN_COUNTED:
             with self._lock:
-                self._check(size)
+                if self._settle() + size > self.limit:
+                    raise self._refusal(size)
 
     def add(self, size: int) -> None:
         """Count `size` bytes more.
@@ -91,13 +92,15 @@ class Memory:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), they would exceed the limit.
         """
         with self._lock:
-            self._check(size)
-            self._add(size)
+            used = self._settle() + size
+            if used > self.limit:
+                raise self._refusal(size)
+            self._set_used(used)
 
     def count(self, size: int) -> None:
         """Count `size` bytes that are in memory already. They are never refused; later ones may be."""
         with self._lock:
-            self._add(size)
+            self._set_used(self._settle() + size)
 
     def free(self, size: int) -> None:
         """Count `size` bytes less."""
@@ -112,25 +115,24 @@ class Memory:
         _at_the_end_of(array, partial(self.free, len(data)))
         return array.data
 
-    def _add(self, size: int) -> None:
-        self._used = self._settle() + size
-        self.peak = max(self.peak, self._used)
+    def _set_used(self, used: int) -> None:
+        self._used = used
+        if used > self.peak:
+            self.peak = used
 
-    def _check(self, size: int) -> None:
-        used = self._settle()
-        if used + size > self.limit:
-            self._limited_log.write(
-                "memory",
-                logging.WARNING,
-                "a message is refused because memory is short: messages hold %d bytes, limits.memory is %d",
-                used,
-                self.limit,
-            )
-            raise refusal(
-                Reason.OVERLOADED,
-                f"no memory for {size} bytes more: messages hold {used} bytes, limits.memory is {self.limit} bytes; "
-                "try again later",
-            )
+    def _refusal(self, size: int) -> GatewayError:
+        self._limited_log.write(
+            "memory",
+            logging.WARNING,
+            "a message is refused because memory is short: messages hold %d bytes, limits.memory is %d",
+            self._used,
+            self.limit,
+        )
+        return refusal(
+            Reason.OVERLOADED,
+            f"no memory for {size} bytes more: messages hold {self._used} bytes, limits.memory is {self.limit} bytes; "
+            "try again later",
+        )
 
     def _settle(self) -> int:
         while self._freed:
@@ -246,13 +248,14 @@ class ArrivingBody:
     more space. A body of known size is complete once `missing` is 0.
     """
 
-    __slots__ = ("_array", "_share", "filled_bytes", "size")
+    __slots__ = ("_buffer", "_share", "filled_bytes", "size")
 
     def __init__(self, size: int, memory: Memory) -> None:
         self.size = size
         self.filled_bytes = 0
         self._share = _Share(memory)
-        self._array = self._share.buffer(min(size, FIRST_BUFFER))
+        # A view, because making one for each use costs more; it keeps its array alive.
+        self._buffer = self._share.buffer(min(size, FIRST_BUFFER)).data
 
     @property
     def missing(self) -> int:
@@ -262,12 +265,12 @@ class ArrivingBody:
     @property
     def unfilled(self) -> memoryview:
         """Where the next bytes go."""
-        return self._array.data[self.filled_bytes :]
+        return self._buffer[self.filled_bytes :]
 
     @property
     def body(self) -> memoryview:
         """The bytes that have arrived."""
-        return self._array.data[: self.filled_bytes].toreadonly()
+        return self._buffer[: self.filled_bytes].toreadonly()
 
     def filled(self, count: int) -> None:
         """`count` bytes were received into `unfilled`.
@@ -282,7 +285,7 @@ class ArrivingBody:
 
     def reserve(self) -> None:
         """Make sure that `unfilled` has at least one byte, if any is missing."""
-        if self.filled_bytes == len(self._array) < self.size:
+        if self.filled_bytes == len(self._buffer) < self.size:
             self._grow()
 
     def append(self, data: Buffer) -> None:
@@ -292,12 +295,12 @@ class ArrivingBody:
             GatewayError: as `filled`.
         """
         start, end = self.filled_bytes, self.filled_bytes + len(data)
-        if end > len(self._array):
+        if end > len(self._buffer):
             self._grow()
-        self._array.data[start:end] = data
+        self._buffer[start:end] = data
         self.filled(len(data))
 
     def _grow(self) -> None:
-        grown = self._share.buffer(self.size)
-        grown[: self.filled_bytes] = self._array[: self.filled_bytes]
-        self._array = grown
+        grown = self._share.buffer(self.size).data
+        grown[: self.filled_bytes] = self._buffer[: self.filled_bytes]
+        self._buffer = grown

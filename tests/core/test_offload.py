@@ -1,14 +1,18 @@
 """Which messages are coded away from the loop: those whose content takes long, not all that are large."""
 
 import json
+import struct
 
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.offload import LARGE, has_large_inputs, has_large_outputs, is_large
+from gateway.core.frozen import replace
+from gateway.core.offload import LARGE, are_large, is_large
 from gateway.core.operations import Operation
-from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Request, Response, Tensor
+from gateway.core.protocol import StreamForm, Target
+from gateway.core.types import DEFAULT_TRANSLATE, Headers, Message, Request, RequestedOutput, Response, Tensor
+from gateway.protocols.grps.brpc.frames import read_frame, write_frame
+from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 from gateway.protocols.v2.grpc import schema
 from gateway.registry import protocols
@@ -26,12 +30,63 @@ def asked(tensor: Tensor, protocol: str) -> Message:
     return received(protocols()[protocol].encode_request(request, Target(flavor="triton")), "a pattern")
 
 
+def packet(message: Message, protocol: str) -> Message:
+    """The message as its transport delivers it: on byte streams in two parts."""
+    carrier, body = protocols()[protocol].carrier, bytes(message.body)
+    size = carrier.framing.header_size if isinstance(carrier, StreamForm) else 0
+    return replace(message, parts=(body[:size], body[size:])) if size else message
+
+
 @pytest.mark.parametrize("protocol", ["v2-grpc", "v2-rest"])
-def test_raw_tensors_are_left_as_they_are_on_the_loop(protocol: str) -> None:
+def test_raw_tensors_are_decoded_on_the_loop(protocol: str) -> None:
     assert not is_large(asked(NUMBERS, protocol), protocols()[protocol])
 
 
-@pytest.mark.parametrize("protocol", ["graphpipe", "umbridge"])
+@pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc"])
+def test_floats_are_decoded_on_the_loop(protocol: str) -> None:
+    floats = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
+    assert not is_large(packet(asked(floats, protocol), protocol), protocols()[protocol])
+
+
+def test_a_npy_file_is_read_on_the_loop_and_json_in_a_thread() -> None:
+    assert not is_large(packet(asked(replace(NUMBERS, content_type="npy"), "mip"), "mip"), protocols()["mip"])
+    assert is_large(packet(asked(replace(NUMBERS, content_type="json"), "mip"), "mip"), protocols()["mip"])
+
+
+@pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc", "mip"])
+def test_strings_are_read_in_a_thread(protocol: str) -> None:
+    strings = Tensor("x", Datatype.BYTES, (LARGE,), struct.pack("<Ic", 1, b"x") * LARGE)
+    if protocol == "mip":
+        strings = replace(strings, shape=(1, LARGE))
+    assert is_large(packet(asked(strings, protocol), protocol), protocols()[protocol])
+
+
+def test_replies_with_floats_are_decoded_on_the_loop_and_with_strings_in_a_thread() -> None:
+    request = Request(Operation.INFER, "m", origin=Message(parts=(b"",)))
+    floats = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
+    strings = Tensor("x", Datatype.BYTES, (LARGE,), struct.pack("<Ic", 1, b"x") * LARGE)
+    for tensor, large in ((floats, False), (strings, True)):
+        for protocol in (protocols()[name] for name in ("graphpipe", "grps-grpc")):
+            reply = protocol.encode_response(Response((tensor,), "m"), request, DEFAULT_TRANSLATE)
+            assert is_large(replace(received(reply), status=reply.status), protocol) is large
+
+
+def test_many_names_over_graphpipe_are_read_in_a_thread() -> None:
+    outputs = tuple(RequestedOutput(f"{at:0300}") for at in range(LARGE // 256))
+    request = Request(Operation.INFER, "m", inputs=(Tensor("x", Datatype.FP32, (1,), bytes(4)),), outputs=outputs)
+    message = received(protocols()["graphpipe"].encode_request(request, Target()))
+    assert is_large(message, protocols()["graphpipe"])
+
+
+@pytest.mark.parametrize("meta", [{"content_type": 1}, {"compress_type": 2}, {"checksum_type": 1}])
+def test_frames_of_brpc_that_are_not_plain_protobuf_are_read_in_a_thread(meta: dict[str, int]) -> None:
+    asked_floats = asked(Tensor("x", Datatype.FP32, (1, LARGE), RAW), "grps-brpc")
+    frame = read_frame(packet(asked_floats, "grps-brpc"))
+    written = write_frame(RpcMeta(**meta).SerializeToString(), (frame.payload,))
+    assert is_large(packet(received(written), "grps-brpc"), protocols()["grps-brpc"])
+
+
+@pytest.mark.parametrize("protocol", ["grps-grpc", "umbridge"])
 def test_what_is_read_number_by_number_is_read_in_a_thread(protocol: str) -> None:
     assert is_large(asked(NUMBERS, protocol), protocols()[protocol])
 
@@ -75,5 +130,4 @@ def test_json_is_read_in_a_thread(length: str) -> None:
 )
 def test_strings_are_written_in_a_thread_sooner_than_numbers(datatype: Datatype, size: int, large: bool) -> None:
     tensor = Tensor("x", datatype, (size,), bytes(size))
-    assert has_large_inputs(Request(Operation.INFER, "m", inputs=(tensor,))) is large
-    assert has_large_outputs(Response((tensor,), "m")) is large
+    assert are_large((tensor,)) is large

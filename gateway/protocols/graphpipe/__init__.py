@@ -12,6 +12,7 @@ from gateway.protocols.graphpipe.client import decode_response, encode_request, 
 from gateway.protocols.graphpipe.errors import encode_error
 from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
 from gateway.protocols.graphpipe.server import decode_request, encode_response
+from gateway.protocols.graphpipe.tensors import parsed_size
 
 PROTOCOLS = (
     Protocol(
@@ -37,6 +38,7 @@ PROTOCOLS = (
                 platform=NAME,
             ),
         ),
+        parsed_size=parsed_size,
         example=lambda address, model, version: curl(f"http://{address}/graphpipe/{quote(model, safe='')}"),
     ),
 )

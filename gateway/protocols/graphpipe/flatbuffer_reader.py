@@ -154,6 +154,12 @@ class Table:
             to = self._buffer.follow(at)
             yield b"" if to == at else self._buffer.string(to)
 
+    def lengths(self, slot: int) -> Iterator[int]:
+        """The sizes of the strings in a vector."""
+        start, count = self._vector(slot, 4)
+        for at in range(start, start + 4 * count, 4):
+            yield self._buffer.vector(self._buffer.follow(at), 1)[1]
+
     def elements(self, slot: int) -> tuple[int, Buffer]:
         """The number of elements of a vector of strings, and the elements in the raw form of BYTES, which is that of
         flatbuffers: four bytes of length, then the bytes."""

@@ -8,9 +8,9 @@ from typing import TypeAlias
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal, unsupported
-from gateway.core.types import Buffer, Shape, Tensor
+from gateway.core.types import Buffer, Message, Shape, Tensor
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.graphpipe.flatbuffer_reader import Table
+from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE, Writer
 from gateway.protocols.graphpipe.strings import NO_PARAMETERS
 
@@ -77,6 +77,47 @@ def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -
         text = f"shape {list(shape)} takes {prod(shape)}, and no data"
         raise DecodeError(f"{what}: {count} strings, but {text}")
     return raw
+
+
+_MAX_CHECKED = 64
+"""More tensors or names than usual messages have. A message with more is decoded as if all of it were parsed."""
+
+
+def parsed_size(message: Message) -> int:
+    """The bytes of a message that are parsed: all but the numbers of its tensors. The whole body if it has strings,
+    errors, or more than _MAX_CHECKED tensors or names."""
+    try:
+        root = Flatbuffer(message.body).root()
+        size = _response_size(root) if message.status else _request_size(root)
+    except DecodeError:
+        size = None
+    return len(message.body) if size is None else size
+
+
+def _request_size(root: Table) -> int | None:
+    table = root.table(schema.Request.REQ)
+    if table is None or not _are_few_numbers(table, schema.InferRequest.INPUT_TENSORS):
+        return None
+    size = len(table.octets(schema.InferRequest.CONFIG))
+    for slot in (schema.InferRequest.INPUT_NAMES, schema.InferRequest.OUTPUT_NAMES):
+        if table.count(slot) > _MAX_CHECKED:
+            return None
+        size += sum(table.lengths(slot))
+    return size
+
+
+def _response_size(table: Table) -> int | None:
+    tensors = schema.InferResponse.OUTPUT_TENSORS
+    if table.count(schema.InferResponse.ERRORS) or not table.count(tensors):  # without tensors it may be metadata
+        return None
+    return 0 if _are_few_numbers(table, tensors) else None
+
+
+def _are_few_numbers(table: Table, slot: int) -> bool:
+    """Whether the tensors in `slot` are at most _MAX_CHECKED, none with strings."""
+    return table.count(slot) <= _MAX_CHECKED and not any(
+        tensor.count(schema.Tensor.STRING_VAL) for tensor in table.tables(slot)
+    )
 
 
 def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:

@@ -32,12 +32,14 @@ from gateway.core.types import Buffer
 from gateway.protocols.grps.brpc import client as brpc_client
 from gateway.protocols.grps.brpc import compression, frames
 from gateway.protocols.grps.brpc import errors as brpc_errors
+from gateway.protocols.grps.brpc import payload as brpc_payload
 from gateway.protocols.grps.brpc import server as brpc_server
 from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS, GRPC_METHODS, GRPC_SERVICE
 from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.grpc import client as grpc_client
 from gateway.protocols.grps.grpc import errors as grpc_errors
 from gateway.protocols.grps.grpc import server as grpc_server
+from gateway.protocols.grps.protobuf import message as protobuf_message
 from gateway.protocols.grps.rest import client as rest_client
 from gateway.protocols.grps.rest import errors as rest_errors
 from gateway.protocols.grps.rest import passthrough, urls
@@ -123,6 +125,7 @@ GRPS_GRPC = Protocol(
     decode_response=grpc_client.decode_response,
     traits=_STREAMING_TRAITS,
     payloads=PROTOBUF_PAYLOADS,
+    parsed_size=lambda message: protobuf_message.parsed_size(message.body),
     example=lambda address, model, version: grpcurl(address, f"{GRPC_SERVICE}/ModelMetadata", {"str_data": model}),
 )
 
@@ -148,6 +151,7 @@ GRPS_BRPC = Protocol(
     decode_response=brpc_client.decode_response,
     traits=_TRAITS,
     payloads=PROTOBUF_PAYLOADS,
+    parsed_size=brpc_payload.parsed_size,
 )
 
 PROTOCOLS = (GRPS_REST, GRPS_GRPC, GRPS_BRPC)

@@ -10,6 +10,7 @@ from gateway.core.protocol import Models, Protocol, Rows, Servers, StreamForm, T
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING
+from gateway.protocols.mip.payload import parsed_size
 from gateway.protocols.mip.schema import NAME, NAN, BatchMode
 from gateway.protocols.mip.server import decode_request, encode_response
 
@@ -50,6 +51,7 @@ PROTOCOLS = (
         encode_request=encode_request,
         decode_response=decode_response,
         traits=SPLIT,
+        parsed_size=parsed_size,
         batches={
             BatchMode.SPLIT: SPLIT,
             BatchMode.WHOLE: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.FREE)),

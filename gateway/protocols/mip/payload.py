@@ -11,8 +11,9 @@ from struct import Struct
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.core.types import Buffer
-from gateway.protocols.mip.schema import MAX_BATCH, TLV_TYPES, TlvType
+from gateway.core.offload import COPIED, LARGE
+from gateway.core.types import Buffer, Message
+from gateway.protocols.mip.schema import MAX_BATCH, TLV_TYPES, PacketKind, TlvType
 
 COUNTS = Struct("!2BH")
 _TLV_HEAD = Struct("!2L")
@@ -82,6 +83,24 @@ def decode_payload(payload: Buffer, json_values: int) -> Payload:
         data.append(content if size > _COPY_UP_TO else content.tobytes())
         at += size
     return Payload(inputs, outputs, batch, types, data)
+
+
+_TLV_COST = 256
+"""Bytes that take as long to parse as one TLV takes to find."""
+
+
+def parsed_size(message: Message) -> int:
+    """The bytes of a packet that are parsed: all but .npy files, which are at most copied. Stops counting above
+    LARGE."""
+    header, payload = message.parts
+    if header[1] != PacketKind.INFERENCE:
+        return len(payload)
+    parsed, at, last = 0, COUNTS.size, len(payload) - _TLV_HEAD.size
+    while at <= last and parsed <= LARGE:
+        type_, size = _TLV_HEAD.unpack_from(payload, at)
+        at += _TLV_HEAD.size + size
+        parsed += _TLV_COST + (size // COPIED if type_ == TlvType.NPY else size)
+    return parsed
 
 
 def encode_payload(inputs: int, outputs: int, batch: int, columns: Sequence[Column]) -> Iterator[Buffer]:

@@ -4,7 +4,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.protocols.grps.brpc import compression
-from gateway.protocols.grps.brpc.frames import Frame, read_frame
+from gateway.protocols.grps.brpc.frames import Frame, is_whole, read_frame
 from gateway.protocols.grps.json import message as json_message
 from gateway.protocols.grps.protobuf import message as protobuf_message
 from gateway.protocols.grps.schema import GrpsMessage
@@ -44,6 +44,22 @@ def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
     if content_type in _JSON:
         return json_message.read_message(frame.payload, role, limits)
     raise _unknown_content_type(content_type)
+
+
+def parsed_size(message: Message) -> int:
+    """The bytes of a frame that are parsed, as `parsed_size` of `protobuf.message` counts them. All of a frame that is
+    not plain protobuf, is compressed or has a checksum."""
+    body = message.parts[1]
+    if not is_whole(message):
+        return len(body)
+    try:
+        frame = read_frame(message)
+    except DecodeError:
+        return len(body)
+    meta = frame.meta
+    if meta.content_type != _PROTOBUF or meta.compress_type or meta.checksum_type:
+        return len(body)
+    return protobuf_message.parsed_size(frame.payload)
 
 
 def check_payload(frame: Frame, limits: Limits) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import unsupported
+from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
+from gateway.core.offload import COPIED, LARGE
 from gateway.core.types import Buffer, Tensor
 from gateway.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
 from gateway.protocols.grps.errors import OK
@@ -18,7 +19,7 @@ from gateway.protocols.grps.protobuf.fields import (
     write_field,
     write_text,
 )
-from gateway.protocols.grps.protobuf.generic_tensor import Parts, read_tensor, write_tensors
+from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, Parts, read_tensor, write_tensors
 from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
 from gateway.protocols.grps.protobuf.small_messages import MAX_SIZE, read_small
 from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload
@@ -142,6 +143,43 @@ def _at_most(remaining: list[int], found: Iterable[Field]) -> Iterator[Field]:
             return
         remaining[0] -= 1
         yield each
+
+
+_FIELD_COST = 256
+"""Bytes that take as long to parse as one field takes to skip."""
+_COPIED_FIELDS = frozenset({ELEMENTS[Datatype.FP32], ELEMENTS[Datatype.FP64]})
+
+
+def parsed_size(body: Buffer) -> int:
+    """The bytes of a GrpsMessage that are parsed: all but packed FP32 and FP64, which are at most copied. Stops
+    counting above LARGE."""
+    size = 0
+    try:
+        for number, length in _field_sizes(memoryview(body)):
+            size += _FIELD_COST + (length // COPIED if number in _COPIED_FIELDS else length)
+            if size > LARGE:
+                break
+    except DecodeError:
+        pass  # the decoder raises it again, as soon
+    return size
+
+
+def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
+    """The number and the size of each field of the tensors in gtensors, the number 0 if it is not a packed list, a
+    string or a message; and 0 and the size of each field outside them."""
+    for outer in fields(message):
+        if outer.wire_type != LENGTH or _PAYLOADS.get(outer.number) is not Payload.GTENSORS:
+            yield 0, outer.end - outer.start
+            continue
+        yield 0, outer.value - outer.start
+        tensors = message[outer.value : outer.end]
+        for each in fields(tensors):
+            if each.wire_type != LENGTH or each.number != _TENSORS:
+                yield 0, each.end - each.start
+                continue
+            yield 0, each.value - each.start
+            for field in fields(tensors[each.value : each.end]):
+                yield field.number if field.wire_type == LENGTH else 0, field.end - field.start
 
 
 # --- Writing ---

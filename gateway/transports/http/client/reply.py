@@ -9,7 +9,7 @@ import httptools
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message, ReplyMessage
-from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
+from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 
 # A body with a Content-Length of at least this is received straight into its buffer: the parser would copy it.
 _LARGE = 64 * 2**10
@@ -205,7 +205,11 @@ class ReplyReader:
             self._arriving.append(data)
 
     def _complete(self, keep_alive: bool) -> None:
-        body: Buffer = PROCESS_MEMORY.track(self._body) if self._arriving is None else self._arriving.body
+        body: Buffer = self._body
+        if self._arriving is not None:
+            body = self._arriving.body
+        elif self._size >= MIN_COUNTED:
+            body = PROCESS_MEMORY.track(body)
         self.body_buffer = None
         self.message = ReplyMessage(
             status=self._status, headers=Headers(self._headers), parts=(body,), close=self._close

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Sequence
+from functools import lru_cache
 
 from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import HttpAddress
@@ -31,6 +32,8 @@ class HeadWriter:
         self._prefix = address.prefix
         self._host = f"HTTP/1.1\r\nHost: {address.authority}" + ("\r\nConnection: close" if close else "")
         self._fixed_lines = 3 if close else 2
+        # Most requests to one address have one of a few paths, and the same headers.
+        self._first_lines = lru_cache(64)(self._write_first_lines)
 
     def write(self, message: Message, size: int, remaining: float | None) -> bytes:
         """The head of `message`, whose body has `size` bytes and whose deadline, if any, is in `remaining` seconds.
@@ -38,26 +41,31 @@ class HeadWriter:
         Raises:
             ValueError: the method, path, query or a header holds a line break, or the path is not an absolute one.
         """
-        lines = [self._request_line(message)]
-        raw = message.headers.raw if type(message.headers) is Headers else _as_text(message.headers)
+        method, headers = message.method, message.headers
+        raw = headers.raw if type(headers) is Headers else _as_text(headers)
+        first = self._first_lines(method, message.path, message.query, tuple(raw))
+        length = b"Content-Length: %d\r\n" % size if size or method not in _WITHOUT_BODY else b""
+        if remaining is None:
+            return b"%b%b\r\n" % (first, length)
+        timeout = b"Request-Timeout: %.3f\r\n" % min(max(remaining, _MIN_SECONDS), _MAX_SECONDS)
+        return b"%b%b%b\r\n" % (first, length, timeout)
+
+    def _write_first_lines(self, method: str, path: str, query: str, raw: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """The request line, `Host`, `Connection`, and the headers `raw`. Raises as `write`."""
+        lines = [self._request_line(method, path, query)]
         lines += [b"%b: %b" % field for field in raw if field[0] not in _WRITTEN_HERE]
-        if size or message.method not in _WITHOUT_BODY:
-            lines.append(b"Content-Length: %d" % size)
-        if remaining is not None:
-            lines.append(b"Request-Timeout: %.3f" % min(max(remaining, _MIN_SECONDS), _MAX_SECONDS))
-        lines.append(b"\r\n")
+        lines.append(b"")
         head = b"\r\n".join(lines)
-        ends = len(lines) + self._fixed_lines - 1
+        ends = len(lines) + self._fixed_lines - 2
         if head.count(b"\n") != ends or head.count(b"\r") != ends:
-            raise ValueError(f"a line break inside the method, path or headers of {message.method} {message.path!r}")
+            raise ValueError(f"a line break inside the method, path or headers of {method} {path!r}")
         return head
 
-    def _request_line(self, message: Message) -> bytes:
-        query = f"?{message.query}" if message.query else ""
-        target = f"{self._prefix}{message.path}{query}"
+    def _request_line(self, method: str, path: str, query: str) -> bytes:
+        target = f"{self._prefix}{path}?{query}" if query else f"{self._prefix}{path}"
         if " " in target or not target.startswith("/"):
             raise ValueError(f"path {target!r} is not an absolute, percent-encoded path")
-        return f"{message.method} {target} {self._host}".encode("ascii")
+        return f"{method} {target} {self._host}".encode("ascii")
 
 
 def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:

@@ -51,7 +51,8 @@ async def request_stream(message: Message, coding: str, limits: Limits) -> Async
 
 async def deflated_reply(reply: EventualReply, coding: str) -> Message:
     """The reply once it is there; in `coding` (empty for none) if it is long enough."""
-    reply = await awaited(reply)
+    if not isinstance(reply, Message):
+        reply = await reply
     size = body_size(reply.parts)
     if not coding or size < MIN_DEFLATED:
         return reply

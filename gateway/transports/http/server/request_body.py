@@ -8,7 +8,7 @@ import re
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer
-from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
+from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 
 _EOL = b"\r\n"
 
@@ -27,7 +27,8 @@ class SizedBody:
     __slots__ = ("_arriving", "_size", "body", "complete")
 
     def __init__(self, size: int) -> None:
-        PROCESS_MEMORY.check(size)
+        if size >= MIN_COUNTED:
+            PROCESS_MEMORY.check(size)
         self.body: Buffer = b""
         self.complete = False
         self._size = size
@@ -44,7 +45,8 @@ class SizedBody:
             end = at + self._size
             if end <= len(data):
                 self.complete = True
-                self.body = PROCESS_MEMORY.track(data[at:end])
+                body = data[at:end]
+                self.body = PROCESS_MEMORY.track(body) if self._size >= MIN_COUNTED else body
                 return end
             self._arriving = arriving = ArrivingBody(self._size, PROCESS_MEMORY)
         end = min(len(data), at + arriving.missing)
