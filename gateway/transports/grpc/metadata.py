@@ -1,6 +1,6 @@
-"""Headers as gRPC's metadata, and back.
+"""Converts headers to gRPC's metadata and back.
 
-Names are lower-case; values are printable ASCII, those of names that end in `-bin` any bytes.
+Names are lower-case. Values are printable ASCII; the value of a name that ends in `-bin` is any bytes, in base64.
 """
 
 import base64
@@ -14,8 +14,8 @@ from gateway.core.types import Headers
 _NAME = re.compile(rb"[0-9a-z_.-]+")
 _TEXT = re.compile(rb"[ -~]*")
 
-# `grpc-` is gRPC's own. RFC 9113 section 8.2.2: HTTP/2 has no connection-specific headers; the others are gRPC's to
-# write.
+# Names that start with `grpc-` are reserved for gRPC. HTTP/2 has no connection-specific headers (RFC 9113 section
+# 8.2.2). gRPC writes the others itself.
 _RESERVED = frozenset(
     (
         b"connection",
@@ -33,13 +33,13 @@ _RESERVED = frozenset(
 
 
 def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Those that gRPC can carry, the names in lower case."""
+    """The headers that gRPC can carry, with their names in lower case."""
     pairs = [(name.lower(), text) for name, text in raw]
     return [(name, text) for name, text in pairs if _is_legal(name, text)]
 
 
 def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
-    """`raw`. Raises GatewayError, naming a header of which gRPC could carry the name but not the value."""
+    """Returns `raw`. Raises GatewayError, naming the header, if gRPC could carry a header's name but not its value."""
     for name, text in raw:
         if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
             shown = name.decode("latin-1")
@@ -48,10 +48,10 @@ def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]
 
 
 def from_text(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """`raw` of another transport, where the values of names that end in `-bin` are base64, padded or not.
+    """The headers of another transport with the values of `-bin` names decoded from base64, padded or not.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming one that is not.
+        GatewayError: INVALID_ARGUMENT, naming a header that is not base64.
     """
     return [(name, _binary(name, text) if name.endswith(b"-bin") else text) for name, text in raw]
 
@@ -65,7 +65,7 @@ def _binary(name: bytes, text: bytes) -> bytes:
 
 
 def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
-    """Those of `headers` that gRPC can carry, as they stand in a header block."""
+    """Those of `headers` that gRPC can carry, as they are written into a header block."""
     for name, text in legal(headers.raw):
         yield name, (_armoured(text) if name.endswith(b"-bin") else text.strip())
 
@@ -76,7 +76,7 @@ def _armoured(text: bytes) -> bytes:
 
 
 def unarmoured(name: bytes, text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The values of one field whose name ends in `-bin`: receivers split at commas, and take padded and unpadded ones.
+    """The values of one field whose name ends in `-bin`: split at commas, and decoded whether padded or not.
 
     Raises:
         DecodeError: it is not base64.

@@ -16,6 +16,6 @@ HealthCheckResponse = _SCHEMA.message("grpc.health.v1.HealthCheckResponse")
 HealthListRequest = _SCHEMA.message("grpc.health.v1.HealthListRequest")
 HealthListResponse = _SCHEMA.message("grpc.health.v1.HealthListResponse")
 
-# Those of v1alpha are the same on the wire.
+# The messages of v1alpha are the same on the wire.
 ServerReflectionRequest = _SCHEMA.message("grpc.reflection.v1.ServerReflectionRequest")
 ServerReflectionResponse = _SCHEMA.message("grpc.reflection.v1.ServerReflectionResponse")

@@ -18,13 +18,13 @@ from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
 
 _GRACE = 0.01
-"""Seconds that the endpoint is given beyond the deadline, at which it is told to stop anyway: else it could be first
-to notice, and what a client is told would depend on it."""
+"""Seconds that are added to the endpoint's timeout. The gateway ends the call at the deadline itself; without this the
+endpoint could be faster, and the client would get the endpoint's error text instead of the gateway's."""
 
 
 class GrpcConnector:
-    """`address` as `parse_address` takes it; `resolve` gives other addresses than those of its name. Connections are
-    kept, and made again where they break; nothing is sent twice.
+    """`address` is one that `parse_address` reads; `resolve` replaces the resolution of its host name. Connections are
+    kept, and replaced when they break. Nothing is sent twice.
 
     A Message's `path` is the method, its `headers` are metadata. A reply's `status` is gRPC's code; where that is not
     0, its body is the status's text.
@@ -49,7 +49,7 @@ class GrpcConnector:
         self._pool = Pool(resolve or partial(resolved, parsed), limits, timeouts)
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply. Cancelling cancels the call, of which the endpoint is told.
+        """Send `message` and wait for its reply. Cancelling resets the stream, so that the endpoint stops.
 
         Raises:
             TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
@@ -68,8 +68,8 @@ class GrpcConnector:
         return call.result(body)
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message`, end the sending side, and yield each reply as it is pulled. An error that the endpoint tells
-        is the last reply, with its status, so that codecs read it as after `exchange`.
+        """Send `message`, end the sending side, and yield each reply as it is pulled. An error status of the endpoint
+        is yielded as the last reply, so that codecs read it in the same way as after `exchange`.
 
         Raises:
             TransportError: as `exchange`, also after some replies.

@@ -1,10 +1,10 @@
-"""Why a call ended without a status of the server's."""
+"""The errors of calls that end without a status from the server."""
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.http2.frames import ErrorCode, error_name
 
-# gRPC over HTTP/2, "Errors"; all others mean that the endpoint, or something before it, broke off.
+# gRPC over HTTP/2, "Errors". Every other code means that the endpoint, or a proxy before it, broke off.
 _RESETS: dict[int, Reason] = {
     ErrorCode.ENHANCE_YOUR_CALM: Reason.OVERLOADED,
     ErrorCode.INADEQUATE_SECURITY: Reason.PERMISSION_DENIED,
@@ -22,33 +22,33 @@ def reset(code: int) -> TransportError:
 
 
 def malformed(text: str) -> TransportError:
-    """What came is not a good reply."""
+    """The reply violates gRPC."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
 
 
 def no_message() -> TransportError:
-    """The call ended well, but without the one message that it must have."""
+    """The status is OK, but there is no message."""
     return malformed("the status is OK, but there is no reply")
 
 
 def too_large(size: int | str, limits: Limits) -> TransportError:
-    """A message of `size` bytes."""
+    """The reply has a message of `size` bytes, more than the limit."""
     return _beyond(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
 
 
 def too_inflated(error: GatewayError) -> TransportError:
-    """A message that inflates to more than it may."""
+    """The reply inflates to more than the limits allow; `error` says to how much."""
     return _beyond(f"reply: {error.message}")
 
 
 def no_memory(error: GatewayError) -> TransportError:
-    """The process has no memory left for a reply."""
+    """The process has no memory left for the reply."""
     text = f"reply refused: {error.message}"
     return TransportError(error.status, error.reason, text, sent=True, answered=True)
 
 
 def too_much_metadata(limits: Limits) -> TransportError:
-    """A head or trailers beyond the limit."""
+    """The head or the trailers of the reply are larger than the limit."""
     return _beyond(f"reply has more than {limits.headers} bytes of metadata (limits.headers)")
 
 

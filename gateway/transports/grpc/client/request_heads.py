@@ -1,4 +1,4 @@
-"""Writing the head of a call: the fields of "gRPC over HTTP2", section Requests. Pure."""
+"""Writes the head of a call: "gRPC over HTTP2", section Requests. Pure."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,7 +18,7 @@ _FIXED = write(
     )
 )
 
-# A timeout has at most eight digits; the units are tried from the finest.
+# A timeout has at most eight digits. The finest unit in which it fits is used.
 _UNITS = ((1e-6, b"u"), (1e-3, b"m"), (1.0, b"S"), (60.0, b"M"), (3600.0, b"H"))
 _MOST = 99_999_999
 
@@ -28,11 +28,12 @@ class RequestHeadWriter:
 
     def __init__(self, authority: str) -> None:
         self._authority = authority.encode()
-        # A backend is asked by few methods, mostly without metadata.
+        # Few methods of a backend are called, and mostly without metadata.
         self._begin = lru_cache(256)(self._written)
 
     def write(self, path: str, headers: Headers, timeout: float | None) -> bytes:
-        """The block of a call of `path`, with those of `headers` that are not gRPC's own; it has `timeout` seconds.
+        """The header block of a call of the method `path` that may take `timeout` seconds, with those of `headers` that
+        are not reserved for gRPC.
 
         Raises:
             GatewayError: INVALID_ARGUMENT, the value of a header has no form in gRPC.

@@ -1,4 +1,4 @@
-"""What a server's header blocks say: the head of a reply and its trailers. Pure."""
+"""Reads the header blocks of a server: the head of a reply and its trailers. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from gateway.http2.heads import ByName, check_response
 from gateway.transports.grpc.metadata import unarmoured
 
 _REMEMBERED = 1024
-"""Bytes of a block that is likely to come again."""
+"""The largest block, in bytes, that is remembered."""
 
-# The metadata are those of the call, without what carries it.
+# These fields belong to gRPC itself; all others are the metadata of the reply.
 _OWN = frozenset((b"content-type", b"grpc-status", b"grpc-message", b"grpc-encoding", b"grpc-accept-encoding"))
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,2}")
 
 
 @frozen
 class Head:
-    """A block's fields. `http_status` is 0 where there is none, as in trailers; `status` is None where there is none,
-    as in the head of a reply that goes on; `text` belongs to it, in UTF-8 mostly."""
+    """The fields of one block. `http_status` is 0 if the block has none, as in trailers. `status` is gRPC's, None if
+    the block has none, as in the head of a reply with messages; `text` is the error's text, usually UTF-8."""
 
     http_status: int = 0
     content_type: bytes = b""
@@ -57,7 +57,7 @@ def _read(block: bytes, limit: int) -> Head:
     )
 
 
-# Most calls of a method have the same heads and trailers.
+# Most replies of a method have the same heads and trailers.
 _recall = lru_cache(256)(_read)
 
 
@@ -69,7 +69,7 @@ def _http_status(by_name: ByName) -> int:
 
 
 def _status(text: bytes) -> int:
-    """gRPC: a code that the receiver does not know is UNKNOWN."""
+    """The status; a code that is not gRPC's is UNKNOWN."""
     return int(text) if _NUMBER.fullmatch(text) and int(text) in _STATUSES else Status.UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""How long an endpoint may keep the gateway waiting."""
+"""Time limits of connections to gRPC endpoints."""
 
 from gateway.core.frozen import frozen
 from gateway.transports.timeouts import CONNECT_SECONDS
@@ -6,19 +6,19 @@ from gateway.transports.timeouts import CONNECT_SECONDS
 
 @frozen
 class EndpointTimeouts:
-    """Seconds. None of them bounds the wait for an answer: that is the business of deadlines and policies."""
+    """Times in seconds. None of them bounds the wait for a reply; deadlines and policies do."""
 
     connect: float = CONNECT_SECONDS
-    """For its settings, which are the first that it says; and for its name to be resolved."""
+    """For the endpoint's name to be resolved, and for its first frame, which is SETTINGS."""
     between: float = 1.0
-    """Between two attempts at the addresses that have no connection, while there are others."""
+    """Between two attempts to connect to addresses without a connection, while other addresses have one."""
     silence: float = 310.0
-    """Until it is asked whether it is there, while calls are running. gRPC servers by default drop clients that ask
-    more often than every five minutes, or while no call runs."""
+    """Without a frame from the endpoint, while calls run, until a PING is sent. By default gRPC servers end connections
+    that send PING more often than every five minutes, or while no call runs."""
     answer: float = 60.0
-    """To that question."""
+    """For the reply to that PING."""
     close: float = 1.0
-    """For it to take the last frame."""
+    """For the last frame to be sent."""
 
 
 DEFAULT_TIMEOUTS = EndpointTimeouts()

@@ -1,4 +1,4 @@
-"""The files of descriptor sets, found by name and by what they define."""
+"""Finds the files of descriptor sets by their name, and by the symbols that they define."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 
 
 class Descriptors:
-    """Files of several FileDescriptorSets. Of two files of one name, or with one symbol, the first counts."""
+    """The files of several FileDescriptorSets. If two have the same name or symbol, the first one is used."""
 
     def __init__(self, sets: Iterable[bytes]) -> None:
         self._files: dict[str, Any] = {}
@@ -17,7 +17,7 @@ class Descriptors:
                 self._add(file)
 
     def by_name(self, name: str) -> tuple[bytes, ...]:
-        """The serialized file and all that it imports, itself first; none where there is no such file."""
+        """The serialized file, followed by all files that it imports; empty if there is no such file."""
         names = dict.fromkeys([name] if name in self._files else [])
         pending = list(names)
         while pending:
@@ -27,7 +27,7 @@ class Descriptors:
         return tuple(self._files[each].SerializeToString() for each in names)
 
     def by_symbol(self, symbol: str) -> tuple[bytes, ...]:
-        """As `by_name`, of the file that defines `package.Service`, `package.Service.Method`, a message or an enum."""
+        """The same for the file that defines a service (`package.Service`), method, message or enum."""
         return self.by_name(self._symbols.get(symbol, ""))
 
     def _add(self, file: FileDescriptorProto) -> None:

@@ -1,5 +1,6 @@
-"""gRPC's own health service: whether the gateway is ready for calls. All services share one status: a backend is behind
-several of them, or behind none.
+"""gRPC's own health service: whether the gateway is ready for calls.
+
+All services have the same status, since backends belong to routes and not to services.
 """
 
 import asyncio
@@ -22,15 +23,15 @@ NOT_SERVING = HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
 _OVERALL = ""
-"""The name that stands for the server as a whole."""
+"""The name of the server as a whole."""
 
 WATCH_SECONDS = 5.0
-"""How often readiness is looked at for each client that watches it. Asking the backends costs more than a probe, and a
-client that cannot wait asks with Check."""
+"""Seconds between two looks at readiness for a client that watches it. Each look may ask the backends; a client that
+cannot wait so long calls Check."""
 
 
 class HealthService:
-    """The status of every one of its `services`: SERVING while `ready` says so and `ending` is not set."""
+    """Answers for each of `services`: SERVING while `ready` returns true and `ending` is not set."""
 
     def __init__(self, services: Iterable[str], ready: Ready, ending: asyncio.Event) -> None:
         self._services = frozenset((_OVERALL, *services))
@@ -38,7 +39,7 @@ class HealthService:
         self._ending = ending
 
     def methods(self) -> Iterator[Method]:
-        """What serves each method."""
+        """The methods of the service."""
         yield Method(f"/{HEALTH}/Check", self._check)
         yield Method(f"/{HEALTH}/Watch", stream=self._watch)
         yield Method(f"/{HEALTH}/List", self._list)
@@ -51,7 +52,7 @@ class HealthService:
         return _reply(await self._now())
 
     async def _watch(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """The status now, and again each time that it has changed, until the listener ends."""
+        """The status now, and again after each change, until the listener ends."""
         async for message in messages:
             is_known = parse(HealthCheckRequest, message.body).service in self._services
             told = None
@@ -75,7 +76,7 @@ class HealthService:
         return _SERVING
 
     async def _pause(self) -> None:
-        """Wait until readiness is to be looked at again."""
+        """Wait WATCH_SECONDS, or until the listener ends."""
         try:
             async with asyncio.timeout(WATCH_SECONDS):
                 await self._ending.wait()

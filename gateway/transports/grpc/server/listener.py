@@ -23,9 +23,9 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 class GrpcListener:
     """Accepts clients of `protocols` at one address, beside gRPC's health and reflection services. Messages over
-    `limits.message` are refused with RESOURCE_EXHAUSTED as soon as their size is told.
+    `limits.message` are refused with RESOURCE_EXHAUSTED as soon as their size is known.
 
-    gRPC's paths are fixed by its schemas: a protocol's prefix does not count here.
+    The paths of gRPC are fixed by its schemas, so a protocol's `prefix` has no effect here.
     """
 
     address: str
@@ -67,13 +67,13 @@ class GrpcListener:
         await self._server.start_serving()
 
     def announce_end(self) -> None:
-        """From now on gRPC's health service says NOT_SERVING, also to those who watch."""
+        """From now on gRPC's health service answers NOT_SERVING, also to clients that watch it."""
         self._connections.ending = True
         self._ending.set()
 
     async def drain(self, seconds: float) -> int:
-        """Accept no more, ask clients to send no more (GOAWAY), let what is in flight finish for at most `seconds`,
-        then end it with UNAVAILABLE. Returns the number of requests given up."""
+        """Accept no more connections, ask clients to send no more requests (GOAWAY), wait at most `seconds` for
+        requests in flight, then end them with UNAVAILABLE. Returns how many were ended so."""
         self.announce_end()
         self._connections.begin_draining()
         if self._server is not None:
@@ -83,7 +83,7 @@ class GrpcListener:
 
     @property
     def refused_connections(self) -> int:
-        """As of any Listener."""
+        """How many connections were refused."""
         return self._connections.refused
 
     def _connection(self) -> GrpcServerConnection:
@@ -91,7 +91,7 @@ class GrpcListener:
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:
-    """What is served; of two of one name the last counts."""
+    """The methods that are served. If two have the same name, the last one is used."""
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
     descriptors = Descriptors(
@@ -103,7 +103,7 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
 
 
 def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges) -> Iterator[Method]:
-    # Of two that claim a method the first has it.
+    # If two protocols have the same method, the first one serves it: of two with one name the last is used.
     for protocol in reversed(protocols):
         for name in protocol.patterns:
             yield _of_protocol(name, protocol, exchanges)

@@ -1,4 +1,4 @@
-"""gRPC's own reflection service: what is served, and its schemas, for clients that were not built with them."""
+"""gRPC's own reflection service: the services and their schemas, for clients that were built without them."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
@@ -11,7 +11,7 @@ from gateway.transports.grpc.server.descriptors import Descriptors
 
 
 class Reflection:
-    """Answers for `services`, which `descriptors` describe; both versions of it, which differ in name only."""
+    """Answers questions about `services`, which `descriptors` describe. v1 and v1alpha differ in name only."""
 
     def __init__(self, services: Iterable[str], descriptors: Descriptors) -> None:
         self._services = tuple(services)
@@ -19,7 +19,7 @@ class Reflection:
         self._answers: Mapping[str | None, Callable[[Protobuf], Protobuf]] = {
             "file_by_filename": self._file_by_filename,
             "file_containing_symbol": self._file_containing_symbol,
-            # No schema here has extensions.
+            # The schemas here have no extensions.
             "file_containing_extension": lambda asked: _error(
                 Status.NOT_FOUND, f"no extension of {asked.file_containing_extension.containing_type}"
             ),
@@ -31,7 +31,7 @@ class Reflection:
         }
 
     def methods(self) -> Iterator[Method]:
-        """What serves each method."""
+        """The methods of both versions of the service."""
         for service in REFLECTIONS:
             yield Method(f"/{service}/ServerReflectionInfo", stream=self._serve)
 
@@ -41,7 +41,7 @@ class Reflection:
             yield Message(parts=(response.SerializeToString(),))
 
     def answer(self, asked: Protobuf) -> Protobuf:
-        """The response to one request."""
+        """The response to one question."""
         response = self._answers[asked.WhichOneof("message_request")](asked)
         response.valid_host = asked.host
         response.original_request.CopyFrom(asked)

@@ -11,12 +11,12 @@ from gateway.transports.grpc.metadata import written
 from gateway.transports.grpc.server.heads import RequestFault
 
 _STATUS_200 = b"\x88"
-"""HPACK's static table has it."""
+"""One byte: the field is in HPACK's static table."""
 
 HEAD = _STATUS_200 + write(
     ((b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity, deflate, gzip"))
 )
-"""The head of every reply that is not an error alone."""
+"""The head of every reply, except of replies that consist of an error only."""
 
 # "Percent-Byte-Unencoded": printable ASCII but the percent sign.
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
@@ -25,22 +25,22 @@ _KNOWN = frozenset(Status)
 
 
 def trailers(reply: Message) -> bytes:
-    """The block that ends a call: the status of `reply`, which its body tells in words if it is not 0, and its headers
-    that gRPC can carry."""
+    """The header block that ends a call: the status of `reply`, its body as the error's text if the status is not 0,
+    and those of its headers that gRPC can carry."""
     if not reply.status:
         return _ended_well(tuple(reply.headers.raw))
-    # A status that gRPC does not have is UNKNOWN to it.
+    # gRPC clients do not know other numbers.
     status = reply.status if reply.status in _KNOWN else Status.UNKNOWN
     return _fields(status, bytes(reply.body).decode("utf-8", "replace"), written(reply.headers))
 
 
 def status_block(status: Status, text: str) -> bytes:
-    """The same for an error of the listener's own."""
+    """The header block that ends a call with an error of the listener itself."""
     return _fields(status, text, ())
 
 
 def fault_block(fault: RequestFault) -> bytes:
-    """A whole reply to a client that does not speak gRPC, without a body."""
+    """A whole reply without a body, to a request that is not gRPC."""
     allow: tuple[Field, ...] = ((b"allow", b"POST"),) if fault.http_status == 405 else ()
     told = ((b":status", b"%d" % fault.http_status), *allow, (b"grpc-status", b"%d" % Status.INTERNAL))
     return write((*told, (b"grpc-message", _quoted(fault.text))))
