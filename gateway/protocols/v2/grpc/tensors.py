@@ -177,12 +177,16 @@ _MAX_COUNTED = 2**20
 
 
 def size_beside_raw(message: Message) -> int:
-    """The bytes of an inference that decoding looks at: all but its raw contents. Stops counting above 1 MiB."""
+    """The bytes of an inference that decoding looks at: all but the raw contents of numbers. Counts up to 1 MiB."""
+    body = memoryview(message.body)
     raw = REQUEST.raw_number if message.pattern else RESPONSE.raw_number
     size = 0
     try:
         for number, wire_type, start, value, end in fields(message.body):
-            size += _FIELD_COST + (value if number == raw and wire_type == LENGTH else end) - start
+            is_raw = number == raw and wire_type == LENGTH
+            if not is_raw and end - start <= _MAX_COUNTED and b"BYTES" in bytes(body[start:end]):
+                return len(body)  # the elements of BYTES are looked at one by one
+            size += _FIELD_COST + (value if is_raw else end) - start
             if size > _MAX_COUNTED:
                 break
     except DecodeError:

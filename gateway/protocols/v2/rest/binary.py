@@ -54,10 +54,21 @@ def split_body(message: Message) -> tuple[Buffer, BinaryTensors]:
     return view[:end], BinaryTensors(view[end:])
 
 
+_LONGEST_SEARCHED = 2**20
+"""Bytes of a JSON header; a longer one is large in itself."""
+
+
 def json_size(message: Message) -> int:
-    """The number of bytes of a message's body that are JSON, according to its headers."""
-    text = message.headers.get(HEADER_LENGTH)
-    return int(text) if text.isdecimal() and len(text) <= 19 else len(message.body)
+    """How many bytes of a message's body are looked at one by one: its JSON, and the elements of BYTES tensors."""
+    text, body = message.headers.get(HEADER_LENGTH), message.body
+    if not (text.isdecimal() and len(text) <= 19):
+        return len(body)
+    length = int(text)
+    if length > _LONGEST_SEARCHED:
+        return length
+    header = bytes(memoryview(body)[:length])
+    # an escape could hide the datatype
+    return len(body) if b"BYTES" in header or b"\\" in header else length
 
 
 def _header_length(text: str, size: int) -> int:
