@@ -50,4 +50,9 @@ REASONS_BY_NUMBER = {
 
 def number(error: GatewayError) -> int:
     """The status code of the reply to `error`."""
-    return _BY_REASON.get(error.reason) or _BY_STATUS.get(error.status, 500)
+    return _BY_REASON.get(error.reason) or number_of_status(error.status)
+
+
+def number_of_status(status: Status) -> int:
+    """The status code for `status` where the Reason does not count: the usual mapping of gRPC's codes to HTTP."""
+    return _BY_STATUS.get(status, 500)

@@ -198,7 +198,7 @@ class Http2Connection:
         self.violation = ""
         """What the peer did wrong, if that closed the connection."""
         self.block_since: float | None = None
-        """When a header block began whose end has not come."""
+        """When the header block that is arriving began; None if none is."""
         self.most_streams = LAST_STREAM
         """Streams that the peer lets this side have open."""
         self._now = now
@@ -209,7 +209,7 @@ class Http2Connection:
         self._expected: int | None = frames.SETTINGS
         """The only type that the next frame may have, if there is just one."""
         self._is_begun = True
-        """Whether what has to come before the first frame is there."""
+        """Whether the connection preface, which comes before the first frame, has been received."""
         self._frames_left = 0
         """Frames that may still be taken in this `receive`."""
         self._block: _ContinuedBlock | None = None
@@ -236,7 +236,7 @@ class Http2Connection:
     # What each side does in its own way.
 
     def _receive_preface(self, data: memoryview) -> int:
-        """Take what comes before the first frame; how many bytes were taken."""
+        """Take the connection preface, which comes before the first frame. Returns how many bytes were taken."""
         raise NotImplementedError
 
     def _headed(self, number: int, flags: int, block: bytes) -> None:
@@ -509,7 +509,7 @@ class Http2Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes of these data."""
+        """The bytes of data that wait, of all streams together."""
         return sum(stream.unsent.size for stream in self._waiting if stream.unsent is not None)
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:

@@ -141,14 +141,14 @@ class Memory:
 
 
 class _End(weakref.ref["_Bytes"]):
-    """Calls `then` when its array is gone: what `weakref.finalize` does, at a third of its cost, 0.8 for 2.6 us."""
+    """Calls `then` when its array is collected. `weakref.finalize` does the same in 2.6 us, this in 0.8."""
 
     __slots__ = ("then",)
     then: Callable[[], None]
 
 
 _ends: dict[int, _End] = {}
-"""A weak reference that is gone itself calls nothing."""
+"""Keeps the references alive: one that is collected before its array does not call back."""
 
 
 def _at_the_end_of(array: _Bytes, then: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ The header `gateway-reason` carries the Reason, so that it survives a chain of g
 
 from gateway import json
 from gateway.core import http_status
-from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.v1.flavors import TENSORFLOW
@@ -32,7 +32,7 @@ def encode_error(flavor: str, error: GatewayError, request: Request | None, mess
     text = message_text.encode("utf-8", "replace").decode()
     write = _as_tensorflow if flavor == TENSORFLOW else _as_kserve
     status, body = write(error, text, message)
-    headers = Headers(((b"content-type", b"application/json"), (b"gateway-reason", error.reason.value.encode())))
+    headers = Headers(((b"content-type", b"application/json"), reason_field(error)))
     return Message(headers=headers, parts=(body,), status=status)
 
 
@@ -43,35 +43,17 @@ def _as_kserve(error: GatewayError, text: str, message: Message) -> tuple[int, b
 
 
 def _as_tensorflow(error: GatewayError, text: str, message: Message) -> tuple[int, bytes]:
-    status = _NUMBERS.get(error.status, 500)
+    status = http_status.number_of_status(error.status)  # TensorFlow Serving maps gRPC's codes in the usual way
     if error.reason in _NO_SUCH_PATH:
         status, text = 400, f"Malformed request: {message.method} {message.path}"
     return status, b'{\n    "error": %b\n}' % json.write(text)
-
-
-_NUMBERS = {
-    Status.INVALID_ARGUMENT: 400,
-    Status.FAILED_PRECONDITION: 400,
-    Status.OUT_OF_RANGE: 400,
-    Status.UNAUTHENTICATED: 401,
-    Status.PERMISSION_DENIED: 403,
-    Status.NOT_FOUND: 404,
-    Status.ALREADY_EXISTS: 409,
-    Status.ABORTED: 409,
-    Status.RESOURCE_EXHAUSTED: 429,
-    Status.CANCELLED: 499,
-    Status.UNIMPLEMENTED: 501,
-    Status.UNAVAILABLE: 503,
-    Status.DEADLINE_EXCEEDED: 504,
-}
-"""TensorFlow Serving's HTTP statuses of gRPC's codes."""
 
 
 def decode_error(reply: Message) -> GatewayError:
     """The error in a backend's reply of status 400 or above. Its body is `{"error": text}`, FastAPI's `{"detail": ...}`
     or plain text."""
     text = _text(reply)
-    reason = REASONS.get(reply.headers.get("gateway-reason")) or _reason(reply.status, text)
+    reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason(reply.status, text)
     return refusal(reason, text or f"status {reply.status} without a body")
 
 
@@ -85,7 +67,7 @@ def _reason(status: int, text: str) -> Reason:
 
 def lacks_path(reply: Message) -> bool:
     """Whether the server lacks the path itself. A missing model has another text."""
-    return reply.status == 404 and not reply.headers.get("gateway-reason") and _text(reply) == _NOT_FOUND
+    return reply.status == 404 and not reply.headers.get(REASON_HEADER) and _text(reply) == _NOT_FOUND
 
 
 def batcher_error(message: object) -> GatewayError:

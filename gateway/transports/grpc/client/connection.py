@@ -36,7 +36,7 @@ _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE
 """What is received at a time."""
 
 _STUCK = 2**20
-"""Bytes that wait to be written, of which messages are no more than a frame: the heads and resets of calls have piled
+"""Bytes that wait to be written. Messages are no more than a frame of them: the heads and resets of calls have piled
 up before a server that does not read."""
 
 
