@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
+from functools import lru_cache
 from typing import Any, NoReturn, TypeAlias
 
 import orjson
@@ -75,15 +76,17 @@ class Walk:
     """Replaces the values of wanted keys in a plain document by arrays, in the order of the text.
 
     `convert` returns the array for a key and its plain value. `members` and `values` count what is outside the arrays.
+    `has_large`: there is a float outside them that orjson may have made of an integer beyond 64 bits.
     """
 
-    __slots__ = ("_convert", "_wanted", "members", "values")
+    __slots__ = ("_convert", "_wanted", "has_large", "members", "values")
 
     def __init__(self, wanted: Wanted, convert: Callable[[str, Any], Array | list[Array]]) -> None:
         self._wanted = wanted
         self._convert = convert
         self.members = 0
         self.values = 1
+        self.has_large = False
 
     def document(self, node: Any) -> None:
         """Walk through the document `node`. Raises DecodeError for nesting beyond MAX_DEPTH, and if it is not an
@@ -93,15 +96,17 @@ class Walk:
         self._object(node, 1)
 
     def _object(self, node: dict[str, Any], level: int) -> None:
-        self._enter(node, level)
+        if level > MAX_DEPTH:
+            raise _too_deep()
         self.members += len(node)
+        self.values += len(node)
         arrays = self._wanted.arrays if self._wanted.level in (None, level) else _NOTHING
         for key, item in node.items():
             if key in arrays:
                 array = node[key] = self._convert(key, item)
                 if level + (len(array.shape) if type(array) is Array else 2) > MAX_DEPTH:
                     raise DecodeError(f"{key!r}: nested deeper than {MAX_DEPTH}")
-            else:
+            elif type(item) in _WALKED:
                 self._value(item, level)
 
     def _value(self, item: Any, level: int) -> None:
@@ -109,19 +114,25 @@ class Walk:
         if kind is dict:
             self._object(item, level + 1)
         elif kind is list:
-            self._enter(item, level + 1)
+            if level >= MAX_DEPTH:
+                raise _too_deep()
+            self.values += len(item)
             for inner in item:
-                self._value(inner, level + 1)
-        elif kind is float:
-            self.float(item)
+                if type(inner) in _WALKED:
+                    self._value(inner, level + 1)
+        elif not -LARGE < item < LARGE:
+            self.has_large = True
 
-    def _enter(self, node: "list[Any] | dict[str, Any]", level: int) -> None:
-        if level > MAX_DEPTH:
-            raise DecodeError(f"nested deeper than {MAX_DEPTH}")
-        self.values += len(node)
 
-    def float(self, item: float) -> None:
-        """Called for every float outside the arrays."""
+LARGE = 2.0**63
+"""orjson turns integers beyond 64 bits into floats; a float of this size may be one."""
+
+_WALKED = frozenset({dict, list, float})
+"""The types of values that `Walk` looks into; the others are counted only."""
+
+
+def _too_deep() -> DecodeError:
+    return DecodeError(f"nested deeper than {MAX_DEPTH}")
 
 
 _NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
@@ -135,12 +146,23 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
     """
     rest, cuts = _cut(body, wanted, values)
     document = _load(rest, cuts)
-    arrays = iter([_read_cut(cut, wanted.arrays[cut.key], values, literals) for cut in cuts])
-    walk = Walk(wanted, lambda key, item: next(arrays))
-    walk.document(document)
+    arrays = [_read_cut(cut, wanted.arrays[cut.key], values, literals) for cut in cuts]
+    walk = _put_back(document, wanted, arrays)
+    # orjson keeps the last of duplicate keys; the number of colons shows that there may be one
+    if walk.has_large or walk.members != rest.count(b":"):
+        document = _DECODER.decode(rest.decode())
+        walk = _put_back(document, wanted, arrays)
     if walk.values > values:
         raise _too_many(values)
     return document  # type: ignore[no-any-return]
+
+
+def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:
+    """Replace the values of wanted keys in `document` by `arrays`. Returns the walk that did it."""
+    following = iter(arrays)
+    walk = Walk(wanted, lambda key, item: next(following))
+    walk.document(document)
+    return walk
 
 
 def _too_many(values: int) -> DecodeError:
@@ -184,21 +206,24 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
     Neither is checked yet. A cut contains no string, or is exactly what is between the colon of a key and the next key
     or `}`, so the body is JSON if and only if the rest and every cut are.
     """
-    find, match = _finder(wanted.arrays), _STRING.match
+    find, match, level = _finder(wanted.arrays), _STRING.match, wanted.level
     counter = _LimitCounter(values)
     pieces, cuts, kept, at = [], [], 0, 0
     while (quote := body.find(b'"', at)) >= 0:
-        counter.count_between(body[at:quote])
+        if quote > at:
+            counter.count_between(body[at:quote])
         string = match(body, quote, quote + _PIECE)
         if string is not None and string[2] is not None and string.end() < quote + _PIECE:  # most strings are keys
             key, at = string[1], string.end()
+        elif string is not None and body[string.end() : string.end() + 1] in _AFTER_VALUE:
+            key, at = None, string.end()
         else:
             end, colon = _string_at(body, quote, string)
             if end < 0:
                 break
             key, at = body[quote + 1 : end - 1] if colon >= 0 else None, max(end, colon)
         counter.count_string()
-        if key is None or wanted.level not in (None, counter.level):
+        if key is None or (level is not None and level != counter.level):
             continue
         name = find(_unescape(key))
         if name is not None:
@@ -207,6 +232,10 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
             at = kept = cuts[-1].text.end
     counter.count_between(body[at:])
     return b"0".join([*pieces, body[kept:]]), cuts
+
+
+_AFTER_VALUE = frozenset({b",", b"]", b"}"})
+"""What shows at once that the string before it is no key."""
 
 
 def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tuple[int, int]:
@@ -227,9 +256,9 @@ class _LimitCounter:
         self.level = 0
 
     def count_between(self, text: bytes) -> None:
-        opened = text.count(b"[") + text.count(b"{")
-        self.level += opened - text.count(b"]") - text.count(b"}")
-        self._nodes += opened + text.count(b",")
+        opened, closed, commas = _counts_of_short(text) if len(text) <= _SHORT else _counts(text)
+        self.level += opened - closed
+        self._nodes += opened + commas
         # every value but the first follows a comma or an opening bracket, and each container is a value itself
         if self._nodes > 2 * self._values:
             raise _too_many(self._values)
@@ -238,6 +267,17 @@ class _LimitCounter:
         self._strings += 1
         if self._strings > 2 * self._values:  # a key and a value for each
             raise _too_many(self._values)
+
+
+def _counts(text: bytes) -> tuple[int, int, int]:
+    """How many opening brackets, closing brackets and commas there are."""
+    return text.count(b"[") + text.count(b"{"), text.count(b"]") + text.count(b"}"), text.count(b",")
+
+
+_SHORT = 8
+"""Bytes between two strings up to which their counts are remembered: documents have few different ones."""
+
+_counts_of_short = lru_cache(256)(_counts)
 
 
 def _unescape(name: bytes) -> bytes:
@@ -305,20 +345,18 @@ _TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
 
 
 def _load(rest: bytes, cuts: list[_Cut]) -> Any:
-    """The rest as plain values. orjson checks the grammar, strictly; Python's json keeps integers exact."""
+    """The rest as plain values. Checks the grammar strictly."""
     try:
-        text = rest.decode()
-        orjson.loads(rest)
-        return _DECODER.decode(text)
+        if not rest.isascii():
+            rest.decode()
+        return orjson.loads(rest)
     except UnicodeDecodeError as error:
         raise DecodeError(f"not UTF-8: byte {rest[error.start]:#04x} at {_place(error.start, cuts)}") from error
     except orjson.JSONDecodeError as error:
         if error.msg in _TOO_DEEP:
-            raise DecodeError(f"nested deeper than {MAX_DEPTH}") from error
+            raise _too_deep() from error
         at = len(error.doc[: error.pos].encode())
         raise DecodeError(f"not JSON: {error.msg} at byte {_place(at, cuts)}") from error
-    except RecursionError as error:
-        raise DecodeError(f"nested deeper than {MAX_DEPTH}") from error
 
 
 def _place(at: int, cuts: list[_Cut]) -> int:
@@ -338,3 +376,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""Keeps integers exact, and refuses duplicate keys. Slower than orjson, which has checked the grammar before."""

@@ -15,10 +15,7 @@ from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError
 from gateway.json.arrays import Array, ArrayForm
 from gateway.json.bulk_numbers import MAX_DEPTH, Numbers
-from gateway.json.document import Walk, Wanted
-
-# orjson turns integers beyond 64 bits into floats; a float of this size may be one
-_LARGE = 2.0**63
+from gateway.json.document import LARGE, Walk, Wanted
 
 _FEW = 32
 """The number of floats up to which Python finds the smallest and the largest faster than numpy."""
@@ -34,20 +31,12 @@ def read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise DecodeError from error
-    walk = _SmallWalk(wanted, lambda key, item: _CONVERT[wanted.arrays[key]](item, values))
+    walk = Walk(wanted, lambda key, item: _CONVERT[wanted.arrays[key]](item, values))
     walk.document(document)
     # orjson keeps the last of duplicate keys; the number of colons shows that there was one
-    if walk.members != text.count(b":") or walk.values > values:
+    if walk.has_large or walk.members != text.count(b":") or walk.values > values:
         raise DecodeError
     return document  # type: ignore[no-any-return]
-
-
-class _SmallWalk(Walk):
-    __slots__ = ()
-
-    def float(self, item: float) -> None:
-        if not -_LARGE < item < _LARGE:
-            raise DecodeError
 
 
 def _array(item: Any, values: int, level: int = 1) -> Array:
@@ -117,9 +106,9 @@ def _integers(item: list[int]) -> Numbers:
 def _doubles(item: list[float]) -> Numbers:
     doubles = np.array(item, np.float64)
     if len(item) <= _FEW:
-        is_certain = min(item) > -_LARGE and max(item) < _LARGE
+        is_certain = min(item) > -LARGE and max(item) < LARGE
     else:
-        is_certain = not np.count_nonzero(np.abs(doubles) >= _LARGE)
+        is_certain = not np.count_nonzero(np.abs(doubles) >= LARGE)
     if not is_certain:
         raise DecodeError
     return doubles
