@@ -70,7 +70,7 @@ class Bridge:
             **dict.fromkeys(CONTROL_OPERATIONS, self._extensions.control),
         }
 
-    async def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: Request) -> Awaitable[Answer]:
         """The answer to a request for a model of the route.
 
         Raises:
@@ -79,11 +79,14 @@ class Bridge:
                 backend does not have the operation.
         """
         if request.flaw:
-            raise await self._error_for_flaw(request)
+            return self._refuse(request)
         handle = self._operations.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._backend.name!r}")
-        return await handle(self._config_tensor.to_parameter(request) if self._config_tensor.from_client else request)
+        return handle(self._config_tensor.to_parameter(request) if self._config_tensor.from_client else request)
+
+    async def _refuse(self, request: Request) -> Answer:
+        raise await self._error_for_flaw(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
         """The responses to a client that accepts any number of them; one if the backend does not stream.
@@ -167,7 +170,12 @@ class Bridge:
 
     async def _unary(self, request: Request) -> Response:
         try:
-            return await self._infer(request)
+            if self._settings.stream != "error" and self._backend.responses is not None:
+                return await self._reduced(request)
+            key = self._rewrite.key(request)
+            if self._passes_unchanged(request):
+                return self._passed(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
+            return await self._fitted(request, key, self._fittings.to(await self._signatures.model(key)))
         except GatewayError as error:
             if not self._says_that_model_streams(error) or self._settings.stream != "error" or _HINT in error.message:
                 raise
@@ -183,14 +191,6 @@ class Bridge:
         """Whether the backend's error says that the model only streams."""
         is_unsupported = error.status is Status.UNIMPLEMENTED and self._backend.responses is not None
         return is_unsupported and _ABOUT_STREAMS.search(error.message) is not None
-
-    async def _infer(self, request: Request) -> Response:
-        if self._settings.stream != "error" and self._backend.responses is not None:
-            return await self._reduced(request)
-        key = self._rewrite.key(request)
-        if self._passes_unchanged(request):
-            return self._passed(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
-        return await self._fitted(request, key, self._fittings.to(await self._signatures.model(key)))
 
     def _passes_unchanged(self, request: Request) -> bool:
         """Whether the request's tensors are passed on without fitting."""

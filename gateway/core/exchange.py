@@ -21,8 +21,8 @@ from gateway.core.errors import (
     refusal,
     without_traceback,
 )
-from gateway.core.forwarding import with_forwarded_headers
-from gateway.core.frozen import replace, set_field
+from gateway.core.forwarding import add_forwarded_headers
+from gateway.core.frozen import set_field
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
@@ -142,10 +142,11 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
-    message = with_forwarded_headers(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
+    if not isinstance(protocol.carrier, StreamForm):
+        add_forwarded_headers(request, message, target)
     if request.deadline is not None and message.deadline is None:
         # The transport needs the deadline even if the wire cannot carry it, to leave time to try another endpoint.
-        message = replace(message, deadline=request.deadline)
+        set_field(message, "deadline", request.deadline)
     try:
         reply = await connector.exchange(message)
     except TransportError as error:

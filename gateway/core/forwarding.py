@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from gateway.core.errors import Reason, invalid_input, refusal
+from gateway.core.frozen import set_field
 from gateway.core.protocol import Target
-from gateway.core.types import Headers, Message, Metadata, Request, with_headers
+from gateway.core.types import Headers, Message, Metadata, Request
 
 HOPS = "gateway-hops"
 MOST_HOPS = 8
@@ -21,27 +22,26 @@ _FIRST = (_HOPS, b"1")
 _CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f]")
 
 
-def with_forwarded_headers(request: Request, message: Message, target: Target, *, has_headers: bool) -> Message:
-    """`message` with the headers that `target` gets; unchanged where the wire has no headers (`has_headers` is False).
+def add_forwarded_headers(request: Request, message: Message, target: Target) -> None:
+    """Add to `message`, which was just encoded for `target`, the headers that `target` gets.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, a header to be forwarded is not text; FAILED_PRECONDITION, the request has
             passed MOST_HOPS gateways.
     """
-    if not has_headers:
-        return message
     hop = _FIRST
     for name, text in request.headers.raw:
         if name == _HOPS:
             hop = _next_hop(text, target)
             break
     raw = [*message.headers.raw, hop]
-    if not target.forward_headers:
-        return with_headers(message, Headers(raw))
-    received = request.headers
-    is_metadata = isinstance(received, Metadata)
-    raw += _forwarded(received, target.forward_headers, is_metadata)
-    return with_headers(message, Metadata(raw) if is_metadata else Headers(raw))
+    headers = Headers
+    if target.forward_headers:
+        received = request.headers
+        if isinstance(received, Metadata):
+            headers = Metadata
+        raw += _forwarded(received, target.forward_headers, headers is Metadata)
+    set_field(message, "headers", headers(raw))
 
 
 def _forwarded(received: Headers, names: tuple[str, ...], is_metadata: bool) -> Iterator[tuple[bytes, bytes]]:

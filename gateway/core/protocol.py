@@ -287,7 +287,7 @@ class Protocol:
     | function | from | to | raises |
     |---|---|---|---|
     | decode_request | client's Message | Request | DecodeError: malformed; GatewayError: not supported |
-    | encode_request | Request | Message to a backend | GatewayError: a value has no form on the wire |
+    | encode_request | Request | a new Message to a backend | GatewayError: a value has no form on the wire |
     | decode_response | backend's Message | Answer | DecodeError: malformed; GatewayError: the error in the reply |
     | encode_response | Answer | Message to the client | GatewayError: a value has no form on the wire |
     | encode_error | GatewayError | Message to the client | nothing |

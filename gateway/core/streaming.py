@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
 from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, sanitize_error, with_backend
-from gateway.core.forwarding import with_forwarded_headers
+from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Connector, Select, StreamHandler
@@ -104,7 +104,8 @@ async def ask_stream(
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
-    message = with_forwarded_headers(request, message, target, has_headers=not isinstance(protocol.carrier, StreamForm))
+    if not isinstance(protocol.carrier, StreamForm):
+        add_forwarded_headers(request, message, target)
     try:
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:

@@ -19,9 +19,14 @@ _running: set["asyncio.Task[Any]"] = set()
 def spawn(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     """Start a task and keep a reference until it is done: the event loop itself keeps only a weak one."""
     task = asyncio.get_running_loop().create_task(coroutine)
+    keep(task)
+    return task
+
+
+def keep(task: "asyncio.Task[Any]") -> None:
+    """Keep a reference to a task until it is done."""
     _running.add(task)
     task.add_done_callback(_running.discard)
-    return task
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:

@@ -14,7 +14,7 @@ used all the same. If nothing could be sent to an endpoint, another one is tried
 import asyncio
 import math
 import sys
-from collections.abc import AsyncGenerator, Callable, Container, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
 from contextlib import aclosing
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
@@ -56,6 +56,7 @@ class Backend:
         self.name = target.backend
         self.protocol = protocol
         self._servers = protocol.traits.servers
+        self._send_in_slot = self._to_the_end if self._servers.runs_to_the_end else self._in_slot
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
         self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
@@ -87,10 +88,10 @@ class Backend:
         takes_slot = self._takes_slot(request)
         if not takes_slot and request.operation in CONTROL_OPERATIONS:
             return await self._control(request)
-        send = self._call if takes_slot else self._ask
+        send = self._send_in_slot if takes_slot else self._ask
         tried: tuple[Endpoint, ...] = ()
         while True:
-            endpoint = await self._endpoint(request, tried)
+            endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
             tried = (*tried, endpoint)
             attempt = endpoint.begin_attempt() if request.deadline is not None else None
             try:
@@ -116,7 +117,7 @@ class Backend:
         assert protocol is not None
         tried: tuple[Endpoint, ...] = ()
         while True:
-            endpoint = await self._endpoint(request, tried)
+            endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
             tried = (*tried, endpoint)
             attempt = endpoint.begin_attempt()
             try:
@@ -192,12 +193,10 @@ class Backend:
         assert not isinstance(found[0], BaseException)
         return found[0]
 
-    async def _call(self, request: Request, endpoint: Endpoint) -> Answer:
-        if self._servers.runs_to_the_end:
-            # The server goes on computing even if the client leaves, and its slot must stay taken. So the exchange is a
-            # task of its own that outlives the client's.
-            return await outlived_by(spawn(self._in_slot(request, endpoint)))
-        return await self._in_slot(request, endpoint)
+    def _to_the_end(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
+        """As `_in_slot`, for a server that goes on computing even if the client leaves: its slot must stay taken. So
+        the exchange is a task of its own that outlives the client's."""
+        return outlived_by(spawn(self._in_slot(request, endpoint)))
 
     async def _in_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         try:
@@ -205,23 +204,29 @@ class Backend:
         finally:
             endpoint.give_back()
 
-    async def _ask(self, request: Request, endpoint: Endpoint) -> Answer:
-        target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
+    def _ask(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
+        target = self._targets.known.get(endpoint)
+        if target is None:
+            return self._ask_unknown(request, endpoint)
+        return ask(request, self.protocol, endpoint, target)
+
+    async def _ask_unknown(self, request: Request, endpoint: Endpoint) -> Answer:
+        target = await self._targets.find(endpoint, request.deadline)
         return await ask(request, self.protocol, endpoint, target)
 
     def _takes_slot(self, request: Request) -> bool:
         return request.operation in CALLS or self._servers.one_connection
 
-    async def _endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint:
-        """The endpoint for this request. If the request takes a slot, it is taken already."""
+    def _free_endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """The endpoint for this request; None if it has to wait for a slot. If the request takes a slot, it is taken
+        already."""
         if not self._takes_slot(request):
             return self._least_busy(0, tried) or self.endpoints[0]
         if (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, tried)
         endpoint = self._least_busy(self.max_in_flight, tried)
-        if endpoint is None:
-            return await self._wait_for_slot(_host(request.peer), request.model)
-        endpoint.take()
+        if endpoint is not None:
+            endpoint.take()
         return endpoint
 
     def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint:
@@ -281,7 +286,8 @@ class Backend:
         out.sort(key=lambda each: -each.health.failed_at)
         return out[: self._most_left_out]
 
-    async def _wait_for_slot(self, client: str, model: str) -> Endpoint:
+    async def _wait_for_slot(self, request: Request) -> Endpoint:
+        client, model = _host(request.peer), request.model
         waiter = self.queue.join(client, model)
         try:
             return await waiter

@@ -21,11 +21,21 @@ from gateway.core.errors import (
 from gateway.core.exchange import answer, ask, decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import ListenerSettings, Servers, Target, Traits
+from gateway.core.protocol import (
+    Carrier,
+    GrpcForm,
+    HttpForm,
+    ListenerSettings,
+    Servers,
+    Target,
+    Traits,
+)
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response
+from gateway.registry import protocols
 from tests.routing.fakes import TOY, Wire, settle
 
+MIP = protocols()["mip"]
 LISTENER = ListenerSettings("http")
 
 
@@ -257,3 +267,12 @@ async def test_a_connection_that_its_server_will_close_is_not_used_again(status:
     with suppress(GatewayError):
         await ask(Request(Operation.LIVE), form, Closing(), Target("lab", "lab:1"))
     assert bool(found) is closed
+
+
+@pytest.mark.parametrize(("form", "sent"), [(HttpForm(), b"a"), (GrpcForm(), b"a"), (MIP.carrier, None)])
+async def test_headers_are_forwarded_where_the_wire_has_them(form: Carrier, sent: bytes | None) -> None:
+    wire, target = Wire(), Target("lab", "lab:1", forward_headers=("x-team",))
+    wire.answers_at_once = True
+    request = Request(Operation.INFER, "m", headers=Headers([(b"x-team", b"a")]))
+    await ask(request, replace(TOY, carrier=form), wire, target)
+    assert dict(wire.sent[0].headers.raw).get(b"x-team") == sent

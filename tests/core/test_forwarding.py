@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core.errors import GatewayError, Reason
-from gateway.core.forwarding import MOST_HOPS, with_forwarded_headers
+from gateway.core.forwarding import MOST_HOPS, add_forwarded_headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Metadata, Request
@@ -11,11 +11,11 @@ from gateway.core.types import Headers, Message, Metadata, Request
 TARGET = Target("lab", "host:1", forward_headers=("x-team", "x-key-bin"))
 
 
-def forwarded(received: Headers, target: Target = TARGET, *, has_headers: bool = True) -> Headers:
+def forwarded(received: Headers, target: Target = TARGET) -> Headers:
     request = Request(Operation.INFER, "m", headers=received)
-    return with_forwarded_headers(
-        request, Message(headers=Headers([(b"own", b"1")])), target, has_headers=has_headers
-    ).headers
+    message = Message(headers=Headers([(b"own", b"1")]))
+    add_forwarded_headers(request, message, target)
+    return message.headers
 
 
 def test_metadata_stay_metadata_and_headers_headers() -> None:
@@ -63,7 +63,3 @@ def test_a_request_that_goes_round_is_refused(received: bytes) -> None:
         forwarded(Headers([(b"gateway-hops", received)]))
     assert refused.value.reason is Reason.FAILED_PRECONDITION
     assert "backend 'lab' at host:1" in refused.value.message
-
-
-def test_a_wire_without_headers_gets_none() -> None:
-    assert forwarded(Headers([(b"x-team", b"\0")]), has_headers=False).raw == [(b"own", b"1")]

@@ -40,6 +40,10 @@ _STUCK = 2**20
 up before a server that does not read."""
 
 
+_TOGETHER = 16
+"""Calls that are written at once. One write to a socket takes as long as a tenth of all that a small call costs."""
+
+
 class ConnectionObserver(typing.Protocol):
     """Whom a GrpcClientConnection tells what became of it."""
 
@@ -68,6 +72,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._alarm = Alarm(self._loop, self._expire)
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self._is_yielding = False
+        self._unwritten = 0
+        """Calls that have begun and wait to be written together."""
         self.is_retired = False
         """Whether it begins no more calls."""
         self._is_pinged = False
@@ -99,7 +105,9 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         if len(http2.streams) == 1:
             self._is_pinged = False
             self._alarm.set(self._timeouts.silence)
-        self._flush()
+            self._flush()
+        else:
+            self._flush_together()
         if http2.is_used_up:
             self.retire()
 
@@ -223,6 +231,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         """Write what is queued, as far as the server reads it."""
         http2, transport = self._http2, self._transport
+        self._unwritten = 0
         while pieces := http2.data_to_send():
             if len(pieces) == 1:
                 transport.write(pieces[0])
@@ -230,6 +239,18 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 transport.writelines(pieces)
             if not http2.is_waiting:
                 return
+
+    def _flush_together(self) -> None:
+        """Write a call together with those that begin before the loop's next turn, at most _TOGETHER at once."""
+        self._unwritten += 1
+        if self._unwritten >= _TOGETHER or self._http2.is_paused:
+            self._flush()
+        elif self._unwritten == 1:
+            self._loop.call_soon(self._flush_unwritten)
+
+    def _flush_unwritten(self) -> None:
+        if self._unwritten and not self._http2.is_closed:
+            self._flush()
 
     def _on_data(self, event: DataReceived) -> None:
         stream = event.stream

@@ -24,7 +24,7 @@ from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen, replace
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import HttpForm
-from gateway.core.tasks import spawn
+from gateway.core.tasks import keep, spawn
 from gateway.core.transport import EventualReply, Exchange, ExchangeStream, Refuse
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.compression import MIN_DEFLATED
@@ -109,6 +109,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         self._body = None
         self._ahead.clear()
         if self._task is not None:
+            keep(self._task)
             self._task.cancel()
             self._task = None
 
@@ -213,7 +214,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         elif isinstance(reply, StreamedReplyWriter):
             self._task = spawn(self._send_stream(reply))
         else:
-            self._task = spawn(self._send_later(reply))
+            self._task = self._loop.create_task(self._send_later(reply))
 
     def _answer(self, body: Buffer) -> EventualReply | StreamedReplyWriter:
         head, dispatch, context = self._head, self._dispatch, self._context
@@ -244,10 +245,10 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         return head.accepted_coding
 
     async def _send_later(self, reply: EventualReply) -> None:
-        head = self._head
-        assert head is not None
         try:
-            message = await deflated_reply(reply, head.accepted_coding)
+            message = reply if isinstance(reply, Message) else await reply
+            if coding := self._accepted_coding(message):
+                message = await deflated_reply(message, coding)
         except asyncio.CancelledError:
             # Not raised again: a cancelled task would keep the exception, and with it the request, in memory.
             self._transport.abort()

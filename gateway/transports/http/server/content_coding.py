@@ -8,7 +8,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import EventualReply, Exchange, awaited
 from gateway.core.types import Headers, Message
-from gateway.transports.http.compression import MIN_DEFLATED, deflate
+from gateway.transports.http.compression import deflate
 from gateway.transports.http.server.reply_bytes import body_size
 from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_thread, inflate_small
 
@@ -49,14 +49,9 @@ async def request_stream(message: Message, coding: str, limits: Limits) -> Async
     yield message
 
 
-async def deflated_reply(reply: EventualReply, coding: str) -> Message:
-    """The reply once it is there; in `coding` (empty for none) if it is long enough."""
-    if not isinstance(reply, Message):
-        reply = await reply
-    size = body_size(reply.parts)
-    if not coding or size < MIN_DEFLATED:
-        return reply
-    if size > IN_THREAD:
+async def deflated_reply(reply: Message, coding: str) -> Message:
+    """The reply in `coding`."""
+    if body_size(reply.parts) > IN_THREAD:
         return await asyncio.to_thread(_deflated, reply, coding)
     return _deflated(reply, coding)
 
