@@ -21,7 +21,15 @@ from typing import NamedTuple, TypeAlias
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.http2 import frames
-from gateway.http2.connection import WIDEN_CONNECTION, DataReceived, DataSent, Http2Connection, Stream, StreamReset
+from gateway.http2.connection import (
+    WIDEN_CONNECTION,
+    DataReceived,
+    DataSent,
+    Http2Connection,
+    Stream,
+    StreamReset,
+    new_event,
+)
 from gateway.http2.frames import ACK, DATA, END_STREAM, LAST_STREAM, MAX_WINDOW, PREFACE, ErrorCode, Setting, header
 
 WINDOW = 2**22
@@ -141,7 +149,7 @@ class ClientConnection(Http2Connection):
             self._dropped(number, "HEADERS")
             return
         ends = flags & END_STREAM > 0
-        self.events.append(HeadersReceived(stream, block, ends))
+        self.events.append(new_event(HeadersReceived, (stream, block, ends)))
         if ends:
             self._peer_ended(stream)
         else:

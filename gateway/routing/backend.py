@@ -67,7 +67,7 @@ class Backend:
         """The index after that of the endpoint chosen last, where the search for the next one starts."""
         self._most_left_out = math.ceil((ejection or Ejection()).most * len(endpoints))
         for endpoint in endpoints:
-            endpoint.watch(self._hand_over_slot, self._recovered)
+            endpoint.watch(self._hand_over_slot if max_in_flight else None, self._recovered)
 
     @property
     def capacity(self) -> int:

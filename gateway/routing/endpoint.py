@@ -54,13 +54,14 @@ class Endpoint:
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    def watch(self, on_free: Callable[["Endpoint"], bool], on_recovery: Callable[[], None]) -> None:
-        """Register a backend's callbacks.
+    def watch(self, on_free: Callable[["Endpoint"], bool] | None, on_recovery: Callable[[], None]) -> None:
+        """Register a backend's callbacks; without `on_free` if its calls never wait for a slot.
 
         `on_free` is called when a slot is free and returns whether it used it. `on_recovery` is called when the address
         answers again after an ejection, and when its models have changed.
         """
-        self._on_free.append(on_free)
+        if on_free is not None:
+            self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
 
     def take(self) -> None:
@@ -70,7 +71,8 @@ class Endpoint:
     def give_back(self) -> None:
         """Count one call less, and offer its slot to the backends."""
         self.in_flight -= 1
-        self.offer()
+        if self._on_free:
+            self.offer()
 
     def offer(self) -> bool:
         """Offer a free slot to the backends in turn. Returns whether one of them used it."""
@@ -95,7 +97,8 @@ class Endpoint:
         except TransportError as error:
             self._failed(error)
             raise
-        self._answered()
+        if self.health.answered():
+            self._recovered()
         return reply
 
     async def stream(self, message: Message, connector: Connector | None = None) -> AsyncGenerator[Message, None]:
@@ -137,9 +140,12 @@ class Endpoint:
 
     def _answered(self) -> None:
         if self.health.answered():
-            self.changed()
-            while self.offer():
-                pass
+            self._recovered()
+
+    def _recovered(self) -> None:
+        self.changed()
+        while self.offer():
+            pass
 
     def _failed(self, error: TransportError) -> None:
         """A reply beyond a limit counts as an answer. Passed deadlines are judged by Attempt."""

@@ -21,7 +21,7 @@ from gateway.core.alarm import Alarm
 from gateway.core.errors import Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
-from gateway.http2.bounds import SHORT_TURN, TURN
+from gateway.http2.bounds import SHORT_TURN, SMALL_DATA, TURN
 from gateway.http2.client import ClientConnection, Event, GoneAway, HeadersReceived, SettingsReceived
 from gateway.http2.connection import DataReceived, StreamReset
 from gateway.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
@@ -262,8 +262,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         except TransportError as error:
             self._give_up(call, error)
             return
-        if is_complete:
-            self._http2.refund_small_data(len(event.data))
+        if is_complete and len(event.data) < SMALL_DATA:
+            self._http2.refund_small_data()
         self._http2.grant(stream, call.held)
 
     def _on_headers(self, event: HeadersReceived) -> None:

@@ -18,6 +18,7 @@ from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Headers, Message
+from gateway.http2.bounds import SMALL_DATA
 from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
 from gateway.http2.server import WINDOW, ServerConnection
@@ -126,8 +127,8 @@ class ServerCall:
         if ends and not self._reader.is_between:
             self.fail(_malformed("the request ends within a message"))
             return
-        if messages and not ends:
-            self._owner.http2.refund_small_data(len(data))
+        if messages and not ends and len(data) < SMALL_DATA:
+            self._owner.http2.refund_small_data()
         if self._is_admitted and not self._reader.missing:
             self._let_others()
         self._arrived(messages, ends)

@@ -239,10 +239,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
 
     def _accepted_coding(self, reply: Message) -> str:
         """The content coding in which the client gets `reply`, empty for none."""
-        head = self._head
-        if head is None or b"accept-encoding" not in head.fields or reply_bytes.body_size(reply.parts) < MIN_DEFLATED:
-            return ""
-        return head.accepted_coding
+        coding = "" if self._head is None else self._head.accepted_coding
+        return coding if coding and reply_bytes.body_size(reply.parts) >= MIN_DEFLATED else ""
 
     async def _send_later(self, reply: EventualReply) -> None:
         try:

@@ -144,8 +144,18 @@ class RequestHead:
     """What a request's head says. `length` is the body's in bytes, None for a chunked body."""
 
     __slots__ = (
-        "_target", "expects_continue", "fields", "headers", "keep_alive", "length", "method", "path", "query", "version"
-    )  # fmt: skip
+        "_target",
+        "accepted_coding",
+        "expects_continue",
+        "fields",
+        "headers",
+        "keep_alive",
+        "length",
+        "method",
+        "path",
+        "query",
+        "version",
+    )
 
     def __init__(self, reader: HeadReader) -> None:
         self._target = reader.target
@@ -153,6 +163,8 @@ class RequestHead:
         self.version = reader.version
         self.headers = Headers(reader.headers)
         self.path = self.query = ""
+        self.accepted_coding = ""
+        """The content coding of the reply, empty for none."""
 
     def check(self) -> None:
         """Fill in the other attributes. It is apart from the constructor so that an error reply can name the method and
@@ -170,6 +182,9 @@ class RequestHead:
         self.length = _body_length(fields, version)
         self.expects_continue = b"expect" in fields and _expects_continue(fields, version)
         self.keep_alive = _keep_alive(fields, version)
+        # A client gets a coding only if it asks for exactly one: many clients list all that they know by default, and
+        # would pay for a compression that they do not need.
+        self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     @property
     def coding(self) -> str:
@@ -185,12 +200,6 @@ class RequestHead:
             text = f"Content-Encoding {name[:100]!r} is not supported; gzip, deflate and identity are"
             raise refusal(Reason.UNSUPPORTED_ENCODING, text)
         return CODINGS[name]
-
-    @property
-    def accepted_coding(self) -> str:
-        """The content coding of the reply, empty for none. A client gets a coding only if it asks for exactly one: many
-        clients list all that they know by default, and would pay for a compression that they do not need."""
-        return CODINGS.get(self.fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     @property
     def timeout(self) -> float | None:
