@@ -13,9 +13,16 @@ from gateway.protocols.v2.extensions import check_operation, check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
-from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
+from gateway.protocols.v2.grpc.parameters import read_parameters
 from gateway.protocols.v2.grpc.streams import unwrap_response
-from gateway.protocols.v2.grpc.tensors import REQUEST, RESPONSE, read_inference, read_tensors, write_inference
+from gateway.protocols.v2.grpc.tensors import (
+    REQUEST,
+    RESPONSE,
+    InferenceHead,
+    read_inference,
+    read_tensors,
+    write_inference,
+)
 from gateway.protocols.v2.ids import check_id
 from gateway.protocols.v2.tensors import widen
 
@@ -59,17 +66,10 @@ def _encode_infer(request: Request, target: Target) -> Message:
     check_version(request.version, target)
     if request.outputs:
         check_outputs(request.outputs, target)
-    try:
-        head = schema.ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
-        write_parameters(head.parameters, request.parameters, target.flavor, "the request")
-        for output in request.outputs:
-            entry = head.outputs.add(name=output.name)
-            write_parameters(entry.parameters, output.parameters, target.flavor, f"output {output.name!r}")
-        lacking = _LACKING.get(target.flavor)
-        inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
-        parts = write_inference(head, REQUEST, inputs, target.flavor)
-    except UnicodeEncodeError as error:
-        raise not_utf8(error, "the request") from error
+    head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
+    lacking = _LACKING.get(target.flavor)
+    inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
+    parts = write_inference(head, REQUEST, inputs, target.flavor)
     method, _ = schema.REQUESTS[request.operation]
     return Message(path=method, parts=parts, pattern=method)
 

@@ -7,13 +7,21 @@ from gateway.core.frozen import extended, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, RequestedOutput, Response, Translate
-from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
+from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
-from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
+from gateway.protocols.v2.grpc.parameters import read_parameters
 from gateway.protocols.v2.grpc.schema import method_path
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
-from gateway.protocols.v2.grpc.tensors import REQUEST, RESPONSE, Parts, read_inference, read_tensors, write_inference
+from gateway.protocols.v2.grpc.tensors import (
+    REQUEST,
+    RESPONSE,
+    InferenceHead,
+    Parts,
+    read_inference,
+    read_tensors,
+    write_inference,
+)
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
     refuse_shared_memory,
@@ -145,17 +153,9 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Me
 
 def _write_response(response: Response, request: Request, parameters: Parameters) -> Parts:
     """The ModelInferResponse of `response`, with `parameters` instead of its own."""
-    try:
-        # name, version and id are the client's own: MLServer answers a request without an id with a new UUID
-        head = schema.ModelInferResponse(
-            model_name=request.model or response.model,
-            model_version=request.version or response.version,
-            id=request.id,
-        )
-        write_parameters(head.parameters, parameters, "", "the response")
-        return write_inference(head, RESPONSE, response.outputs)
-    except UnicodeEncodeError as error:
-        raise not_utf8(error, "the response") from error
+    # name, version and id are the client's own: MLServer answers a request without an id with a new UUID
+    model, version = request.model or response.model, request.version or response.version
+    return write_inference(InferenceHead(model, version, request.id, parameters), RESPONSE, response.outputs)
 
 
 _ENCODERS: dict[Operation, EncodeResponse] = {

@@ -8,12 +8,15 @@ not copied, and only the rest is parsed.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import TypeAlias
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.core.types import Buffer, Message, ParameterValue, Tensor
-from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
+from gateway.core.types import Buffer, Message, Parameters, ParameterValue, RequestedOutput, Shape, Tensor
+from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.protobuf.wire import LENGTH, Allowance, cut, fields, key, varint
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
@@ -29,7 +32,10 @@ Parts: TypeAlias = tuple[Buffer, ...]
 class MessageKind:
     """The fields of the two messages with tensors, ModelInferRequest and ModelInferResponse, that differ."""
 
+    what: str
+    """The message in the text of errors."""
     role: str
+    """A tensor of it in the text of errors."""
     message: ProtobufClass
     tensor: ProtobufClass
     tensors: str
@@ -41,11 +47,26 @@ class MessageKind:
 
 
 REQUEST = MessageKind(
-    "input", schema.ModelInferRequest, schema.InferInputTensor, "inputs", "raw_input_contents", 7, key(7)
+    "the request",
+    "input",
+    schema.ModelInferRequest,
+    schema.InferInputTensor,
+    "inputs",
+    "raw_input_contents",
+    7,
+    key(7),
 )
 RESPONSE = MessageKind(
-    "output", schema.ModelInferResponse, schema.InferOutputTensor, "outputs", "raw_output_contents", 6, key(6)
+    "the response",
+    "output",
+    schema.ModelInferResponse,
+    schema.InferOutputTensor,
+    "outputs",
+    "raw_output_contents",
+    6,
+    key(6),
 )
+_KINDS = {kind.role: kind for kind in (REQUEST, RESPONSE)}
 
 TENSORS, _CONTENTS = 5, 5
 """The field numbers of `inputs` and `outputs`, and of a tensor's `contents`."""
@@ -149,18 +170,28 @@ def _raw_contents(inference: InferenceFields, position: int, kind: MessageKind, 
     return inference.raw[position]
 
 
-def write_inference(head: Protobuf, kind: MessageKind, tensors: Sequence[Tensor], flavor: str = "") -> Parts:
-    """The message `head` with `tensors`, whose data are raw: parts of their own that are not copied.
+@frozen
+class InferenceHead:
+    """What an inference says beside its tensors. `outputs` are those that a request asks for."""
+
+    model: str
+    version: str
+    id: str | None
+    parameters: Parameters
+    outputs: tuple[RequestedOutput, ...] = ()
+
+
+def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], flavor: str = "") -> Parts:
+    """The message of `head` and `tensors`, whose data are raw: parts of their own that are not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a parameter that the wire or a server of `flavor` cannot carry.
+        GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that the wire or a
+            server of `flavor` cannot carry.
     """
-    entries = getattr(head, kind.tensors)
-    for tensor in tensors:
-        entry = entries.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        if tensor.parameters:
-            write_parameters(entry.parameters, tensor.parameters, flavor, f"{kind.role} {tensor.name!r}")
-    written: bytes = head.SerializeToString()
+    try:
+        written = _write_head(head, kind, tensors, flavor)
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, kind.what) from error
     parts: list[Buffer] = []
     for tensor in tensors:
         size = len(tensor.data)
@@ -169,6 +200,61 @@ def write_inference(head: Protobuf, kind: MessageKind, tensors: Sequence[Tensor]
             parts += (written, tensor.data)
             written = b""
     return (*parts, written) if written else tuple(parts)
+
+
+def _write_head(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], flavor: str) -> bytes:
+    """All fields but the raw contents."""
+    if head.parameters or any(map(_parameters_of, (*head.outputs, *tensors))):
+        return _head_with_parameters(head, kind, tensors, flavor)
+    model, version, outputs = head.model, head.version, tuple([each.name for each in head.outputs])
+    specs = tuple([(each.name, each.datatype, each.shape) for each in tensors])
+    length = len(model) + len(version) + sum(map(len, outputs)) + sum([len(name) for name, _, _ in specs])
+    write = _recalled_head if length <= _REMEMBERED else _plain_head
+    before, after = write(kind.role, model, version, outputs, specs)
+    if not head.id:
+        return before + after
+    text = head.id.encode()
+    return b"".join((before, _ID_KEY, varint(len(text)), text, after))
+
+
+_parameters_of = attrgetter("parameters")
+
+_ID_KEY = key(3)
+_REMEMBERED = 512
+"""The largest number of characters in names that are remembered with their message."""
+
+
+def _plain_head(
+    role: str, model: str, version: str, outputs: tuple[str, ...], specs: tuple[tuple[str, Datatype, Shape], ...]
+) -> tuple[bytes, bytes]:
+    """The fields before and after `id` of a message without parameters."""
+    kind = _KINDS[role]
+    before, after = kind.message(model_name=model, model_version=version), kind.message()
+    entries = getattr(after, kind.tensors)
+    for name, datatype, shape in specs:
+        entries.add(name=name, datatype=datatype, shape=shape)
+    for name in outputs:
+        after.outputs.add(name=name)
+    return before.SerializeToString(), after.SerializeToString()
+
+
+# Clients send the same names, datatypes and shapes again and again; upb takes 5 us to write them.
+_recalled_head = lru_cache(256)(_plain_head)
+
+
+def _head_with_parameters(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], flavor: str) -> bytes:
+    message = kind.message(model_name=head.model, model_version=head.version, id=head.id)
+    write_parameters(message.parameters, head.parameters, flavor, kind.what)
+    for output in head.outputs:
+        entry = message.outputs.add(name=output.name)
+        write_parameters(entry.parameters, output.parameters, flavor, f"output {output.name!r}")
+    entries = getattr(message, kind.tensors)
+    for tensor in tensors:
+        entry = entries.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        if tensor.parameters:
+            write_parameters(entry.parameters, tensor.parameters, flavor, f"{kind.role} {tensor.name!r}")
+    written: bytes = message.SerializeToString()
+    return written
 
 
 _FIELD_COST = 256
