@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import codecs, memory, stall, table
+from tests.benchmarks import codecs, memory, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -19,14 +19,21 @@ def main() -> None:
     rows = [row for row in ROWS if options.rows in row.name]
     weighed = options.rows in memory.TITLE
     ticked = options.rows in stall.TITLE
+    guarded = options.rows in protection.TITLE
     alone = [row for row in codecs.rows() if options.rows in row.name]
     if options.json:
         measured = [codecs.measure(row, options.rounds) for row in alone]
         stalls = _stalls() if ticked else []
-        print(table.document(list(_measured(rows, options.rounds)), _peak() if weighed else None, measured, stalls))
+        costs = list(_protections(options.rounds)) if guarded else []
+        rows_measured = list(_measured(rows, options.rounds))
+        print(table.document(rows_measured, _peak() if weighed else None, measured, stalls, costs))
         return
     if rows:
         _show(rows, options.rounds)
+    if guarded:
+        print(f"\n{protection.heading()}", flush=True)
+        for each in _protections(options.rounds):
+            print(each.shown(), flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:
@@ -46,6 +53,11 @@ def _options() -> argparse.Namespace:
 def _peak() -> memory.Peak:
     with tempfile.TemporaryDirectory() as folder:
         return memory.measure(Path(folder))
+
+
+def _protections(rounds: int) -> Iterator[protection.Protection]:
+    with tempfile.TemporaryDirectory() as folder, generator() as load:
+        yield from protection.measure(Path(folder), rounds, load)
 
 
 def _stalls() -> list[stall.Stall]:

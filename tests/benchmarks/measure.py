@@ -81,10 +81,10 @@ def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measure
         WrongReplyError: a reply is not the vector that was sent.
     """
     way = row.way
-    turns = {"gateway": _Turn(row, way.client, servers.gateways[way])}
+    turns = {"gateway": Turn(row, way.client, servers.gateways[way])}
     if way in servers.adapters:
-        turns["adapter"] = _Turn(row, way.client, servers.adapters[way])
-    turns["direct"] = _Turn(row, way.server, servers.backends[way])
+        turns["adapter"] = Turn(row, way.client, servers.adapters[way])
+    turns["direct"] = Turn(row, way.server, servers.backends[way])
     for turn in turns.values():
         turn.warm_up(load)
     taken = [{name: turn.take(load) for name, turn in turns.items()} for _ in range(rounds)]
@@ -96,7 +96,7 @@ def measure(row: Row, rounds: int, servers: Servers, load: Generator) -> Measure
     return Measured(row, _median(gateway), _median(adapter), _median(direct), _median(ratios))
 
 
-class _Turn:
+class Turn:
     """One of those that take turns: its load, and the clock of its process."""
 
     def __init__(self, row: Row, form: Form | BinaryForm, server: Server) -> None:

@@ -86,8 +86,8 @@ routes: [{{match: {{model: "*"}}, backend: grpc}}]
 def rest_to_grpc(folder: Path) -> Iterator[Server]:
     """A gateway of its own, from V2 REST to V2 gRPC, with the model `identity` behind it."""
     with ExitStack() as stack:
-        grpc = _reference("v2-grpc", folder, stack, ["identity"])
-        address = _address()
+        grpc = reference_server("v2-grpc", folder, stack, ["identity"])
+        address = own_address()
         gateway = start_gateway(MEMORY.format(address=address, grpc=grpc.address), folder / "gateway")
         stack.callback(gateway.stop)
         yield Server(address, gateway.process.pid)
@@ -100,7 +100,7 @@ _BACKENDS = ("v2-rest", "v2-grpc", "grps-grpc", "umbridge", "v1-rest")
 def running(folder: Path) -> Iterator[Servers]:
     """Everything started and ready; stopped with the context, the last first."""
     with ExitStack() as stack:
-        servers = {name: _reference(name, folder, stack) for name in _BACKENDS}
+        servers = {name: reference_server(name, folder, stack) for name in _BACKENDS}
         v2, grpc, grps, umbridge, v1 = servers.values()
         places = {"v2": v2, "grpc": grpc, "grps": grps, "umbridge": umbridge, "v1": v1}
         gateway = _gateway({name: each.address for name, each in places.items()}, folder, stack)
@@ -139,15 +139,15 @@ def running(folder: Path) -> Iterator[Servers]:
         )
 
 
-def _address() -> str:
+def own_address() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
 VECTORS = [f"{models.__name__}:{name}" for name in models.NAMES]
 
 
-def _reference(protocol: str, folder: Path, stack: ExitStack, served: Sequence[str] = VECTORS) -> Server:
-    address = _address()
+def reference_server(protocol: str, folder: Path, stack: ExitStack, served: Sequence[str] = VECTORS) -> Server:
+    address = own_address()
     named = [word for name in served for word in ("--model", name)]
     command = [sys.executable, "-m", "gateway", "reference", "--protocol", protocol, "--bind", address, *named]
     environment = clean_environment(PYTHONPATH=str(ROOT))
@@ -160,7 +160,7 @@ FACES = ("address", "to_grpc", "to_grps", "brpc", "grpc_to_grpc", "grpc_to_rest"
 
 def _gateway(backends: Mapping[str, str], folder: Path, stack: ExitStack) -> dict[str, Server]:
     """One gateway at several addresses, in front of `backends`; both by their names in GATEWAY."""
-    faces = {name: _address() for name in FACES}
+    faces = {name: own_address() for name in FACES}
     config = GATEWAY.format(**backends, **faces)
     gateway = start_gateway(config, folder / "gateway")
     stack.callback(gateway.stop)
@@ -168,14 +168,14 @@ def _gateway(backends: Mapping[str, str], folder: Path, stack: ExitStack) -> dic
 
 
 def _umbridge_adapter(script: str, v2: str, folder: Path, stack: ExitStack) -> Server:
-    address = _address()
+    address = own_address()
     command = [_python(), str(ADAPTERS / f"{script}.py"), address.rpartition(":")[2], v2]
     process = Process(command, folder / script)
     return _ready(process, address, lambda: answers(f"http://{address}/Info"), stack)
 
 
 def _v2_adapter(umbridge: str, folder: Path, stack: ExitStack) -> Server:
-    address = _address()
+    address = own_address()
     host, _, port = address.partition(":")
     where = ["--app-dir", str(ADAPTERS), "--host", host, "--port", port]
     # Without the line per request that uvicorn prints by default, since the gateway prints none.

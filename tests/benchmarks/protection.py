@@ -1,0 +1,101 @@
+"""What the settings of production cost per request: two gateways before the same servers, one with them, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.measure import Generator, Turn
+from tests.benchmarks.rows import REST_TO_GRPC, UMBRIDGE_TO_V2, Row
+from tests.benchmarks.servers import Server, own_address, reference_server
+from tests.interop.processes import start_gateway
+
+TITLE = "what timeout, retry, health and limits cost"
+AIM = "at most 5% or 3 us, whichever is more"
+
+ROWS = (
+    Row(UMBRIDGE_TO_V2, 10, 1, 400),
+    Row(UMBRIDGE_TO_V2, 10, 16, 400),
+    Row(REST_TO_GRPC, 10, 1, 400),
+    Row(REST_TO_GRPC, 10, 16, 400),
+)
+
+_PROTECTED = """
+    policies: [{timeout: {seconds: 30}}]
+"""
+"""The settings of a backend whose cost is measured."""
+
+_CONFIG = """
+listeners:
+  - {{name: to_rest, bind: "{to_rest}", protocols: [umbridge]}}
+  - {{name: to_grpc, bind: "{to_grpc}", protocols: [v2-rest]}}
+backends:
+  rest:
+    protocol: v2-rest
+    endpoints: ["{rest}"]
+{settings}
+  grpc:
+    protocol: v2-grpc
+    endpoints: ["{grpc}"]
+{settings}
+routes:
+  - {{match: {{listener: to_rest, model: "*"}}, backend: rest}}
+  - {{match: {{listener: to_grpc, model: "*"}}, backend: grpc}}
+"""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Microseconds of CPU per request, without and with the settings; the medians of some rounds, and the median of
+    the rounds' ratios."""
+
+    row: str
+    plain: float
+    protected: float
+    ratio: float
+
+    def shown(self) -> str:
+        more = self.protected - self.plain
+        return f"{self.row:44}{self.plain:12.0f}{self.protected:12.0f}{more:+12.1f}{self.ratio:12.3f}"
+
+
+def heading() -> str:
+    return f"{TITLE}; aim: {AIM}\n{'':44}{'without us':>12}{'with us':>12}{'more us':>12}{'ratio':>12}"
+
+
+def measure(folder: Path, rounds: int, load: Generator) -> Iterator[Protection]:
+    """Each of ROWS."""
+    with _gateways(folder) as gateways:
+        for row in ROWS:
+            turns = [Turn(row, row.way.client, each[row.way.name]) for each in gateways]
+            for turn in turns:
+                turn.warm_up(load)
+            found = [[turn.take(load).cpu for turn in turns] for _ in range(2 * rounds)]
+            plain, protected = map(median, zip(*found, strict=True))
+            yield Protection(row.name, plain, protected, median(ours / bare for bare, ours in found))
+
+
+@contextmanager
+def _gateways(folder: Path) -> Iterator[tuple[dict[str, Server], dict[str, Server]]]:
+    with ExitStack() as stack:
+        servers = {
+            "rest": reference_server("v2-rest", folder, stack).address,
+            "grpc": reference_server("v2-grpc", folder, stack).address,
+        }
+        yield (
+            _gateway("plain", "", servers, folder, stack),
+            _gateway("protected", _PROTECTED.strip("\n"), servers, folder, stack),
+        )
+
+
+def _gateway(name: str, settings: str, servers: dict[str, str], folder: Path, stack: ExitStack) -> dict[str, Server]:
+    faces = {"to_rest": own_address(), "to_grpc": own_address()}
+    gateway = start_gateway(_CONFIG.format(settings=settings, **servers, **faces), folder / name)
+    stack.callback(gateway.stop)
+    return {
+        UMBRIDGE_TO_V2.name: Server(faces["to_rest"], gateway.process.pid),
+        REST_TO_GRPC.name: Server(faces["to_grpc"], gateway.process.pid),
+    }
