@@ -6,10 +6,10 @@
 Both decode and encode large messages in a thread (`offload`) and small ones in place.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable
 
+from gateway.core.deadlines import DeadlinePassedError, call_until
 from gateway.core.errors import (
     DecodeError,
     GatewayError,
@@ -100,11 +100,8 @@ def _in_time(handler: Handler, request: Request) -> Awaitable[Answer]:
 
 async def _until(deadline: float, handler: Handler, request: Request) -> Answer:
     try:
-        async with asyncio.timeout_at(deadline) as timer:
-            return await handler(request)
-    except TimeoutError as error:
-        if not timer.expired():
-            raise
+        return await call_until(deadline, handler, request)
+    except DeadlinePassedError as error:
         raise deadline_passed() from error
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.core.deadlines import DeadlinePassedError, call_until
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.transport import Handler, StreamHandler
@@ -63,11 +64,8 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
         earliest = _smaller(request.deadline, deadline)
         request = replace(request, deadline=earliest, time_limit=_smaller(request.time_limit, seconds))
         try:
-            async with asyncio.timeout_at(deadline) as limit:
-                return await handler(request)
-        except TimeoutError as error:
-            if not limit.expired():  # a TimeoutError of `handler` itself
-                raise
+            return await call_until(deadline, handler, request)
+        except DeadlinePassedError as error:
             text = f"no answer within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
             raise refusal(Reason.TIMEOUT, text) from error
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 
+from gateway.core.deadlines import Deadline
 from gateway.core.errors import DecodeError, GatewayError, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
@@ -23,13 +24,13 @@ class ClientCall:
         "_reader",
         "_streamed",
         "_waiter",
+        "deadline",
         "encoding",
         "end",
         "error",
         "held",
         "replies",
         "stream",
-        "timer",
     )
 
     def __init__(self, limits: Limits, *, streamed: bool) -> None:
@@ -42,7 +43,7 @@ class ClientCall:
         """Bytes of replies that wait to be pulled."""
         self.end: Head | None = None
         self.error: TransportError | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.deadline: Deadline | None = None
         self._limits = limits
         self._streamed = streamed
         self._reader = MessageReader(limits.message)
@@ -73,7 +74,7 @@ class ClientCall:
 
     def is_late(self, now: float) -> bool:
         """Whether its deadline has passed."""
-        return self.timer is not None and self.timer.when() <= now
+        return self.deadline is not None and self.deadline.when <= now
 
     def result(self, body: Buffer | None) -> Message:
         """The end of the call: its metadata, with the one reply of a call that is not streamed. Where the status is

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from gateway.core.address import Address
 from gateway.core.alarm import Alarm
+from gateway.core.deadlines import deadlines
 from gateway.core.errors import Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
@@ -101,7 +102,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         http2 = self._http2
         call.stream = http2.request(head, framed(parts), call)
         if deadline is not None:
-            call.timer = self._loop.call_at(deadline, self._too_late, call)
+            call.deadline = deadlines().set(deadline, self._too_late, call)
         if len(http2.streams) == 1:
             self._is_pinged = False
             self._alarm.set(self._timeouts.silence)
@@ -315,8 +316,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def _end(self, call: ClientCall) -> None:
         """It is over. The stream lets go of it, so that no cycle keeps its replies until the collector runs."""
         call.stream.handler = None
-        if call.timer is not None:
-            call.timer.cancel()
+        if call.deadline is not None:
+            call.deadline.drop()
         self._owner.freed()
         if not self._http2.streams:
             self._alarm.silence()

@@ -39,12 +39,20 @@ class RequestHeadWriter:
             GatewayError: INVALID_ARGUMENT, the value of a header has no form in gRPC.
         """
         block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
-        return block if timeout is None else block + write(((b"grpc-timeout", _timeout(timeout)),))
+        return (
+            block if timeout is None else block + _timeout_field(timeout if timeout < 1 else int(1000 * timeout) / 1000)
+        )
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
         raw = checked(raw if is_metadata else from_text(raw))
         addressed = write(((b":path", path.encode()), (b":authority", self._authority)))
         return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(written(Headers(raw)))))
+
+
+@lru_cache(4096)
+def _timeout_field(seconds: float) -> bytes:
+    # In whole milliseconds, calls with the same limit have one of a few times left.
+    return write(((b"grpc-timeout", _timeout(seconds)),))
 
 
 def _timeout(seconds: float) -> bytes:

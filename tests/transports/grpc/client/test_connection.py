@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from gateway.core.deadlines import deadlines
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
@@ -392,10 +393,9 @@ async def test_that_the_deadline_passed_is_told_alike_whoever_notices_first() ->
 
     call = ClientCall(Limits(), streamed=False)
     assert not call.is_late(1e9)
-    call.timer = asyncio.get_running_loop().call_at(1e9, call.pull)
+    call.deadline = deadlines().set(1e9, call.fail, None)
     assert not call.is_late(1e9 - 1)
     assert call.is_late(1e9)
-    call.timer.cancel()
 
 
 async def test_a_reply_before_the_request_is_complete_ends_the_sending() -> None:

@@ -1,0 +1,173 @@
+"""Deadlines: they ring in time, never early, and a dropped one never."""
+
+import asyncio
+
+import pytest
+
+from gateway.core.deadlines import (
+    FAR,
+    FAR_GRAIN,
+    GRAIN,
+    Deadline,
+    DeadlinePassedError,
+    Deadlines,
+    call_until,
+    deadlines,
+)
+from gateway.core.operations import Operation
+from gateway.core.types import Answer, Request
+
+REQUEST = Request(Operation.INFER, "m")
+
+
+class Clock:
+    """A loop's clock and timers, moved by the test."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[tuple[float, object, tuple[object, ...]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, ring: object, *arguments: object) -> None:
+        self.timers.append((when, ring, arguments))
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        due = [each for each in self.timers if each[0] <= self.now]
+        self.timers = [each for each in self.timers if each[0] > self.now]
+        for _, ring, arguments in due:
+            ring(*arguments)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("seconds", "grain"), [(0.005, GRAIN), (0.5, GRAIN), (FAR + 1, FAR_GRAIN), (3600, FAR_GRAIN)])
+def test_a_deadline_rings_in_time_and_not_early(seconds: float, grain: float) -> None:
+    clock, rung = Clock(), list[str]()
+    Deadlines(clock).set(clock.now + seconds, rung.append, "a")  # type: ignore[arg-type]
+    clock.advance(seconds * 0.999)
+    assert rung == []
+    clock.advance(seconds * 0.001 + 1.01 * grain)
+    assert rung == ["a"]
+    clock.advance(10)
+    assert rung == ["a"]
+
+
+def test_deadlines_of_one_time_share_a_timer() -> None:
+    clock, rung = Clock(), list[int]()
+    shared = Deadlines(clock)  # type: ignore[arg-type]
+    for each in range(1000):
+        shared.set(clock.now + 30 + each / 1e6, rung.append, each)
+    assert len(clock.timers) <= 2
+    clock.advance(31)
+    assert sorted(rung) == list(range(1000))
+
+
+def test_a_dropped_deadline_does_not_ring() -> None:
+    clock, rung = Clock(), list[str]()
+    shared = Deadlines(clock)  # type: ignore[arg-type]
+    first = shared.set(clock.now + 1, rung.append, "first")
+    shared.set(clock.now + 1, rung.append, "second")
+    first.drop()
+    first.drop()
+    clock.advance(2)
+    assert rung == ["second"]
+
+
+def test_one_that_rings_may_drop_another() -> None:
+    clock, rung = Clock(), list[str]()
+    shared = Deadlines(clock)  # type: ignore[arg-type]
+    both: list[Deadline] = []
+
+    def ring(name: str) -> None:
+        rung.append(name)
+        for each in both:
+            each.drop()
+
+    both += [shared.set(clock.now + 1, ring, name) for name in ("a", "b")]
+    clock.advance(2)
+    assert len(rung) == 1
+
+
+async def test_a_call_is_cancelled_at_its_deadline() -> None:
+    ended = list[str]()
+
+    async def hang(request: Request) -> Answer:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+        return True
+
+    with pytest.raises(DeadlinePassedError):
+        await call_until(asyncio.get_running_loop().time() + 0.01, hang, REQUEST)
+    assert ended == ["cancelled"]
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_an_answer_in_time_is_passed_on() -> None:
+    async def fine(request: Request) -> Answer:
+        await asyncio.sleep(0)
+        return True
+
+    assert await call_until(asyncio.get_running_loop().time() + 60, fine, REQUEST) is True
+
+
+async def test_the_inner_of_two_deadlines_that_pass_together_is_reported_once() -> None:
+    async def hang(request: Request) -> Answer:
+        await asyncio.Event().wait()
+        return True
+
+    when = asyncio.get_running_loop().time() + 0.01
+
+    async def inner(request: Request) -> Answer:
+        try:
+            return await call_until(when, hang, request)
+        except DeadlinePassedError as error:
+            raise ValueError("inner") from error
+
+    with pytest.raises((ValueError, DeadlinePassedError)):
+        await call_until(when, inner, REQUEST)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_call_that_is_cancelled_from_outside_stays_cancelled() -> None:
+    async def hang(request: Request) -> Answer:
+        await asyncio.Event().wait()
+        return True
+
+    call = asyncio.ensure_future(call_until(asyncio.get_running_loop().time() + 60, hang, REQUEST))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_an_error_of_the_call_after_the_deadline_is_its_own() -> None:
+    async def fail(request: Request) -> Answer:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise KeyError("own") from error
+        return True
+
+    with pytest.raises(KeyError):
+        await call_until(asyncio.get_running_loop().time() + 0.01, fail, REQUEST)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_each_loop_has_deadlines_of_its_own() -> None:
+    mine = deadlines()
+    assert deadlines() is mine
+    other = await asyncio.to_thread(lambda: asyncio.new_event_loop().run_until_complete(_found()))
+    assert other is not mine
+
+
+async def _found() -> Deadlines:
+    return deadlines()
