@@ -24,12 +24,13 @@ FAR_GRAIN = 0.1
 class Deadline:
     """A deadline that is set: `ring(argument)` is called at `when` (the loop's clock), unless it is dropped."""
 
-    __slots__ = ("_group", "argument", "ring", "when")
+    __slots__ = ("_group", "argument", "has_rung", "ring", "when")
 
     def __init__(self, when: float, ring: Callable[[Any], object], argument: object, group: "set[Deadline]") -> None:
         self.when = when
         self.ring = ring
         self.argument = argument
+        self.has_rung = False
         self._group = group
         group.add(self)
 
@@ -60,6 +61,7 @@ class Deadlines:
         for deadline in list(group):
             if deadline in group:  # not dropped by what another one rang
                 group.discard(deadline)
+                deadline.has_rung = True
                 deadline.ring(deadline.argument)
 
 
@@ -85,33 +87,20 @@ async def call_until(when: float, handler: Handler, request: Request) -> Answer:
     task = asyncio.current_task()
     assert task is not None
     cancelling = task.cancelling()
-    limit = _TaskLimit(task)
-    deadline = deadlines().set(when, _TaskLimit.ring, limit)
+    deadline = deadlines().set(when, asyncio.Task.cancel, task)
     try:
         return await handler(request)
     except asyncio.CancelledError as error:
-        if limit.has_rung:
-            limit.has_rung = False
+        if deadline.has_rung:
+            deadline.has_rung = False
             if task.uncancel() <= cancelling:
                 raise DeadlinePassedError from error
         raise
     finally:
         deadline.drop()
-        if limit.has_rung:  # the call has ended by itself before it was cancelled
+        if deadline.has_rung:  # the call has ended by itself before it was cancelled
             task.uncancel()
 
 
 class DeadlinePassedError(Exception):
     """A call was not answered until its deadline."""
-
-
-class _TaskLimit:
-    __slots__ = ("has_rung", "task")
-
-    def __init__(self, task: "asyncio.Task[Any]") -> None:
-        self.task = task
-        self.has_rung = False
-
-    def ring(self) -> None:
-        self.has_rung = True
-        self.task.cancel()
