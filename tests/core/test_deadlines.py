@@ -165,7 +165,7 @@ async def test_an_error_of_the_call_after_the_deadline_is_its_own() -> None:
 async def test_each_loop_has_deadlines_of_its_own() -> None:
     mine = deadlines()
     assert deadlines() is mine
-    other = await asyncio.to_thread(lambda: asyncio.new_event_loop().run_until_complete(_found()))
+    other = await asyncio.to_thread(lambda: asyncio.run(_found()))
     assert other is not mine
 
 
