@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 else:
 
     def replace(old: T, /, **changes: object) -> T:
-        """A copy of `old` with some fields changed; type-checked as `dataclasses.replace`, at a third of its cost (1.0
-        us instead of 3.2 for 17 fields). Raises AttributeError for a field that does not exist."""
-        kind = type(old)
-        new = kind(*_all_fields(kind)(old))
+        """A copy of `old` with some fields changed; type-checked as `dataclasses.replace`, at a quarter of its cost
+        (0.8 us instead of 3.2 for 17 fields). Raises AttributeError for a field that does not exist."""
+        new = _copier(old.__class__)(old)
         for name, item in changes.items():
             set_field(new, name, item)
         return new
@@ -52,3 +51,16 @@ def _all_fields(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """A function that returns the values of all fields in the constructor's order."""
     names = [each.name for each in fields(kind)]
     return attrgetter(*names) if len(names) > 1 else lambda old: (getattr(old, names[0]),)
+
+
+@cache
+def _copier(kind: type[Any]) -> Callable[[Any], Any]:
+    """A function that copies a value of `kind`. It is written out field by field, as dataclasses write their
+    constructors: Python then finds each field by its place, four times as fast as by its name."""
+    if FROZEN or hasattr(kind, "__post_init__"):
+        return lambda old: kind(*_all_fields(kind)(old))
+    copying = "".join(f"    new.{each.name} = old.{each.name}\n" for each in fields(kind))
+    written: dict[str, Any] = {"kind": kind, "make": object.__new__}
+    exec(f"def copied(old):\n    new = make(kind)\n{copying}    return new\n", written)
+    copied: Callable[[Any], Any] = written["copied"]
+    return copied
