@@ -58,7 +58,7 @@ def _copier(kind: type[Any]) -> Callable[[Any], Any]:
     """A function that copies a value of `kind`. It is written out field by field, as dataclasses write their
     constructors: Python then finds each field by its place, four times as fast as by its name."""
     if FROZEN or hasattr(kind, "__post_init__"):
-        return lambda old: kind(*_all_fields(kind)(old))
+        return lambda old: kind(*_all_fields(old.__class__)(old))
     copying = "".join(f"    new.{each.name} = old.{each.name}\n" for each in fields(kind))
     written: dict[str, Any] = {"kind": kind, "make": object.__new__}
     exec(f"def copied(old):\n    new = make(kind)\n{copying}    return new\n", written)
