@@ -7,8 +7,9 @@ every request does. The endpoint is chosen so:
 2. Others go to the endpoint with the fewest calls in flight; equally busy ones take turns.
 3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
 
-Endpoints that are down are left out, but at most `Ejection.most` of all: beyond that the ones that failed least recently
-are used all the same. Only if `Ejection.most` is 1 can all be left out: then calls fail at once. If nothing could be sent to an endpoint, another one is tried, each at most once.
+Endpoints that are down are left out, but at most `Ejection.most` of all: beyond that the ones that failed least
+recently are used all the same. Only if `Ejection.most` is 1 can all be left out: then calls fail at once. If nothing
+could be sent to an endpoint, another one is tried, each at most once.
 """
 
 import asyncio

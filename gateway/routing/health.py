@@ -4,7 +4,7 @@
 |---|---|
 | unknown | it has not answered yet |
 | up | it answers |
-| degraded | it is used, but the last calls failed (fewer than `Ejection.failures`) or the last probes (fewer than `unhealthy`) |
+| degraded | it is used, but the last calls or probes failed: fewer than `Ejection.failures` or `unhealthy` |
 | down | it gets no calls: it is ejected because calls failed, or `unhealthy` probes in a row failed, or both |
 
 How calls change it. An ejection is a time in which an endpoint gets no calls:
@@ -14,7 +14,7 @@ How calls change it. An ejection is a time in which an endpoint gets no calls:
 | any but down | it cannot be reached, or breaks off | down: ejected for UNREACHABLE_SECONDS |
 | any but down | another failure | degraded; down after `Ejection.failures` in a row: ejected for `Ejection.seconds` |
 | down, ejected | the time is over: one call is sent as a trial | down, on trial |
-| down, on trial | a failure | down: ejected for twice as long as before, at most LONGEST_SECONDS |
+| down, on trial | a failure | down: ejected for twice as long as before, up to a limit |
 | down, not on trial | a failure of a call sent before | down, unchanged |
 | any | an answer | up; the next ejection is short again |
 
@@ -55,6 +55,7 @@ _lines = LogLimit(log)
 UNREACHABLE_SECONDS = 1.0
 """The length of the first ejection of an endpoint that could not be reached, or broke off."""
 LONGEST_SECONDS = 60.0
+"""The length of the longest ejection, unless `Ejection.seconds` is more."""
 LONGEST_TEXT = 300
 """Characters of an error that are shown in `/status` and the log."""
 
@@ -244,7 +245,8 @@ class EndpointHealth:
         self._awaits_answer = True
 
     def _eject(self, seconds: float, before: State) -> None:
-        self._seconds = min(seconds * 2.0 ** min(self._ejections, 32), LONGEST_SECONDS)
+        longest = max(LONGEST_SECONDS, self._ejection.seconds)
+        self._seconds = min(seconds * 2.0 ** min(self._ejections, 32), longest)
         self._until = self.failed_at + self._seconds
         self._ejections += 1
         self.is_up, self._is_on_trial = False, False

@@ -69,7 +69,7 @@ class Prober:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self.round())
+            await asyncio.sleep(self.round())  # noqa: ASYNC110 - time is what it waits for
 
     def round(self) -> float:
         """Start the probes that are due. Returns the seconds until the next round."""
