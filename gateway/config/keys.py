@@ -174,8 +174,8 @@ class EjectionConfig(Keys):
     """Calls in a row that time out or get a malformed reply until the endpoint is ejected. One that cannot be reached
     is ejected at once, for 1 s."""
     seconds: Period = 10
-    """The length of the first ejection. Each further one without an answer takes twice as long, at most 60 s (or this, if
-    it is more)."""
+    """The length of the first ejection. Each further one without an answer takes twice as long, at most 60 s (or this
+    key, if it is more)."""
     most: Share = 0.5
     """The share of the backend's endpoints that may get no calls at once because they are down, rounded up. The last
     endpoint always gets calls, unless this is 1: then calls fail at once while all endpoints are down."""

@@ -103,6 +103,7 @@ class EndpointHealth:
         "_ejection",
         "_ejections",
         "_failures",
+        "_is_doubted",
         "_is_known",
         "_is_on_trial",
         "_is_probed_down",
@@ -150,6 +151,8 @@ class EndpointHealth:
         """Probes that failed, in a row."""
         self._probes_passed = 0
         """Probes that passed, in a row, after one that failed."""
+        self._is_doubted = False
+        """A probe failed, and not enough have passed since."""
         self._is_refused = False
         """The last probe that failed was answered: the server says that it is not ready."""
         self._is_probed_down = False
@@ -164,7 +167,7 @@ class EndpointHealth:
         """As the module's description says."""
         if not self.is_up:
             return State.DOWN
-        if self._failures or self._probe_failures:
+        if self._failures or self._is_doubted:
             return State.DEGRADED
         return State.UP if self._is_known else State.UNKNOWN
 
@@ -220,7 +223,8 @@ class EndpointHealth:
     def probe_passed(self, healthy: int) -> bool:
         """Note a probe that passed; after one that failed, `healthy` in a row make the endpoint up. Returns whether it
         was down and is not any more."""
-        if self._probe_failures:
+        if self._is_doubted:
+            self._probe_failures = 0
             self._probes_passed += 1
             return self._probes_passed >= healthy and self._recover("it answered a probe", by_probe=True)
         before, self._is_known = self.state, True
@@ -234,6 +238,7 @@ class EndpointHealth:
         self._note_failure(why)
         self._probe_failures += 1
         self._probes_passed = 0
+        self._is_doubted = True
         self._is_refused = refused
         if self._probe_failures >= unhealthy:
             self.is_up, self._is_probed_down = False, True
@@ -261,7 +266,7 @@ class EndpointHealth:
         self._is_known = True
         if by_probe or not self._is_refused:
             self._probe_failures = self._probes_passed = 0
-            self._is_refused = self._is_probed_down = False
+            self._is_doubted = self._is_refused = self._is_probed_down = False
         self.is_up = not self._is_probed_down
         self._log_change(before, why)
         return self.is_up and before is State.DOWN

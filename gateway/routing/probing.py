@@ -68,8 +68,8 @@ class Prober:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(self.round())  # noqa: ASYNC110 - time is what it waits for
+        while True:  # noqa: ASYNC110 - time is what it waits for
+            await asyncio.sleep(self.round())
 
     def round(self) -> float:
         """Start the probes that are due. Returns the seconds until the next round."""
