@@ -286,7 +286,7 @@ class Backend:
         become free; if all others are tried, the one that failed least recently.
 
         Raises:
-            GatewayError: UNAVAILABLE (unreachable), every endpoint is left out.
+            TransportError: UNAVAILABLE (unreachable), every endpoint is left out.
         """
         left_out = self._left_out()
         if len(left_out) == len(self.endpoints):
@@ -309,10 +309,11 @@ class Backend:
         out.sort(key=lambda each: -each.health.failed_at)
         return out[: self._most_left_out]
 
-    def _all_down(self) -> GatewayError:
+    def _all_down(self) -> TransportError:
         last = max(self.endpoints, key=lambda each: each.health.failed_at).health.last
         assert last is not None
-        return refusal(Reason.UNREACHABLE, f"all endpoints of backend {self.name!r} are down: {last.text}")
+        text = f"all endpoints of backend {self.name!r} are down: {last.text}"
+        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     async def _wait_for_slot(self, request: Request) -> Endpoint:
         client, model = _host(request.peer), request.model
