@@ -2,17 +2,18 @@
 own: paused with SIGSTOP, killed with SIGKILL, started again at the same address."""
 
 import asyncio
+import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from sys import executable
 
 import pytest
 
-from gateway.app import Gateway
+from gateway.app import Gateway, serve_reference
 from gateway.cli.options import catalog
-from gateway.config import loads
+from gateway.config import loads, reference_config
 from tests.interop.processes import Process, free_port
 from tests.paused_server import ask, get, port_of
 from tests.test_app import grpc_health
@@ -78,8 +79,8 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 @asynccontextmanager
-async def running(addresses: dict[str, str]) -> AsyncIterator[Gateway]:
-    """A gateway that probes a server of each of these protocols."""
+async def running(addresses: Mapping[str, str | list[str]]) -> AsyncIterator[Gateway]:
+    """A gateway that probes servers of these protocols."""
     text = """
 ready: all
 listeners:
@@ -89,7 +90,8 @@ health: {bind: "127.0.0.1:0", ready: all}
 backends:
 """
     for name, address in addresses.items():
-        text += f'  {name}:\n    protocol: {name}\n    endpoints: ["{address}"]\n    health: {HEALTH}\n'
+        endpoints = json.dumps([address] if isinstance(address, str) else address)
+        text += f"  {name}:\n    protocol: {name}\n    endpoints: {endpoints}\n    health: {HEALTH}\n"
         text += f"    {PROTOCOLS[name]}\n"
     text += "routes:\n"
     for name in addresses:
@@ -105,6 +107,7 @@ backends:
 
 
 def states(gateway: Gateway) -> dict[str, str]:
+    """Of the first endpoint of each backend."""
     return {name: each.endpoints[0].state for name, each in gateway.status().backends.items()}
 
 
@@ -129,6 +132,26 @@ async def test_a_server_that_hangs_is_down_and_up_again_without_any_call(servers
                 assert endpoint.ejected_until is None
         await until_all_are(gateway, "up")
         assert {each.health.answers for each in gateway._assembly.endpoints.values()} == {0}  # there was no call
+
+
+async def test_no_call_goes_to_a_server_that_probes_found_while_another_one_works(servers: Servers) -> None:
+    async with AsyncExitStack() as stack:
+        addresses = {}
+        for name, address in servers.addresses.items():
+            listener = await serve_reference(
+                reference_config(name, "127.0.0.1:0", ["posterior"], catalog()), asyncio.get_running_loop().time
+            )
+            stack.push_async_callback(listener.drain, 0)
+            addresses[name] = [address, listener.address]
+        gateway = await stack.enter_async_context(running(addresses))
+        await until_all_are(gateway, "up")
+        with servers.paused():
+            await until_all_are(gateway, "down")
+            for name in PROTOCOLS:
+                assert [await infer(gateway, name) for _ in range(10)] == [200] * 10, name
+                paused, works = gateway._assembly.backends[name].endpoints
+                assert (paused.health.answers, works.health.state.value) == (0, "up")
+        await until_all_are(gateway, "up")
 
 
 async def ready(gateway: Gateway) -> tuple[bool, bool, bool]:
