@@ -101,6 +101,8 @@ class Gateway:
             listener = await serve_reference(reference, self._clock)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
+        for prober in self._assembly.probers:
+            prober.start()
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
@@ -142,6 +144,8 @@ class Gateway:
         self.announce_end()
         ends_at = self._clock() + seconds
         given_up = await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
+        for prober in self._assembly.probers:
+            await prober.stop()
         for endpoint in self._assembly.endpoints.values():
             await endpoint.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.

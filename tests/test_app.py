@@ -225,7 +225,7 @@ async def test_the_status_shows_the_last_error_of_an_endpoint() -> None:
         await ask(at(here), INFER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
         status = json.loads((await ask(port_of(here.ports["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
     (endpoint,) = status["backends"]["lab"]["endpoints"]
-    assert (endpoint["state"], endpoint["last_error"]["text"]) == ("ejected", "connection refused")
+    assert (endpoint["state"], endpoint["last_error"]["text"]) == ("down", "connection refused")
     failed, until = (datetime.fromisoformat(at) for at in (endpoint["last_error"]["at"], endpoint["ejected_until"]))
     assert before <= failed < until
 

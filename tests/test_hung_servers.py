@@ -116,7 +116,7 @@ async def test_a_stopped_server_costs_a_few_calls_and_comes_back(servers: dict[s
         assert statuses.count(504) in range(1, 6), protocol
         assert statuses[-20:] == [200] * 20, protocol
     # The one slot of a server that takes one call at a time stays taken: it needs no ejection to get no calls.
-    assert told["v2-rest"] == told["v2-grpc"] == ["ejected", "up"]
+    assert told["v2-rest"] == told["v2-grpc"] == ["down", "up"]
 
 
 async def calls(gateway: Gateway, model: str, count: int) -> list[int]:
@@ -157,5 +157,5 @@ async def test_a_call_that_finds_no_connection_goes_to_another_endpoint_and_hold
                 assert not first.done()  # it is still connecting
                 assert others == [200] * 5
                 assert await first == 200
-                assert states(gateway, protocol) == ["ejected", "up"]
+                assert states(gateway, protocol) == ["down", "up"]
                 assert [await infer(gateway, protocol) for _ in range(5)] == [200] * 5

@@ -25,7 +25,7 @@ async def test_brpc_servers_that_log_off_cost_no_call_and_get_a_new_connection()
             assert [await infer(gateway, "grps-brpc") for _ in range(4)] == [200] * 4
             stopping.change(error=ELOGOFF)
             assert await asyncio.gather(*(infer(gateway, "grps-brpc") for _ in range(20))) == [200] * 20
-            assert states(gateway, "grps-brpc") == ["ejected", "up"]
+            assert states(gateway, "grps-brpc") == ["down", "up"]
             stopping.change(error=None)
             while states(gateway, "grps-brpc") != ["up", "up"]:  # it is tried again after a second
                 assert await infer(gateway, "grps-brpc") == 200

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 
 class LastError(BaseModel):
-    """Why a call to an endpoint failed. The text is the gateway's own and contains nothing of the request or the
-    reply."""
+    """Why a call to an endpoint, or a probe, failed. The text is the gateway's own and contains nothing of a call's
+    request or reply."""
 
     text: str
     at: datetime
@@ -24,13 +24,14 @@ class EndpointStatus(BaseModel):
     address: str
     in_flight: int
     """Calls that were sent and not yet answered, including those whose clients have disconnected."""
-    state: Literal["unknown", "up", "ejected"]
-    """`unknown` until the first answer. `ejected`: it failed, and gets no calls while its backend has other endpoints
-    that work."""
+    state: Literal["unknown", "up", "degraded", "down"]
+    """`unknown` until the first answer to a call or a probe. `degraded`: the last calls or probes failed, and it is
+    still used. `down`: it gets no calls while its backend has other endpoints that work."""
     last_error: LastError | None
     """The last failure, even if later calls succeeded."""
     ejected_until: datetime | None
-    """After this time one call is sent as a trial; an answer to it ends the ejection."""
+    """After this time one call is sent as a trial, and an answer to it makes the endpoint up. None while it is not
+    down, or down because probes fail."""
 
 
 class BackendStatus(BaseModel):

@@ -27,7 +27,9 @@ from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
+from gateway.routing.health import Ejection
 from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
+from gateway.routing.probing import Prober, Probes
 from gateway.routing.readiness import BackendReadiness, Readiness
 from gateway.routing.router import Route, Router
 
@@ -58,6 +60,11 @@ class Assembly:
         self._clock = clock
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
+        self.probers = [
+            Prober(self.backends[name], probes, clock)
+            for name, each in config.backends.items()
+            if (probes := _probes(each, protocols[each.protocol]))
+        ]
         self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
         self.statistics = {each.name: ListenerStatistics(clock) for each in config.listeners if each.metrics_page}
         """The statistics of listeners with a metrics page, by name."""
@@ -88,13 +95,14 @@ class Assembly:
         target = Target(
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
         )
-        return Backend(target, protocol, endpoints, limit)
+        return Backend(target, protocol, endpoints, limit, _ejection(config))
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
         key = protocol.name, self._parse_address(address, protocol)
         if key not in self.endpoints:
-            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits), self._clock)
+            connector = self._connect(address, protocol, config.limits)
+            self.endpoints[key] = Endpoint(address, connector, self._clock, _ejection(config))
         return self.endpoints[key]
 
     def _backend_side(self, name: str, config: BackendConfig) -> BackendSide:
@@ -204,6 +212,22 @@ class Assembly:
             config.rewrite.model,
             claims if backend.traits.wire.derivatives else None,
         )
+
+
+def _ejection(config: BackendConfig) -> Ejection:
+    if config.health is None:
+        return Ejection()
+    keys = config.health.ejection
+    return Ejection(keys.failures, keys.seconds, keys.most)
+
+
+def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:
+    """How the backend is probed; None if it is not."""
+    keys = config.health
+    if keys is None or keys.probe == "none":
+        return None
+    operation = Operation(keys.probe) if keys.probe else protocol.traits.servers.probe
+    return Probes(operation, keys.interval, keys.timeout, keys.unhealthy, keys.healthy, keys.jitter)
 
 
 def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:

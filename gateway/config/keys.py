@@ -9,7 +9,20 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from gateway.config.address import Bind
-from gateway.config.fields import Flag, HeaderName, Keys, Name, Seconds, Size, SomeNames, Written, distinct, refusal
+from gateway.config.fields import (
+    Flag,
+    HeaderName,
+    Keys,
+    Name,
+    Period,
+    Seconds,
+    Share,
+    Size,
+    SomeNames,
+    Written,
+    distinct,
+    refusal,
+)
 from gateway.config.policies import Policies
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
@@ -154,6 +167,41 @@ def _forwardable(name: str) -> str:
     return name
 
 
+class EjectionConfig(Keys):
+    """When calls that fail make an endpoint down for a time."""
+
+    failures: Size = 5
+    """Calls in a row that time out or get a malformed reply until the endpoint is ejected. One that cannot be reached
+    is ejected at once, for 1 s."""
+    seconds: Period = 10
+    """The length of the first ejection. Each further one without an answer takes twice as long, at most 60 s (or this
+    key, if it is more)."""
+    most: Share = 0.5
+    """The share of the backend's endpoints that may get no calls at once because they are down, rounded up. The last
+    endpoint always gets calls, unless this is 1: then calls fail at once while all endpoints are down."""
+
+
+class BackendHealthConfig(Keys):
+    """How endpoints that fail are found, and when they get no calls. Without this key endpoints are not probed."""
+
+    probe: Literal["live", "ready", "none"] | None = None
+    """What each endpoint is asked in the protocol's own way: whether it is `live` or `ready`; with `none` endpoints are
+    not probed. The default is the protocol's: `live` for grps, `ready` for the others."""
+    interval: Period = 5
+    """Seconds between the probes of an endpoint."""
+    timeout: Period = 2
+    """Seconds in which a probe must be answered."""
+    unhealthy: Size = 3
+    """Probes in a row that fail until an endpoint is down."""
+    healthy: Size = 1
+    """Probes in a row that must pass until an endpoint that was down gets calls again."""
+    jitter: Share = 0.1
+    """The share of `interval` by which each wait is made longer or shorter at random, so that not all endpoints are
+    probed at once, nor one endpoint by all replicas of the gateway."""
+    ejection: EjectionConfig = EjectionConfig()
+    """When calls that fail make an endpoint down; also without probes."""
+
+
 class BackendConfig(Keys):
     """A group of model servers that have the same models."""
 
@@ -184,6 +232,8 @@ class BackendConfig(Keys):
         tuple[Annotated[HeaderName, AfterValidator(_forwardable)], ...], AfterValidator(distinct)
     ] = ()
     """The only headers of clients that are sent on to the backend."""
+    health: BackendHealthConfig | None = None
+    """Active probes, and when endpoints that fail get no calls. Without it endpoints are judged by their calls only."""
 
 
 class ProcessLimitsConfig(Keys):
@@ -212,7 +262,8 @@ class Config(Keys):
     """How the gateway stops."""
     ready: Ready = "any"
     """Which backends must be ready for the gateway to report ready in the clients' protocols: at least one (`any`) or
-    `all` of those that routes name, or `none`. They are asked when a client asks, at most once a second."""
+    `all` of those that routes name, or `none`. They are asked when a client asks, at most once a second; where they are
+    probed (`backends.*.health`), the state of their endpoints says it."""
     reference: tuple[ReferenceConfig, ...] = ()
     """Model servers with bundled models, started with the gateway."""
     backends: Mapping[Name, BackendConfig] = {}

@@ -59,6 +59,15 @@ def _same_places(config: Config, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(location, f"{VALUE} is the same as endpoints[{same}], written in another way")
 
 
+def _shared_endpoints(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    first: dict[tuple[str, Place], str] = {}
+    for location, name, protocol, place in _endpoints(config, catalog):
+        other = first.setdefault((protocol.name, place), name)
+        if config.backends[other].health != config.backends[name].health:
+            text = f"backend {other!r} has the endpoint {VALUE}, too, with another `health`; give both the same"
+            yield Finding(location, text)
+
+
 def _loops(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, _, _, place in _endpoints(config, catalog):
         for listener in config.listeners:
@@ -102,5 +111,6 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     _unused_backends,
     _repeated_paths,
     _same_places,
+    _shared_endpoints,
     _loops,
 )

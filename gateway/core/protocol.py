@@ -159,6 +159,8 @@ class Servers:
     """A server serves one connection at a time. Every exchange takes a slot, not only those that run a model."""
     runs_to_the_end: bool = False
     """The server finishes a call even if it was given up. Its slot stays taken until the answer comes."""
+    probe: Operation = Operation.READY
+    """What active probes ask for by default: LIVE or READY."""
 
 
 @frozen

@@ -7,8 +7,9 @@ every request does. The endpoint is chosen so:
 2. Others go to the endpoint with the fewest calls in flight; equally busy ones take turns.
 3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
 
-Ejected endpoints are left out, but at most `Ejection.most` of them: beyond that the ones that failed least recently are
-used all the same. If nothing could be sent to an endpoint, another one is tried, each at most once.
+Endpoints that are down are left out, but at most `Ejection.most` of all: beyond that the ones that failed least
+recently are used all the same. Only if `Ejection.most` is 1 can all be left out: then calls fail at once. If nothing
+could be sent to an endpoint, another one is tried, each at most once.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from gateway.core.types import Answer, Request, Response
 from gateway.routing.endpoint import Attempt, Endpoint
 from gateway.routing.health import Ejection
 from gateway.routing.queue import FairQueue
-from gateway.routing.readiness import is_ready
+from gateway.routing.readiness import is_ready, probe
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
@@ -65,8 +66,11 @@ class Backend:
         self._on_recovery: list[Callable[[], None]] = []
         self._next = 0
         """The index after that of the endpoint chosen last, where the search for the next one starts."""
-        self._most_left_out = math.ceil((ejection or Ejection()).most * len(endpoints))
+        self._most_left_out = _most_left_out((ejection or Ejection()).most, len(endpoints))
+        self.is_probed = False
+        """A Prober asks its endpoints whether they are ready."""
         for endpoint in endpoints:
+            endpoint.health.used_by(self.name)
             endpoint.watch(self._hand_over_slot if max_in_flight else None, self._recovered)
 
     @property
@@ -75,7 +79,7 @@ class Backend:
         return self.max_in_flight * len(self.endpoints)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when an endpoint answers again after an ejection, and when its models have changed."""
+        """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
         self._on_recovery.append(watcher)
 
     async def __call__(self, request: Request) -> Answer:
@@ -141,8 +145,10 @@ class Backend:
                 endpoint.give_back()
 
     async def is_ready(self) -> bool:
-        """Whether one of its endpoints reports itself ready. All are asked at once. The answers do not affect the
-        health of endpoints."""
+        """Whether one of its endpoints is ready. Where probes run, their outcome says it. Elsewhere all endpoints are
+        asked at once, and the answers do not affect the health of endpoints."""
+        if self.is_probed:
+            return any(endpoint.health.is_ready for endpoint in self.endpoints)
         asking = [spawn(self._is_ready(endpoint)) for endpoint in self.endpoints]
         try:
             for each in asyncio.as_completed(asking):
@@ -165,6 +171,17 @@ class Backend:
             return await is_ready(self.protocol, endpoint.connector, target)
         finally:
             endpoint.give_back()
+
+    def is_busy(self, endpoint: Endpoint) -> bool:
+        """Whether the endpoint runs a call and cannot answer anything else meanwhile: servers that take one call at a
+        time, or compute each call to its end."""
+        servers = self._servers
+        one_at_a_time = servers.one_connection or servers.runs_to_the_end or self.max_in_flight == 1
+        return one_at_a_time and endpoint.in_flight > 0
+
+    async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
+        """As `readiness.probe`, for one endpoint. It takes no slot, and its outcome is not noted."""
+        await probe(operation, self.protocol, endpoint.connector, self._targets.of(endpoint))
 
     def _given_up(self, attempt: Attempt | None, request: Request, error: TransportError | None = None) -> None:
         if attempt is not None:
@@ -255,7 +272,7 @@ class Backend:
         for _ in endpoints:
             each = endpoints[at]
             at = at + 1 if at + 1 < count else 0
-            if not each.health.is_up:  # some are ejected: the slower search leaves them out
+            if not each.health.is_up:  # some are down: the slower search leaves them out
                 self._next = start
                 return self._least_busy_in_use(limit or sys.maxsize, tried)
             if each.in_flight < fewest and (not tried or each not in tried):
@@ -265,9 +282,15 @@ class Backend:
         return best
 
     def _least_busy_in_use(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
-        """As `_least_busy`, if some endpoints are ejected: None if those not left out are all busy, since a slot will
-        become free; if all are left out or tried, the one that failed least recently."""
+        """As `_least_busy`, if some endpoints are down: None if those not left out are all busy, since a slot will
+        become free; if all others are tried, the one that failed least recently.
+
+        Raises:
+            TransportError: UNAVAILABLE (unreachable), every endpoint is left out.
+        """
         left_out = self._left_out()
+        if len(left_out) == len(self.endpoints):
+            raise self._all_down()
         turns = (*self.endpoints[self._next :], *self.endpoints[: self._next])
         others = [each for each in turns if each not in tried]
         in_use = [each for each in others if each not in left_out]
@@ -281,10 +304,16 @@ class Backend:
         return best
 
     def _left_out(self) -> list[Endpoint]:
-        """The endpoints that get no calls: of the ejected ones those that failed last, as many as are allowed."""
+        """The endpoints that get no calls: of those that are down the ones that failed last, as many as are allowed."""
         out = [each for each in self.endpoints if each.health.is_left_out]
         out.sort(key=lambda each: -each.health.failed_at)
         return out[: self._most_left_out]
+
+    def _all_down(self) -> TransportError:
+        last = max(self.endpoints, key=lambda each: each.health.failed_at).health.last
+        assert last is not None
+        text = f"all endpoints of backend {self.name!r} are down: {last.text}"
+        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     async def _wait_for_slot(self, request: Request) -> Endpoint:
         client, model = _host(request.peer), request.model
@@ -326,6 +355,11 @@ class Backend:
         self._targets.forget()
         for watcher in self._on_recovery:
             watcher()
+
+
+def _most_left_out(share: float, count: int) -> int:
+    """How many of `count` endpoints may be left out at once: never the last one unless `share` is 1."""
+    return count if share >= 1 else min(math.ceil(share * count), count - 1)
 
 
 def _host(peer: str) -> str:

@@ -32,7 +32,9 @@ class Endpoint:
         "connector",
         "health",
         "in_flight",
+        "next_probe",
         "passthrough",
+        "probe",
     )
 
     def __init__(
@@ -48,6 +50,10 @@ class Endpoint:
         self.passthrough: PassthroughConnector | None = None
         """For the messages of `passthrough` routes, to the same address."""
         self.in_flight = 0
+        self.next_probe: float | None = None
+        """When the next probe is due, on the clock of the Probers; they share it where backends share the Endpoint."""
+        self.probe: asyncio.Task[None] | None = None
+        """The probe that runs now."""
         self._clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
@@ -58,7 +64,7 @@ class Endpoint:
         """Register a backend's callbacks; without `on_free` if its calls never wait for a slot.
 
         `on_free` is called when a slot is free and returns whether it used it. `on_recovery` is called when the address
-        answers again after an ejection, and when its models have changed.
+        was down and answers again, and when its models have changed.
         """
         if on_free is not None:
             self._on_free.append(on_free)
@@ -137,6 +143,16 @@ class Endpoint:
                 self._timer.cancel()
             # When the ejection is over, a call that waits in a queue can be the trial.
             self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
+
+    def probe_passed(self, healthy: int) -> None:
+        """As EndpointHealth's. If the endpoint was down, it is used again."""
+        if not self._is_closed and self.health.probe_passed(healthy):
+            self._recovered()
+
+    def probe_failed(self, why: str, unhealthy: int, *, refused: bool) -> None:
+        """As EndpointHealth's."""
+        if not self._is_closed:
+            self.health.probe_failed(why, unhealthy, refused=refused)
 
     def _answered(self) -> None:
         if self.health.answered():

@@ -23,19 +23,45 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
     """Whether a server reports itself ready. If its protocol has no such request, whether it answers one for
     metadata."""
     try:
-        return await ask(Request(Operation.READY), protocol, connector, target) is True
+        await probe(Operation.READY, protocol, connector, target)
+    except GatewayError:
+        return False
+    return True
+
+
+async def probe(operation: Operation, protocol: Protocol, connector: Connector, target: Target) -> None:
+    """Ask a server whether it is live or ready (`operation`: LIVE or READY). If its protocol has no such request, it is
+    asked for metadata, and any answer is good.
+
+    Raises:
+        TransportError: it cannot be reached, broke off, or sent something else than its protocol.
+        GatewayError: INTERNAL (invalid output), its reply is malformed; UNAVAILABLE (not ready), it answered that it is
+            not, or with an error.
+    """
+    try:
+        answer = await ask(Request(operation), protocol, connector, target)
     except GatewayError as error:
-        return error.reason is Reason.UNSUPPORTED and await _answers(protocol, connector, target)
+        if error.reason is Reason.UNSUPPORTED:
+            await _ask_metadata(protocol, connector, target)
+            return
+        if _is_no_answer(error):
+            raise
+        text = f"the server answered the question whether it is {operation.value} with {error.status.name}"
+        raise refusal(Reason.NOT_READY, text) from error
+    if answer is not True:
+        raise refusal(Reason.NOT_READY, f"the server answered that it is not {operation.value}")
 
 
-async def _answers(protocol: Protocol, connector: Connector, target: Target) -> bool:
+async def _ask_metadata(protocol: Protocol, connector: Connector, target: Target) -> None:
     try:
         await ask(Request(Operation.METADATA), protocol, connector, target)
-    except TransportError:
-        return False
     except GatewayError as error:
-        return error.reason is not Reason.INVALID_OUTPUT
-    return True
+        if _is_no_answer(error):
+            raise
+
+
+def _is_no_answer(error: GatewayError) -> bool:
+    return isinstance(error, TransportError) or error.reason is Reason.INVALID_OUTPUT
 
 
 class BackendReadiness:

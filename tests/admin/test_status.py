@@ -22,7 +22,7 @@ STATUS = GatewayStatus(
                 EndpointStatus(
                     address="h:1",
                     in_flight=1,
-                    state="ejected",
+                    state="down",
                     last_error=LastError(text="connection refused", at=datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),
                     ejected_until=datetime(2026, 11, 22, 3, 4, 15, tzinfo=UTC),
                 )

@@ -23,6 +23,8 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
 from gateway.registry import protocols
+from gateway.routing.health import Ejection
+from gateway.routing.probing import Probes
 from gateway.transports.http.address import parse_address
 
 INFO = ServerInfo("gateway", "1")
@@ -225,6 +227,34 @@ async def test_backends_that_name_one_place_share_its_endpoint_however_they_writ
     assert (plain, other) == (written_so, same)
     assert backends["other"].endpoints[0] is not other
     assert (backends["one"].capacity, backends["two"].capacity, backends["other"].capacity) == (2, 4, 0)
+
+
+PROBED = """
+backends:
+  passive: {protocol: v2-rest, endpoints: ["a:1"]}
+  v2: {protocol: v2-rest, endpoints: ["b:1"], health: {}}
+  grps: {protocol: grps-rest, endpoints: ["c:1"], health: {}}
+  own:
+    protocol: grps-rest
+    endpoints: ["d:1"]
+    health: {probe: ready, interval: 1, timeout: 3, unhealthy: 4, healthy: 5, jitter: 0.6}
+  ejected: {protocol: v2-rest, endpoints: ["e:1"], health: {probe: none, ejection: {failures: 2, seconds: 3, most: 1}}}
+"""
+
+
+async def test_a_backend_with_health_is_probed_and_its_keys_say_how() -> None:
+    assembly = Assembled(PROBED).assembly
+    assert [(each._backend.name, each._probes) for each in assembly.probers] == [
+        ("v2", Probes(Operation.READY)),
+        ("grps", Probes(Operation.LIVE)),
+        ("own", Probes(Operation.READY, 1, 3, 4, 5, 0.6)),
+    ]
+    ejections = {each.address: each.health._ejection for each in assembly.endpoints.values()}
+    assert ejections == dict.fromkeys(["a:1", "b:1", "c:1", "d:1"], Ejection()) | {"e:1": Ejection(2, 3.0, 1.0)}
+    assert {name: each._most_left_out for name, each in assembly.backends.items()} == {
+        **dict.fromkeys(["passive", "v2", "grps", "own"], 0),
+        "ejected": 1,
+    }
 
 
 async def test_the_gateway_answers_for_itself() -> None:

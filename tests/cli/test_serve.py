@@ -116,7 +116,8 @@ async def test_the_log_goes_to_stderr_with_time_and_level(tmp_path: Path) -> Non
     try:
         port = port_of(running.process.stdout().split()[2])
         assert (await ask(port, INFER.replace(b"Host", b"Connection: close\r\nHost"))).startswith(b"HTTP/1.1 503")
-        told = re.compile(r"^[0-9T:.-]+Z WARNING gateway\.[a-z.]+: endpoint 127\.0\.0\.1:1 is ejected for 1 s", re.M)
+        line = r"^[0-9T:.-]+Z WARNING gateway\.[a-z.]+: endpoint 127\.0\.0\.1:1 of backend 'lab' is down: "
+        told = re.compile(line, re.M)
         assert await asyncio.to_thread(eventually, lambda: told.search(running.output()) is not None, 10)
     finally:
         running.stop()

@@ -141,14 +141,35 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "key of a later feature",
         BACKEND + "safe: true}}\n",
         [
-            "2:73: 'safe' is not a key here; expected batch, endpoints, flavor, forward_headers, limits, "
-            "max_in_flight, policies, protocol or trust_metadata"
+            "2:73: 'safe' is not a key here; expected batch, endpoints, flavor, forward_headers, "
+            "health, limits, max_in_flight, policies, protocol or trust_metadata"
         ],
     ),
     (
         "key in a nested map",
         SOUND + "health: {bind: '[::1]:1', port: 3}\n",
         ["4:27: 'port' is not a key here; expected bind or ready"],
+    ),
+    (
+        "misspelt keys of a backend's health",
+        BACKEND + "health: {intervall: 1, ejection: {failure: 3}}}}\n",
+        [
+            "2:82: 'intervall' is not a key here; did you mean 'interval'?",
+            "2:107: 'failure' is not a key here; did you mean 'failures'?",
+        ],
+    ),
+    (
+        "a backend's health",
+        BACKEND
+        + "health: {probe: alive, interval: 0, timeout: -1, unhealthy: 0, jitter: 2, ejection: {most: 1.5}}}}\n",
+        [
+            "2:89: expected live, ready or none, got 'alive'; did you mean 'live'?",
+            "2:106: must be above 0, got 0",
+            "2:118: must be above 0, got -1",
+            "2:133: must be at least 1, got 0",
+            "2:144: must be at most 1, got 2",
+            "2:164: must be at most 1, got 1.5",
+        ],
     ),
     ("missing key", SOUND + "health: {}\n", ["4:9: the key 'bind' is missing"]),
     ("missing in an item", "listeners:\n  - name: a\n    protocols: [umbridge]\n", ["2:5: the key 'bind' is missing"]),

@@ -1,6 +1,7 @@
 """The JSON Schema, and `docs/configuration.md`, which is held to it."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,17 @@ def test_the_documentation_has_every_key() -> None:
     real = json_schema(Catalog({}, registry.policies()))  # names of protocols are not its matter
     text = DOCUMENT.read_text()
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table(real)
+
+
+def test_the_page_about_health_has_its_keys_and_their_defaults() -> None:
+    real = json_schema(Catalog({}, registry.policies()))
+    above = "backends.*.health."
+    inner = [(key.removeprefix(above), part) for key, _, part in keys(real) if key.startswith(above)]
+    rows = re.findall(r"^\| `([a-z.]+)` \| ([^|]+) \|", (ROOT / "docs/health.md").read_text(), re.MULTILINE)
+    told = dict(rows) | {"probe": ""}  # its default depends on the protocol
+    assert [(key, told.get(key)) for key, part in inner if key != "ejection"] == [
+        (key, default(False, part)) for key, part in inner if key != "ejection"
+    ]
 
 
 def table(schema: dict[str, Any]) -> str:

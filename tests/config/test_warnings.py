@@ -206,3 +206,12 @@ def test_globs_agree_with_fnmatch(wide: str, narrow: str) -> None:
 def test_what_would_take_long_is_not_claimed() -> None:
     assert covers("*?" * 5, "a" * 50)
     assert not covers("*?" * 50, "a" * 500)  # it does; that takes too many steps
+
+
+def test_an_endpoint_that_backends_share_with_different_health() -> None:
+    same = "{protocol: umbridge, endpoints: ['h:1'], health: {interval: 3}}"
+    other = "{protocol: umbridge, endpoints: ['h:2', 'http://h:1/']}"
+    assert of_backends(f"a: {same}", f"b: {same}") == []
+    assert of_backends(f"a: {same}", f"b: {other}") == [
+        "8:46: warning: backend 'a' has the endpoint 'http://h:1/', too, with another `health`; give both the same"
+    ]

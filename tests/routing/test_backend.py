@@ -345,7 +345,7 @@ async def test_another_endpoint_is_asked_if_nothing_was_sent() -> None:
     task = await lab.asked()
     lab.wires[1].answer(b"here")
     await task
-    assert lab.states == [State.EJECTED, State.UP]
+    assert lab.states == [State.DOWN, State.UP]
     assert lab.in_flight == [0, 0]
 
 
@@ -437,7 +437,7 @@ async def test_a_stream_tells_as_well_whether_the_address_answers() -> None:
 @pytest.mark.parametrize(
     ("status", "state"),
     [
-        (Status.UNAVAILABLE, State.EJECTED),
+        (Status.UNAVAILABLE, State.DOWN),
         (Status.DEADLINE_EXCEEDED, State.UNKNOWN),
         (Status.UNIMPLEMENTED, State.UNKNOWN),
     ],
@@ -474,9 +474,9 @@ async def fail(lab: Lab, times: int, **more: Any) -> None:
 async def test_five_timeouts_in_a_row_eject_an_endpoint() -> None:
     lab = hanging()
     await fail(lab, 4)
-    assert lab.state() is State.UNKNOWN
+    assert lab.state() is State.DEGRADED
     await fail(lab, 1)
-    assert lab.state() is State.EJECTED
+    assert lab.state() is State.DOWN
     for _ in range(20):
         await lab.ask()
     assert lab.counts == [5, 20]
@@ -489,8 +489,9 @@ async def test_an_answer_in_between_begins_the_count_anew() -> None:
     task = await lab.asked()
     lab.wires[0].answer()
     await task
-    await fail(lab, 4)
     assert lab.state() is State.UP
+    await fail(lab, 4)
+    assert lab.state() is State.DEGRADED
 
 
 async def test_after_the_ejection_one_call_is_let_through_and_its_answer_ends_it() -> None:
@@ -499,7 +500,7 @@ async def test_after_the_ejection_one_call_is_let_through_and_its_answer_ends_it
     lab.clock.now += Ejection().seconds
     tasks = [await lab.asked() for _ in range(4)]
     assert lab.counts == [6, 3]
-    assert lab.state() is State.EJECTED
+    assert lab.state() is State.DOWN
     lab.wires[0].answer()
     await asyncio.gather(*tasks)
     assert lab.state() is State.UP
@@ -542,7 +543,7 @@ async def test_if_all_are_ejected_the_one_that_failed_least_recently_is_asked() 
         for _ in range(5):
             lab.backend._next = at
             await lab.time_out()
-    assert lab.states == [State.EJECTED] * 3
+    assert lab.states == [State.DOWN] * 3
     lab.endpoints[1].take()  # how many calls run there does not count
     sent = lab.counts
     for _ in range(3):
@@ -584,7 +585,7 @@ async def test_clients_that_do_not_wait_eject_nobody(more: dict[str, Any]) -> No
 async def test_a_clients_deadline_counts_where_it_was_long_enough() -> None:
     lab = hanging()
     await fail(lab, 5, waited=CLIENT_SECONDS, time_limit=None)
-    assert lab.state() is State.EJECTED
+    assert lab.state() is State.DOWN
 
 
 async def test_the_time_in_a_queue_is_not_the_endpoints_fault() -> None:
@@ -627,7 +628,7 @@ async def test_a_server_that_computes_to_the_end_is_late_until_the_policy_says_o
     assert lab.states == [State.UNKNOWN]
     for _ in range(5):
         await lab.time_out()
-    assert lab.states == [State.EJECTED]
+    assert lab.states == [State.DOWN]
     lab.wires[0].answer()  # late, to a call that nobody waits for any more
     await settle()
     assert lab.states == [State.UP]
@@ -669,7 +670,7 @@ async def test_what_is_not_the_protocol_counts_and_what_is_too_large_does_not() 
         async def exchange(self, message: Message) -> Message:
             raise TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, "no", sent=True, answered=self.answers_at_once)
 
-    for answered, state in ((False, State.EJECTED), (True, State.UP)):
+    for answered, state in ((False, State.DOWN), (True, State.UP)):
         wire = Babbling()
         wire.answers_at_once = answered
         endpoint = Endpoint("lab:1", wire)
@@ -691,20 +692,29 @@ async def test_a_stream_that_hangs_counts_as_a_call_does() -> None:
         lab.clock.now += 2
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    assert lab.state() is State.EJECTED
+    assert lab.state() is State.DOWN
 
 
-async def test_the_log_tells_of_an_ejection_and_of_its_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_tells_of_each_change_of_state(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gateway")
     lab = Lab(limit=0)
     lab.endpoints = [Endpoint("told:1", lab.wires[0], lab.clock)]
     lab.backend = Backend(Target("lab"), TOY, lab.endpoints, 0)
-    await fail(lab, 6)
-    lab.wires[0].answers_at_once = True
-    await lab.ask()
+    for answers in (True, False, True):
+        lab.wires[0].answers_at_once = answers
+        if answers:
+            await asyncio.gather(lab.ask(), lab.ask())
+        else:
+            await fail(lab, 6)
+            lab.clock.now += Ejection().seconds
+            await fail(lab, 1)
+    name = "endpoint told:1 of backend 'lab'"
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "endpoint told:1 is ejected for 10 s: no answer within 2 s"),
-        ("INFO", "endpoint told:1 is back: it answered"),
+        ("INFO", f"{name} is up: it answered a call"),
+        ("INFO", f"{name} is degraded: no answer within 2 s"),
+        ("WARNING", f"{name} is down: no answer within 2 s (no calls for 10 s)"),
+        ("WARNING", f"{name} is still down: no answer within 2 s (no calls for 20 s)"),
+        ("INFO", f"{name} is up again: it answered a call"),
     ]
 
 

@@ -17,12 +17,14 @@ The specification is `docs/2_Interface.md` of https://github.com/NetEase-Media/g
 from gateway.core.datatypes import Datatype
 from gateway.core.examples import curl, grpcurl
 from gateway.core.frozen import replace
+from gateway.core.operations import Operation
 from gateway.core.protocol import (
     Framing,
     GrpcForm,
     HttpForm,
     Models,
     Protocol,
+    Servers,
     StreamForm,
     StreamFraming,
     Traits,
@@ -67,6 +69,8 @@ _TRAITS = Traits(
         trusted_metadata=False,
         platform="grps",
     ),
+    # Readiness is a flag that clients set: a server that a client took offline still answers calls.
+    servers=Servers(probe=Operation.LIVE),
 )
 _STREAMING_TRAITS = replace(_TRAITS, wire=replace(_TRAITS.wire, streams=True))
 

@@ -1,0 +1,121 @@
+"""Active probes: every endpoint of a backend is asked in its protocol's own way whether it is live or ready.
+
+A probe takes no slot, passes no policies and is no client traffic. Its outcome goes to the endpoint's health. An
+endpoint that is busy with a call and can answer nothing else meanwhile (`Backend.is_busy`) is not probed: it is late,
+not dead. For the same reason a probe that got no answer does not count if the endpoint answered a call meanwhile, or
+is busy with one now.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, TransportError
+from gateway.core.frozen import frozen
+from gateway.core.operations import Operation
+from gateway.core.tasks import spawn
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+
+
+@frozen
+class Probes:
+    """How a backend is probed.
+
+    `operation`: LIVE or READY. `interval`, `timeout`: in seconds. `unhealthy`: failed probes in a row until an endpoint
+    is down. `healthy`: passed probes in a row until it is up again. `jitter`: the share of `interval` by which each
+    wait may be longer or shorter.
+    """
+
+    operation: Operation
+    interval: float = 5.0
+    timeout: float = 2.0
+    unhealthy: int = 3
+    healthy: int = 1
+    jitter: float = 0.1
+
+
+class Prober:
+    """Probes the endpoints of one backend, whichever it has at the time. No endpoint has two probes at once.
+
+    `randomly` returns numbers from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        probes: Probes,
+        clock: Callable[[], float],
+        randomly: Callable[[], float] = random.random,
+    ) -> None:
+        backend.is_probed = True
+        self._backend = backend
+        self._probes = probes
+        self._clock = clock
+        self._random = randomly
+        self._loop: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Start probing, in a task of its own."""
+        self._loop = spawn(self._run())
+
+    async def stop(self) -> None:
+        """End probing, and the probes that run."""
+        tasks = [*self._running, *([self._loop] if self._loop else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:  # noqa: ASYNC110 - time is what it waits for
+            await asyncio.sleep(self.round())
+
+    def round(self) -> float:
+        """Start the probes that are due. Returns the seconds until the next round."""
+        now = self._clock()
+        following = now + self._probes.interval
+        for endpoint in self._backend.endpoints:
+            if endpoint.next_probe is None:
+                # The endpoints of a new gateway, and the gateways that start together, are spread over this time.
+                endpoint.next_probe = now + self._probes.interval * self._probes.jitter * self._random()
+            if endpoint.next_probe <= now:
+                endpoint.next_probe = now + self._wait()
+                if endpoint.probe is None and not self._backend.is_busy(endpoint):
+                    self._start(endpoint)
+            following = min(following, endpoint.next_probe)
+        return following - now
+
+    def _wait(self) -> float:
+        return self._probes.interval * (1 + self._probes.jitter * (2 * self._random() - 1))
+
+    def _start(self, endpoint: Endpoint) -> None:
+        task = endpoint.probe = spawn(self._probe(endpoint))
+        self._running.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            endpoint.probe = None
+
+        task.add_done_callback(ended)
+
+    async def _probe(self, endpoint: Endpoint) -> None:
+        probes, answers = self._probes, endpoint.health.answers
+        try:
+            async with asyncio.timeout(probes.timeout):
+                await self._backend.probe(probes.operation, endpoint)
+        except TimeoutError:
+            why, refused = f"no answer within {probes.timeout:g} s", False
+        except GatewayError as error:
+            why, refused = _text(error), error.reason is Reason.NOT_READY
+        else:
+            endpoint.probe_passed(probes.healthy)
+            return
+        if refused or not (endpoint.health.answers != answers or self._backend.is_busy(endpoint)):
+            endpoint.probe_failed(f"probe: {why}", probes.unhealthy, refused=refused)
+
+
+def _text(error: GatewayError) -> str:
+    """The error without the name of the backend, which the log and `/status` add themselves."""
+    cause = error.__cause__
+    return str(cause if isinstance(cause, TransportError | DecodeError) else error)
