@@ -12,27 +12,29 @@ RUNBOOK = (ROOT / "docs/runbook.md").read_text()
 _LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 
 
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    """Calls of a logger's methods, and of LogLimit's `write`."""
+def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, int]]:
+    """Calls that write to the log, each with the position of its text: those of a logger's methods, and those that take
+    a level before the text."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        owner = ast.unparse(node.func.value)
-        if (owner == "log" and node.func.attr in _LEVELS) or (owner.endswith(("_log", "_lines", "_limited"))):
-            yield node
+        levels = [at for at, each in enumerate(node.args) if ast.unparse(each).startswith("logging.")]
+        if levels:
+            yield node, levels[0] + 1
+        elif ast.unparse(node.func.value) == "log" and node.func.attr in _LEVELS:
+            yield node, 0
 
 
-def _texts(call: ast.Call, constants: dict[str, str]) -> Iterator[str]:
-    """The format strings among a call's arguments. A key of LogLimit's `write` comes before the level and is none."""
-    arguments = call.args
-    for at, each in enumerate(arguments):
-        if ast.unparse(each).startswith("logging."):
-            arguments = arguments[at + 1 :]
-    for each in arguments[:1]:
-        if isinstance(each, ast.Constant) and isinstance(each.value, str):
-            yield each.value
-        elif isinstance(each, ast.Name) and each.id in constants:
-            yield constants[each.id]
+def _text(node: ast.expr, constants: dict[str, str]) -> str | None:
+    """A format string; None for what is none."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=name):
+            return constants.get(name)
+        case ast.JoinedStr(values=pieces):
+            return "".join(str(each.value) if isinstance(each, ast.Constant) else "%s" for each in pieces)
+    return None
 
 
 def _constants(tree: ast.AST) -> dict[str, str]:
@@ -52,8 +54,9 @@ def lines() -> dict[str, str]:
     for path in sorted((ROOT / "gateway").rglob("*.py")):
         tree = ast.parse(path.read_text())
         constants = _constants(tree)
-        for call in _calls(tree):
-            for text in _texts(call, constants):
+        for call, at in _calls(tree):
+            text = _text(call.args[at], constants) if at < len(call.args) else None
+            if text:
                 found[text] = str(path.relative_to(ROOT))
     return found
 
