@@ -71,7 +71,7 @@ class GatewayStatus(BaseModel):
     ready: bool
     listeners: dict[str, ListenerStatus]
     backends: dict[str, BackendStatus]
-    policies: list[PolicyStatus]
+    policies: list[PolicyStatus] = []
     """Those that keep a state."""
 
 
