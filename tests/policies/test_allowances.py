@@ -1,5 +1,3 @@
-import tracemalloc
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,17 +50,13 @@ def test_who_waits_as_long_as_told_passes(burst: int, now: float, spent: int) ->
     assert allowances.take("a", now + wait) == 0
 
 
-def test_a_million_clients_take_bounded_memory() -> None:
+def test_of_a_million_clients_a_bounded_number_is_remembered() -> None:
     allowances = Allowances(interval=1, burst=1)
-    tracemalloc.start()
-    try:
-        for at in range(1_000_000):
-            allowances.take(f"10.{at >> 16}.{at >> 8 & 255}.{at & 255}", 0)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(allowances) == MOST_CLIENTS
-    assert peak < 40 * 2**20
+    most = 0
+    for at in range(1_000_000):
+        allowances.take(f"10.{at >> 16}.{at >> 8 & 255}.{at & 255}", 0)
+        most = max(most, len(allowances))
+    assert most == MOST_CLIENTS
 
 
 def test_the_client_that_comes_often_is_not_forgotten_among_others() -> None:
