@@ -97,7 +97,7 @@ class CircuitBreaker:
     def _admit(self, model: tuple[str, str]) -> int:
         epoch, wait = self._circuits.admit(model)
         if wait:
-            text = f"model {_shown(model)} failed too often and gets no calls now; try again in {wait:.3g} s"
+            text = f"model {_shown(model)} failed too often and gets no calls now; try again in {round(wait, 3):g} s"
             raise refusal(Reason.CIRCUIT_OPEN, text, retry_after=wait)
         return epoch
 
@@ -147,7 +147,7 @@ class CircuitBreaker:
             self._lines.write(
                 "open",
                 logging.WARNING,
-                "%s: model %s failed too often; no calls for %.3g s",
+                "%s: model %s failed too often; no calls for %g s",
                 self.place,
                 _shown(model),
                 wait,

@@ -149,7 +149,7 @@ class RateLimit:
 
     def _refuse(self, wait: float) -> None:
         self._refused += 1
-        raise refusal(Reason.RATE_LIMITED, f"{self._text}; try again in {wait:.3g} s", retry_after=wait)
+        raise refusal(Reason.RATE_LIMITED, f"{self._text}; try again in {round(wait, 3):g} s", retry_after=wait)
 
     def status(self) -> Mapping[str, object]:
         """How many clients are remembered, how many requests were refused, and whether Redis answers."""
