@@ -31,8 +31,8 @@ class Settings(BaseModel):
     calls: Annotated[int, Field(ge=1)] | None = None
     """The most calls in flight."""
     adaptive: Literal["gradient"] | None = None
-    """In place of `calls`: find the limit by the latency of the calls. It grows while they take their usual time and
-    shrinks when they take longer."""
+    """`gradient`, in place of `calls`: find the limit by the latency of the calls. It grows while they take their usual
+    time and shrinks when they take longer."""
     least: Annotated[int, Field(ge=1)] = 1
     """The lower bound of an adaptive limit."""
     most: Annotated[int, Field(ge=1)] = 1000
