@@ -4,6 +4,7 @@ servers behind them, and what clients of each protocol get."""
 import asyncio
 import json
 import re
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from sys import executable
 import grpc.aio
 import httpx
 import numpy as np
+import pytest
 
 from gateway.app import Gateway
 from gateway.cli.options import catalog
@@ -19,9 +21,11 @@ from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, tensor
+from gateway.policies import shared_allowances
 from gateway.registry import protocols
 from tests.interop.processes import Process, free_port
 from tests.paused_server import Held, held
+from tests.policies.redis_server import RedisServer, needs_redis
 
 CONFIG = """
 listeners:
@@ -115,41 +119,63 @@ async def test_wrong_requests_do_not_open_the_circuit_for_others() -> None:
         assert (await clients.rest("double", 1)).status_code == 200
 
 
-async def test_a_server_that_was_killed_is_tried_again_by_one_call(tmp_path: Path) -> None:
-    port = free_port()
-    command = [executable, "-m", "gateway", "reference", "--protocol", "v2-rest", "--bind", f"127.0.0.1:{port}"]
-    text = f"""
+FORWARDING = """
 listeners:
-  - {{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}
-  - {{name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}}
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}
 backends:
-  lab:
-    protocol: v2-rest
-    flavor: plain
-    endpoints: ["127.0.0.1:{port}"]
-    policies: [{{circuit_breaker: {{failures: 2, seconds: 0.2}}}}]
-routes: [{{match: {{model: "*"}}, backend: lab}}]
+  lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"], policies: POLICIES}
+routes: [{match: {model: "*"}, backend: lab}]
 """
 
-    def start() -> Process:
-        process = Process([*command, "--model", "double"], tmp_path)
-        process.wait_until(lambda: "\nready" in process.stdout(), seconds=60)
-        return process
 
-    server = start()
+def reference(port: int, folder: Path) -> Process:
+    """A model server in a process of its own."""
+    command = [executable, "-m", "gateway", "reference", "--protocol", "v2-rest", "--model", "double"]
+    process = Process([*command, "--bind", f"127.0.0.1:{port}"], folder)
+    process.wait_until(lambda: "\nready" in process.stdout(), seconds=60)
+    return process
+
+
+async def test_a_server_that_was_killed_is_tried_again_by_one_call(tmp_path: Path) -> None:
+    port = free_port()
+    policies = "[{circuit_breaker: {failures: 2, seconds: 0.2}}]"
+    server = reference(port, tmp_path)
     try:
-        async with running(text=text) as clients:
+        async with running(text=FORWARDING.replace("PORT", str(port)).replace("POLICIES", policies)) as clients:
             assert (await clients.rest("double", 1)).status_code == 200
+            server.signal(signal.SIGKILL)
             server.stop()
             reasons = [(await clients.rest("double", 1)).headers["gateway-reason"] for _ in range(3)]
             assert reasons == ["unreachable", "unreachable", "circuit-open"]
-            server = start()
+            server = reference(port, tmp_path)
             for _ in range(600):
                 if (await clients.rest("double", 1)).status_code == 200:
                     break
                 await asyncio.sleep(0.05)
             assert [(await clients.rest("double", 1)).status_code for _ in range(5)] == [200] * 5
     finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        "[{timeout: {seconds: 0.3}}, {circuit_breaker: {failures: 2, seconds: 3600}}]",
+        "[{circuit_breaker: {failures: 2, seconds: 3600}}, {timeout: {seconds: 0.3}}]",
+    ],
+    ids=["timeout around it", "timeout within"],
+)
+async def test_calls_that_a_hung_server_does_not_answer_open_the_circuit(policies: str, tmp_path: Path) -> None:
+    port = free_port()
+    server = reference(port, tmp_path)
+    try:
+        async with running(text=FORWARDING.replace("PORT", str(port)).replace("POLICIES", policies)) as clients:
+            assert (await clients.rest("double", 1)).status_code == 200
+            server.signal(signal.SIGSTOP)
+            assert [(await clients.rest("double", 1)).status_code for _ in range(4)] == [504, 504, 503, 503]
+    finally:
+        server.signal(signal.SIGCONT)
         server.stop()
 
 
@@ -216,6 +242,27 @@ async def test_a_client_beyond_its_rate_is_told_so_in_the_words_of_its_protocol(
         refused = await clients.http.post("/v1/models/double:predict", json=instances, headers=headers)
         assert refused.status_code == 429
         assert is_told(refused.json()["error"])
+
+
+@needs_redis
+async def test_two_gateways_share_a_limit_and_close_their_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from redis.asyncio import Redis
+
+    monkeypatch.setattr(shared_allowances, "SECONDS", 10.0)  # a loaded machine may be late
+    server = RedisServer(tmp_path)
+    limit = f'rate_limit: {{requests: 10, seconds: 3600, redis: "{server.url}"}}'
+    try:
+        async with running(route=limit) as first, running(route=limit) as second, Redis.from_url(server.url) as client:
+            both = [gateway.rest("double", 1) for _ in range(20) for gateway in (first, second)]
+            found = [each.status_code for each in await asyncio.gather(*both)]
+            assert (found.count(200), found.count(429)) == (10, 30)
+            assert len(await client.client_list()) > 1
+        async with Redis.from_url(server.url) as client:
+            assert len(await client.client_list()) == 1
+    finally:
+        server.process.stop()
 
 
 async def test_metadata_and_readiness_are_not_limited() -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from functools import lru_cache
 from hashlib import blake2b
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -167,6 +168,7 @@ def _by_client(request: Request, header: str) -> str:
     return _network(host) if ":" in host else host
 
 
+@lru_cache(4096)
 def _network(host: str) -> str:
     """The network of 64 bits of an IPv6 address: a client chooses freely among its addresses."""
     try:

@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -16,40 +14,23 @@ from gateway.core.types import Answer, Headers, Request, Response
 from gateway.policies import rate_limit, shared_allowances
 from gateway.policies.rate_limit import RateLimit, Settings, wrap
 from gateway.policies.shared_allowances import PAUSE
-from tests.interop.processes import Process, free_port
 from tests.policies.clock import Clock
+from tests.policies.redis_server import PASSWORD, RedisServer, needs_redis
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("redis-server") is None, reason="no redis-server on this machine (Debian's package redis-server)"
-)
+pytestmark = needs_redis
 ANSWER = Response(id="answer")
-PASSWORD = "a-secret-word"
-
-
-class Server:
-    """A Redis server with a password, on a port of its own. `stop` and `start` again keep the port."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
-        self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.port}/0"
-        self.start()
-
-    def start(self) -> None:
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
-        self.process = Process([*command, "--save", "", "--appendonly", "no"], self.folder)
-        self.process.wait_until(lambda: "Ready to accept connections" in self.process.stdout(), seconds=30)
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("redis"))
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
     yield server
     server.process.signal(signal.SIGCONT)
     server.process.stop()
 
 
 @pytest.fixture
-def server(running: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+def server(running: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
     """The server; a loaded machine does not make it late."""
     monkeypatch.setattr(shared_allowances, "SECONDS", 10.0)
     return running
@@ -64,7 +45,7 @@ def infer(key: str = "") -> Request:
     return Request(Operation.INFER, "m", peer="10.0.0.1:5", headers=headers)
 
 
-def configured(server: Server, unique: str, **more: object) -> Settings:
+def configured(server: RedisServer, unique: str, **more: object) -> Settings:
     return Settings.model_validate({"requests": 10, "seconds": 3600, "redis": server.url, "name": unique, **more})
 
 
@@ -86,7 +67,7 @@ async def passes(settings: Settings, request: Request | None = None) -> Reason |
     return None
 
 
-async def test_two_gateways_let_through_what_one_would(server: Server) -> None:
+async def test_two_gateways_let_through_what_one_would(server: RedisServer) -> None:
     gateways = [configured(server, "two") for _ in range(2)]
     async with closing(*gateways):
         found = await asyncio.gather(*(passes(each) for _ in range(50) for each in gateways))
@@ -98,7 +79,7 @@ async def test_two_gateways_let_through_what_one_would(server: Server) -> None:
 
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"requests": 11}, {"by": "all"}, {"burst": 9}])
-async def test_other_limits_are_not_shared(server: Server, change: dict[str, object]) -> None:
+async def test_other_limits_are_not_shared(server: RedisServer, change: dict[str, object]) -> None:
     first, second = configured(server, "apart"), configured(server, "apart", **change)
     async with closing(first, second):
         for _ in range(15):
@@ -107,7 +88,7 @@ async def test_other_limits_are_not_shared(server: Server, change: dict[str, obj
         assert await passes(second) is None
 
 
-async def test_a_bucket_fills_again_by_the_clock_of_the_server(server: Server) -> None:
+async def test_a_bucket_fills_again_by_the_clock_of_the_server(server: RedisServer) -> None:
     settings = configured(server, "fills", requests=10, seconds=0.5, burst=1)
     async with closing(settings):
         handler, waits = wrap(answer, settings), []
@@ -121,7 +102,7 @@ async def test_a_bucket_fills_again_by_the_clock_of_the_server(server: Server) -
         assert all(0 < wait <= 0.05 for wait in waits)
 
 
-async def test_the_server_gets_no_key_of_a_client_and_forgets_full_buckets(server: Server) -> None:
+async def test_the_server_gets_no_key_of_a_client_and_forgets_full_buckets(server: RedisServer) -> None:
     from redis.asyncio import Redis
 
     settings = configured(server, "digest", by="header", header="x-api-key", seconds=1000)
@@ -142,7 +123,7 @@ async def test_the_server_gets_no_key_of_a_client_and_forgets_full_buckets(serve
 )
 @pytest.mark.parametrize("fault", ["killed", "paused", "wrong password"])
 async def test_without_redis(
-    running: Server,
+    running: RedisServer,
     without_redis: str,
     found: list[Reason | None],
     fault: str,
@@ -183,7 +164,7 @@ async def test_without_redis(
 
 
 async def test_a_server_that_fails_is_asked_again_by_one_request_at_a_time(
-    running: Server, monkeypatch: pytest.MonkeyPatch
+    running: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(rate_limit.state, "_make", lambda settings: RateLimit(settings, clock))
