@@ -148,6 +148,8 @@ class Gateway:
             await prober.stop()
         for endpoint in self._assembly.endpoints.values():
             await endpoint.close()
+        for _, _, state in self._assembly.policy_states:
+            await state.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
         given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
@@ -177,6 +179,10 @@ class Gateway:
                 if (listener := self.listeners.get(each.name)) is not None
             },
             backends={name: _backend_status(backend) for name, backend in self._assembly.backends.items()},
+            policies=[
+                status.PolicyStatus(place=place, policy=name, state=dict(state.status()))
+                for place, name, state in self._assembly.policy_states
+            ],
         )
 
 

@@ -17,6 +17,7 @@ import gateway.transports
 from gateway.config import catalog
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Handler, StreamHandler
+from gateway.policies.places import PolicyState
 
 POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 """The attributes that make a module a policy."""
@@ -30,6 +31,13 @@ class PolicyModule(catalog.Policy, typing.Protocol):
 
     def wrap_stream(self, handler: StreamHandler, settings: Any) -> StreamHandler:
         """A StreamHandler that applies the policy to `handler`."""
+
+
+class StatefulPolicyModule(PolicyModule, typing.Protocol):
+    """The module of a policy that keeps a state for each place where it is configured."""
+
+    def state(self, settings: Any) -> PolicyState:
+        """The state of the place with these settings."""
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -54,6 +54,17 @@ class ListenerStatus(BaseModel):
     reached."""
 
 
+class PolicyStatus(BaseModel):
+    """What a policy remembers: which models a `circuit_breaker` refuses, how many calls a `concurrency_limit` counts,
+    how many requests a `rate_limit` refused."""
+
+    place: str
+    """Where it is configured: `backends.NAME` or `routes[N]`."""
+    policy: str
+    state: dict[str, Any]
+    """As the page of the policy says."""
+
+
 class GatewayStatus(BaseModel):
     """The whole gateway."""
 
@@ -61,6 +72,8 @@ class GatewayStatus(BaseModel):
     ready: bool
     listeners: dict[str, ListenerStatus]
     backends: dict[str, BackendStatus]
+    policies: list[PolicyStatus] = []
+    """Those that keep a state."""
 
 
 def application(status: Callable[[], GatewayStatus]) -> FastAPI:

@@ -1,12 +1,13 @@
 """The gateway's parts, made of a Config: endpoints, backends, bridges and routes. Nothing here opens a socket."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.routes import (
     conditions,
     joined_versions,
+    policy_states,
     route,
     route_settings,
     stream_with_policies,
@@ -23,6 +24,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import ServerInfo
+from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
@@ -66,6 +68,8 @@ class Assembly:
             if (probes := _probes(each, protocols[each.protocol]))
         ]
         self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
+        self.policy_states = list(self._policy_states(config))
+        """The policies that keep a state: place, name and state."""
         self.statistics = {each.name: ListenerStatistics(clock) for each in config.listeners if each.metrics_page}
         """The statistics of listeners with a metrics page, by name."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
@@ -86,6 +90,13 @@ class Assembly:
             joined_versions(clients),
         )
         """The Router of requests to routes with `passthrough`."""
+
+    def _policy_states(self, config: Config) -> Iterator[tuple[str, str, PolicyState]]:
+        places = [(f"backends.{name}", each.policies) for name, each in config.backends.items()]
+        places += [(f"routes[{at}]", each.policies) for at, each in enumerate(config.routes)]
+        for place, policies in places:
+            for name, state in policy_states(place, policies, self._policies):
+                yield place, name, state
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]

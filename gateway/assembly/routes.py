@@ -1,6 +1,7 @@
 """Routes: from the configuration's values to those of the Router and the Bridge, and Handlers within policies."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
@@ -11,7 +12,8 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
-from gateway.registry import PolicyModule
+from gateway.policies.places import PolicyState
+from gateway.registry import PolicyModule, StatefulPolicyModule
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import Route
 
@@ -48,6 +50,18 @@ def stream_with_policies(
     for config in reversed(configs):
         handler = policies[config.name].wrap_stream(handler, config.settings)
     return handler
+
+
+def policy_states(
+    place: str, configs: Iterable[PolicyConfig], policies: Mapping[str, PolicyModule]
+) -> Iterator[tuple[str, PolicyState]]:
+    """The policies at `place` that keep a state, by name, each with its state, which is told its place."""
+    for config in configs:
+        policy = policies[config.name]
+        if hasattr(policy, "state"):
+            state = cast(StatefulPolicyModule, policy).state(config.settings)
+            state.place = f"{place} {config.name}"
+            yield config.name, state
 
 
 def route(

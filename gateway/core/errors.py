@@ -48,9 +48,13 @@ class Reason(Enum):
     PERMISSION_DENIED = "permission-denied", Status.PERMISSION_DENIED
     TOO_LARGE = "too-large", Status.RESOURCE_EXHAUSTED
     OVERLOADED = "overloaded", Status.RESOURCE_EXHAUSTED
+    RATE_LIMITED = "rate-limited", Status.RESOURCE_EXHAUSTED
+    """The client sent more requests than it may."""
     TIMEOUT = "timeout", Status.DEADLINE_EXCEEDED
     UNREACHABLE = "unreachable", Status.UNAVAILABLE
     NOT_READY = "not-ready", Status.UNAVAILABLE
+    CIRCUIT_OPEN = "circuit-open", Status.UNAVAILABLE
+    """The model failed so often that it gets no calls for a while."""
     CANCELLED = "cancelled", Status.CANCELLED
     FAILED_PRECONDITION = "failed-precondition", Status.FAILED_PRECONDITION
     ALREADY_EXISTS = "already-exists", Status.ALREADY_EXISTS
@@ -88,13 +92,15 @@ MODEL_ERROR."""
 
 
 class GatewayError(Exception):
-    """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine."""
+    """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine.
+    `retry_after`: the seconds after which a new try may succeed, if that is known."""
 
-    def __init__(self, status: Status, reason: Reason, message: str) -> None:
+    def __init__(self, status: Status, reason: Reason, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
+        self.retry_after = retry_after
 
 
 class DecodeError(Exception):
@@ -123,9 +129,9 @@ def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
     return REASON_HEADER.encode(), error.reason.value.encode()
 
 
-def refusal(reason: Reason, message: str) -> GatewayError:
+def refusal(reason: Reason, message: str, *, retry_after: float | None = None) -> GatewayError:
     """An error with this Reason and its Status."""
-    return GatewayError(reason.status, reason, message)
+    return GatewayError(reason.status, reason, message, retry_after=retry_after)
 
 
 def invalid_input(message: str) -> GatewayError:

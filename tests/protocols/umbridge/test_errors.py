@@ -36,7 +36,9 @@ FORMS = {
     Reason.DATA_LOSS: (500, "ModelError"),
     Reason.UNREACHABLE: (503, "UpstreamUnavailable"),
     Reason.NOT_READY: (503, "UpstreamUnavailable"),
+    Reason.CIRCUIT_OPEN: (503, "UpstreamUnavailable"),
     Reason.OVERLOADED: (503, "Overloaded"),
+    Reason.RATE_LIMITED: (429, "RateLimited"),
     Reason.TIMEOUT: (504, "Timeout"),
     Reason.VERSION_NOT_SUPPORTED: (505, "UnsupportedFeature"),
 }

@@ -112,7 +112,7 @@ def _meta_if_readable(message: Message) -> Protobuf:
 def _code(error: GatewayError, asked: Protobuf) -> int:
     if error.reason is Reason.UNSUPPORTED and _is_unknown_service(asked):
         return ENOSERVICE
-    if error.reason is Reason.OVERLOADED:
+    if error.reason in (Reason.OVERLOADED, Reason.RATE_LIMITED):
         return ELIMIT
     return _CODES.get(error.status, EINTERNAL)
 

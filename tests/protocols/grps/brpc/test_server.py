@@ -293,6 +293,7 @@ REFUSALS: list[tuple[Reason, int]] = [
     (Reason.TOO_LARGE, 1003),
     (Reason.HEADERS_TOO_LARGE, 1003),
     (Reason.OVERLOADED, 2004),
+    (Reason.RATE_LIMITED, 2004),
     (Reason.TIMEOUT, 1008),
     (Reason.REQUEST_TIMEOUT, 1008),
     (Reason.NOT_READY, 2003),

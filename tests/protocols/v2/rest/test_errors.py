@@ -17,6 +17,8 @@ NUMBERS = {
     Reason.PERMISSION_DENIED: 403,
     Reason.TOO_LARGE: 413,
     Reason.OVERLOADED: 429,
+    Reason.RATE_LIMITED: 429,
+    Reason.CIRCUIT_OPEN: 503,
     Reason.TIMEOUT: 504,
     Reason.UNREACHABLE: 503,
     Reason.NOT_READY: 503,

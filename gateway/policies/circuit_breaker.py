@@ -1,0 +1,191 @@
+"""The policy `circuit_breaker: {failures: 20, seconds: 10}`: a model that keeps failing gets no calls for a while."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from contextlib import aclosing
+from time import monotonic
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.log_limit import LogLimit
+from gateway.core.operations import CALLS
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response
+from gateway.policies.circuits import Circuit, CircuitRules, Circuits, CircuitState
+from gateway.policies.places import States
+
+log = logging.getLogger(__name__)
+
+FAIR_SECONDS = 1.0
+"""A call that a client's own deadline ended counts as failed only if it had this time: otherwise clients with short
+deadlines could take a model from all others."""
+_SLACK = 0.005
+_LONGEST_NAME = 100
+
+FaultStatus = Literal["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS"]
+FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS")
+
+
+class Settings(BaseModel):
+    """Refuses calls to a model that keeps failing, and tries it with one call from time to time. Each model and version
+    is judged by itself."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    failures: Annotated[int, Field(ge=1)] = 20
+    """The failures in a row after which a model gets no calls."""
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
+    """The time that it gets none; then one call is let through as a trial. Each trial that fails doubles the time, up
+    to 8 times this value."""
+    share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """If set, a model also gets no calls when more than this share of its last `calls` calls failed."""
+    calls: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """The number of calls that `share` is of."""
+    statuses: Annotated[tuple[FaultStatus, ...], Field(min_length=1, strict=False)] = FAULTS
+    """The statuses of errors that count as failures. Errors of other statuses count neither as failures nor as
+    successes."""
+
+
+class CircuitBreaker:
+    """The circuits of one entry of `policies:`."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
+        self.place = "circuit_breaker"
+        self._clock = clock
+        self._seconds = settings.seconds
+        self._faults = frozenset(Status[name] for name in settings.statuses)
+        self._lines = LogLimit(log)
+        rules = CircuitRules(settings.failures, settings.seconds, settings.share, settings.calls)
+        self._circuits = Circuits(rules, clock, self._log)
+
+    async def call(self, handler: Handler, request: Request) -> Answer:
+        """The answer of `handler`, unless the circuit of the request's model is open."""
+        model = request.model, request.version
+        epoch, began = self._admit(model), self._clock()
+        try:
+            answer = await handler(request)
+        except BaseException as error:
+            self._note(model, epoch, request, began, error)
+            raise
+        self._circuits.succeeded(model, epoch)
+        return answer
+
+    async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses of `handler`, unless the circuit is open. A trial has succeeded with its first response,
+        another stream when it has ended."""
+        model = request.model, request.version
+        epoch, began = self._admit(model), self._clock()
+        is_first = True
+        try:
+            async with aclosing(handler(request)) as responses:
+                async for response in responses:
+                    if is_first:
+                        epoch, is_first = self._circuits.responded(model, epoch), False
+                    yield response
+                    began = self._clock()
+        except GeneratorExit:  # the client wants no more
+            self._circuits.succeeded(model, epoch)
+            raise
+        except BaseException as error:
+            self._note(model, epoch, request, began, error)
+            raise
+        self._circuits.succeeded(model, epoch)
+
+    def _admit(self, model: tuple[str, str]) -> int:
+        epoch, wait = self._circuits.admit(model)
+        if wait:
+            text = f"model {_shown(model)} failed too often and gets no calls now; try again in {round(wait, 3):g} s"
+            raise refusal(Reason.CIRCUIT_OPEN, text, retry_after=wait)
+        return epoch
+
+    def _note(self, model: tuple[str, str], epoch: int, request: Request, began: float, error: BaseException) -> None:
+        """Note the outcome of a call that ended with `error`."""
+        if self._is_fault(request, began, error):
+            self._circuits.failed(model, epoch)
+        else:
+            self._circuits.abandoned(model, epoch)
+
+    def _is_fault(self, request: Request, began: float, error: BaseException) -> bool:
+        if isinstance(error, GatewayError):
+            if error.status is Status.DEADLINE_EXCEEDED and self._is_deadline_of_client(request):
+                return error.status in self._faults and self._had_fair_time(request, began)
+            return error.status in self._faults
+        if isinstance(error, asyncio.CancelledError):  # by a policy around this one, or because the client left
+            is_over = self._is_deadline_of_client(request) and self._had_fair_time(request, began)
+            return is_over and Status.DEADLINE_EXCEEDED in self._faults
+        return False
+
+    def _is_deadline_of_client(self, request: Request) -> bool:
+        """Whether the deadline that the call came with has passed."""
+        return request.deadline is not None and self._clock() >= request.deadline - _SLACK
+
+    def _had_fair_time(self, request: Request, began: float) -> bool:
+        """Whether the call ran for half of the policy `timeout` around this one; without one, for FAIR_SECONDS."""
+        limit = request.time_limit
+        return self._clock() - began >= (FAIR_SECONDS if limit is None else limit / 2)
+
+    def status(self) -> Mapping[str, object]:
+        """The models that have failed lately."""
+        now = self._clock()
+        return {
+            "models": [
+                {"model": _shown(model), "state": each.state.value, "seconds": max(0.0, round(each.until - now, 3))}
+                for model, each in self._circuits.known.items()
+                if each.state is not CircuitState.CLOSED
+            ]
+        }
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def _log(self, model: Hashable, circuit: Circuit) -> None:
+        if circuit.state is CircuitState.OPEN:
+            wait = circuit.wait(self._clock())
+            self._lines.write(
+                "open",
+                logging.WARNING,
+                "%s: model %s failed too often; no calls for %g s",
+                self.place,
+                _shown(model),
+                wait,
+            )
+        else:
+            self._lines.write("closed", logging.INFO, "%s: model %s works again", self.place, _shown(model))
+
+
+def _shown(model: object) -> str:
+    """A model and its version, as texts show it."""
+    assert isinstance(model, tuple)
+    name, version = model
+    text = repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
+    return f"{text} version {version[:_LONGEST_NAME]!r}" if version else text
+
+
+state = States(CircuitBreaker)
+
+
+def wrap(handler: Handler, settings: Settings) -> Handler:
+    """`handler`, without the calls to models that keep failing.
+
+    The Handler raises:
+        GatewayError: UNAVAILABLE (circuit-open).
+    """
+    breaker = state(settings)
+
+    async def with_breaker(request: Request) -> Answer:
+        return await (breaker.call(handler, request) if request.operation in CALLS else handler(request))
+
+    return with_breaker
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
+    """As `wrap`, for streams."""
+    breaker = state(settings)
+
+    def with_breaker(request: Request) -> AsyncGenerator[Response, None]:
+        return breaker.stream(handler, request)
+
+    return with_breaker

@@ -1,0 +1,147 @@
+"""The policy `concurrency_limit: {calls: 64}`: calls beyond a number in flight are refused at once."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from time import monotonic
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.core.errors import Reason, refusal
+from gateway.core.log_limit import LogLimit
+from gateway.core.operations import CALLS
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response
+from gateway.policies.gradient import Gradient
+from gateway.policies.places import States
+
+log = logging.getLogger(__name__)
+
+_SMOOTHING = 0.1
+"""The share of a call's duration in the average."""
+
+
+class Settings(BaseModel):
+    """Refuses calls beyond a number in flight at once. Streams count while they run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    calls: Annotated[int, Field(ge=1)] | None = None
+    """The most calls in flight."""
+    adaptive: Literal["gradient"] | None = None
+    """`gradient`, in place of `calls`: find the limit by the latency of the calls. It grows while they take their usual
+    time and shrinks when they take longer."""
+    least: Annotated[int, Field(ge=1)] = 1
+    """The lower bound of an adaptive limit."""
+    most: Annotated[int, Field(ge=1)] = 1000
+    """The upper bound of an adaptive limit."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.calls is None) == (self.adaptive is None):
+            raise PydanticCustomError("refused", "expected one of calls: NUMBER and adaptive: gradient")
+        if self.calls is not None and self.model_fields_set & {"least", "most"}:
+            raise PydanticCustomError("refused", "least and most are for adaptive: gradient; remove them or calls")
+        if self.least > self.most:
+            raise PydanticCustomError("refused", "least must be at most `most`")
+        return self
+
+
+class Concurrency:
+    """The calls in flight of one entry of `policies:`."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
+        self.place = "concurrency_limit"
+        self._clock = clock
+        self._calls = settings.calls or 0
+        self._gradient = Gradient(settings.least, settings.most) if settings.adaptive else None
+        self._in_flight = 0
+        self._refused = 0
+        self._duration = 0.0
+        """The average duration of calls, in seconds."""
+        self._lines = LogLimit(log)
+
+    async def call(self, handler: Handler, request: Request) -> Answer:
+        """The answer of `handler`, unless too many calls are in flight."""
+        began = self._enter()
+        try:
+            answer = await handler(request)
+            self._answered(began)
+        finally:
+            self._in_flight -= 1
+        return answer
+
+    async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses of `handler`, unless too many calls are in flight. The latency of a stream is that of its first
+        response: how long it goes on is up to its model and its client."""
+        began = self._enter()
+        is_first = True
+        try:
+            async with aclosing(handler(request)) as responses:
+                async for response in responses:
+                    if is_first:
+                        self._answered(began)
+                        is_first = False
+                    yield response
+        finally:
+            self._in_flight -= 1
+
+    def _enter(self) -> float:
+        """Count a call that begins now. Returns the time.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), too many calls are in flight.
+        """
+        limit = self._gradient.limit if self._gradient else self._calls
+        if self._in_flight >= limit:
+            self._refused += 1
+            text = f"the limit of {limit} calls at once is reached (concurrency_limit)"
+            self._lines.write("full", logging.WARNING, "%s: %s; calls are refused", self.place, text)
+            raise refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=self._duration or 1.0)
+        self._in_flight += 1
+        return self._clock()
+
+    def _answered(self, began: float) -> None:
+        """Note a call that was answered now. Those that failed say nothing about the usual latency: many fail at
+        once."""
+        now = self._clock()
+        self._duration += (now - began - self._duration) * (_SMOOTHING if self._duration else 1)
+        if self._gradient:
+            self._gradient.ended(began, now, self._in_flight)
+
+    def status(self) -> Mapping[str, object]:
+        """The calls in flight, and how many may be."""
+        limit = self._gradient.limit if self._gradient else self._calls
+        return {"in_flight": self._in_flight, "limit": limit, "refused": self._refused}
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+state = States(Concurrency)
+
+
+def wrap(handler: Handler, settings: Settings) -> Handler:
+    """`handler`, with a limit of the calls in flight.
+
+    The Handler raises:
+        GatewayError: RESOURCE_EXHAUSTED (overloaded).
+    """
+    concurrency = state(settings)
+
+    async def with_limit(request: Request) -> Answer:
+        return await (concurrency.call(handler, request) if request.operation in CALLS else handler(request))
+
+    return with_limit
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
+    """As `wrap`, for streams."""
+    concurrency = state(settings)
+
+    def with_limit(request: Request) -> AsyncGenerator[Response, None]:
+        return concurrency.stream(handler, request)
+
+    return with_limit

@@ -1,0 +1,93 @@
+"""An adaptive limit of the calls in flight, by the gradient of their latency.
+
+A server that has more calls than it can compute at once queues them, and their latency grows. `Gradient` compares the
+latency now with that of the server when it is not busy, and lowers the limit in this proportion:
+
+    gradient = TOLERANCE * usual / now, between 1/2 and 1
+    limit = limit * gradient + sqrt(limit), smoothed
+
+The square root is the queue that is allowed, so that the limit can grow. This is the algorithm of Netflix's
+concurrency-limits (`Gradient2Limit`), with one difference. There the usual latency is an average that takes in every
+call, so that it follows the latency of a server that stays overloaded, and the limit grows without end. Here it takes
+in only calls in times with few of them, which do not queue. If the server stays busy, few calls are let through for a
+moment, a rest, and their latency is the usual one from then on.
+"""
+
+from math import sqrt
+
+TOLERANCE = 1.5
+"""How many times the usual latency is still taken for usual."""
+SMOOTHING = 0.2
+"""The share of a new limit in the next one."""
+WINDOW = 10
+"""The calls whose mean latency is the latency now."""
+LONG = 100
+"""The windows that the usual latency is an average of."""
+TO_REST = 200
+"""The windows with queues after which a rest begins."""
+AT_REST = 3
+"""The calls in flight during a rest."""
+FIRST = 20
+"""The limit at the start."""
+
+
+class Gradient:
+    """The limit of the calls in flight, between `least` and `most`."""
+
+    __slots__ = ("_begin", "_count", "_least", "_limit", "_most", "_queued", "_rests", "_sum", "_usual")
+
+    def __init__(self, least: int, most: int) -> None:
+        self._least = least
+        self._most = most
+        self._limit = float(min(max(FIRST, least), most))
+        self._usual = 0.0
+        """Seconds; 0 until the first window is full."""
+        self._queued = 0
+        """Windows with queues since the usual latency was measured."""
+        self._rests = False
+        self._begin = 0.0
+        """Calls that began before do not count: they ran beside more calls than a rest has."""
+        self._count = 0
+        self._sum = 0.0
+
+    @property
+    def limit(self) -> int:
+        """The calls that may be in flight now."""
+        limit = int(self._limit)
+        return min(limit, max(AT_REST, self._least)) if self._rests else limit
+
+    def ended(self, began: float, now: float, in_flight: int) -> None:
+        """Note a call that ended now and was answered. `in_flight`: the calls in flight, this one included."""
+        if began < self._begin:
+            return
+        self._count += 1
+        self._sum += now - began
+        if self._count == WINDOW:
+            latency = max(self._sum / WINDOW, 1e-9)
+            self._count, self._sum = 0, 0.0
+            self._window(latency, now, in_flight)
+
+    def _window(self, latency: float, now: float, in_flight: int) -> None:
+        if self._rests or not self._usual:
+            is_first = not self._rests
+            self._usual, self._queued, self._rests = latency, 0, False
+            if is_first and in_flight > AT_REST:  # they may have queued
+                self._rest(now)
+            return
+        has_queue = latency > TOLERANCE * self._usual
+        if has_queue:
+            self._queued += 1
+            if self._queued >= TO_REST:
+                self._rest(now)
+                return
+        elif in_flight < self._limit / 2:
+            self._usual += (latency - self._usual) / LONG
+            self._queued = 0
+            return  # so few calls say nothing about a higher limit
+        gradient = max(0.5, min(1.0, TOLERANCE * self._usual / latency))
+        wanted = self._limit * gradient + sqrt(self._limit)
+        smoothed = self._limit + (wanted - self._limit) * SMOOTHING
+        self._limit = min(max(smoothed, self._least), self._most)
+
+    def _rest(self, now: float) -> None:
+        self._rests, self._begin = True, now

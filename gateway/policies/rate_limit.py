@@ -1,0 +1,235 @@
+"""The policy `rate_limit: {requests: 100, seconds: 1}`: a client that sends more requests is refused for a while."""
+
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from functools import lru_cache
+from hashlib import blake2b
+from importlib.util import find_spec
+from ipaddress import ip_address
+from time import monotonic
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from gateway.core.errors import Reason, refusal
+from gateway.core.operations import CALLS
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response
+from gateway.policies.allowances import Allowances
+from gateway.policies.places import States
+from gateway.policies.shared_allowances import SharedAllowances, connection_pool
+
+_LONGEST_KEY = 64
+_HEADER_NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")  # RFC 9110, section 5.6.2
+_SCHEMES = ("redis://", "rediss://", "unix://")
+
+
+def _header_name(text: str) -> str:
+    name = text.lower()
+    if not _HEADER_NAME.fullmatch(name):
+        raise PydanticCustomError("refused", "expected the name of a header, such as x-api-key")
+    return name
+
+
+def _redis_url(url: SecretStr) -> SecretStr:
+    # The texts do not show the URL, which may hold a password.
+    if not url.get_secret_value().startswith(_SCHEMES):
+        raise PydanticCustomError("refused", "expected a URL that begins with redis://, rediss:// or unix://")
+    if find_spec("redis") is None:
+        text = 'needs the package redis, which is not installed: pip install "inference-gateway[redis]"'
+        raise PydanticCustomError("refused", text)
+    try:
+        connection_pool(url.get_secret_value())
+    except ValueError as error:
+        raise PydanticCustomError("refused", str(error)) from None
+    return url
+
+
+class Settings(BaseModel):
+    """Bounds how many requests that run a model each client may send in a time. Requests beyond it are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    requests: Annotated[int, Field(ge=1)]
+    """The number of requests in `seconds`."""
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
+    """The time in which a client may send `requests`."""
+    burst: Annotated[int, Field(ge=1)] | None = None
+    """The most requests at once, after a time without any; the default is `requests`."""
+    by: Literal["client", "model", "header", "all"] = "client"
+    """What has a limit of its own: each `client` (its IP address; for IPv6 its network of 64 bits), each `model`, or
+    each value of a `header`. With `all`, one limit holds for all requests together."""
+    header: Annotated[str, AfterValidator(_header_name)] | None = None
+    """The header or metadata key for `by: header`. Requests without it have one limit together."""
+    redis: Annotated[SecretStr, AfterValidator(_redis_url)] | None = None
+    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`, where gateways share the limit. Needs the
+    package `redis`: `pip install "inference-gateway[redis]"`."""
+    name: str = ""
+    """With `redis`: limits of the same name, rate and `by` are one limit. Without a name so are all unnamed ones."""
+    without_redis: Literal["local", "allow", "refuse"] = "local"
+    """What happens while Redis does not answer: each gateway applies the limit by itself (`local`), or requests are
+    all let through (`allow`) or refused (`refuse`)."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.by == "header") != (self.header is not None):
+            raise PydanticCustomError("refused", "expected by: header together with header: NAME")
+        if self.redis is None and self.model_fields_set & {"name", "without_redis"}:
+            raise PydanticCustomError("refused", "name and without_redis need redis: URL")
+        return self
+
+
+class RateLimit:
+    """The buckets of one entry of `policies:`."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
+        self._place = "rate_limit"
+        self._clock = clock
+        self._refused = 0
+        burst = settings.burst or settings.requests
+        interval = settings.seconds / settings.requests
+        self._text = f"more than {settings.requests} requests in {settings.seconds:g} s"
+        self._client = _KEYS[settings.by]
+        self._header = settings.header or ""
+        self._local = Allowances(interval, burst)
+        self._without_redis = settings.without_redis
+        self._shared: SharedAllowances | None = None
+        if settings.redis is not None:
+            rate = f"{settings.requests}:{settings.seconds:g}:{burst}:{settings.by}:{self._header}"
+            prefix = f"gateway:rate_limit:{settings.name}:{rate}:"
+            self._shared = SharedAllowances(settings.redis.get_secret_value(), prefix, interval, burst, clock)
+
+    @property
+    def place(self) -> str:
+        """Where the entry stands."""
+        return self._place
+
+    @place.setter
+    def place(self, place: str) -> None:
+        self._place = place
+        if self._shared:
+            self._shared.place = place
+
+    async def call(self, handler: Handler, request: Request) -> Answer:
+        """The answer of `handler`, unless the client sent too many requests."""
+        client = self._client(request, self._header)
+        if self._shared:
+            await self._take_shared(self._shared, client)
+        else:
+            self._take(client)
+        return await handler(request)
+
+    async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses of `handler`, unless the client sent too many requests. A stream is one request."""
+        client = self._client(request, self._header)
+        if self._shared:
+            await self._take_shared(self._shared, client)
+        else:
+            self._take(client)
+        async with aclosing(handler(request)) as responses:
+            async for response in responses:
+                yield response
+
+    def _take(self, client: str) -> None:
+        wait = self._local.take(client, self._clock())
+        if wait:
+            self._refuse(wait)
+
+    async def _take_shared(self, shared: SharedAllowances, client: str) -> None:
+        wait = await shared.take(client)
+        if wait:
+            self._refuse(wait)
+        elif wait is None and self._without_redis == "refuse":
+            self._refused += 1
+            text = "the server that counts requests (rate_limit.redis) does not answer; try again later"
+            raise refusal(Reason.NOT_READY, text, retry_after=1.0)
+        elif wait is None and self._without_redis == "local":
+            self._take(client)
+
+    def _refuse(self, wait: float) -> None:
+        self._refused += 1
+        raise refusal(Reason.RATE_LIMITED, f"{self._text}; try again in {round(wait, 3):g} s", retry_after=wait)
+
+    def status(self) -> Mapping[str, object]:
+        """How many clients are remembered, how many requests were refused, and whether Redis answers."""
+        shown: dict[str, object] = {"clients": len(self._local), "refused": self._refused}
+        return {**shown, "redis": "up" if self._shared.is_reached else "down"} if self._shared else shown
+
+    async def close(self) -> None:
+        """Close the connections to Redis."""
+        if self._shared:
+            await self._shared.close()
+
+
+def _by_client(request: Request, header: str) -> str:
+    host = request.peer.rpartition(":")[0]
+    return _network(host) if ":" in host else host
+
+
+@lru_cache(4096)
+def _network(host: str) -> str:
+    """The network of 64 bits of an IPv6 address: a client chooses freely among its addresses."""
+    try:
+        address = ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped) if mapped else address.packed[:8].hex()
+
+
+def _by_model(request: Request, header: str) -> str:
+    return _short(request.model)
+
+
+def _by_header(request: Request, header: str) -> str:
+    text = request.headers.get(header)
+    # The value may be a key of a client: only a digest of it is kept, and sent to Redis.
+    return blake2b(text.encode("latin-1", "replace"), digest_size=16).hexdigest() if text else ""
+
+
+def _all(request: Request, header: str) -> str:
+    return ""
+
+
+def _short(text: str) -> str:
+    """`text`, or a digest of a long one: clients choose it, and many are kept."""
+    if len(text) <= _LONGEST_KEY:
+        return text
+    return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+_KEYS: dict[str, Callable[[Request, str], str]] = {
+    "client": _by_client,
+    "model": _by_model,
+    "header": _by_header,
+    "all": _all,
+}
+"""What has a bucket of its own, by the setting `by`."""
+
+state = States(RateLimit)
+
+
+def wrap(handler: Handler, settings: Settings) -> Handler:
+    """`handler`, with a limit of the requests of each client.
+
+    The Handler raises:
+        GatewayError: RESOURCE_EXHAUSTED (rate-limited); UNAVAILABLE (not-ready) with `without_redis: refuse`.
+    """
+    limit = state(settings)
+
+    async def with_limit(request: Request) -> Answer:
+        return await (limit.call(handler, request) if request.operation in CALLS else handler(request))
+
+    return with_limit
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
+    """As `wrap`, for streams."""
+    limit = state(settings)
+
+    def with_limit(request: Request) -> AsyncGenerator[Response, None]:
+        return limit.stream(handler, request)
+
+    return with_limit

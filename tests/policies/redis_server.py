@@ -1,0 +1,27 @@
+"""A Redis server in a process of its own."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.interop.processes import Process, free_port
+
+needs_redis = pytest.mark.skipif(
+    shutil.which("redis-server") is None, reason="no redis-server on this machine (Debian's package redis-server)"
+)
+PASSWORD = "a-secret-word"
+
+
+class RedisServer:
+    """A Redis server with a password, on a port of its own, which it keeps when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.url = f"redis://:{PASSWORD}@127.0.0.1:{self.port}/0"
+        self.start()
+
+    def start(self) -> None:
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
+        self.process = Process([*command, "--save", "", "--appendonly", "no"], self.folder)
+        self.process.wait_until(lambda: "Ready to accept connections" in self.process.stdout(), seconds=30)
