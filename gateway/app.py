@@ -94,7 +94,9 @@ class Gateway:
     async def _start(self) -> None:
         config = self.config
         listener_connections.PROCESS_CONNECTIONS.fit(config.limits.connections)
+        listener_connections.PROCESS_CONNECTIONS.clients.limit = config.limits.connections_per_client
         memory.PROCESS_MEMORY.limit = config.limits.memory or memory.default_limit()
+        memory.PROCESS_MEMORY.per_client = config.limits.memory_per_client
         memory.set_allocator()
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         for reference in config.reference:

@@ -38,6 +38,17 @@ class ListenerLimitsConfig(LimitsConfig):
     connections: Size | None = None
     """Connections at once; further ones are refused with an error of the listener's first protocol. Without it only
     the process' limit holds."""
+    connections_per_client: Size | None = None
+    """Connections at once from one IPv4 address or one /64 network of IPv6. Behind a proxy all clients have the
+    proxy's address."""
+    requests_per_connection: Size | None = None
+    """After so many requests a connection ends politely, so that its client connects anew, maybe to another replica.
+    Not for brpc, whose clients fail calls for 3 s after a connection is closed."""
+    connection_age: Annotated[Seconds, Field(gt=0)] | None = None
+    """The same, after so many seconds; for each connection up to 10 % more or less, so that not all end at once."""
+    connection_grace: Seconds | None = None
+    """Seconds after `connection_age` or the last request in which streams over gRPC may go on; then they are ended.
+    Without it they may take any time."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:
@@ -45,7 +56,14 @@ def _limits(keys: LimitsConfig) -> Limits:
 
 
 def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
-    return replace(_limits(keys), connections=keys.connections)
+    return replace(
+        _limits(keys),
+        connections=keys.connections,
+        connections_per_client=keys.connections_per_client,
+        requests_per_connection=keys.requests_per_connection,
+        connection_age=keys.connection_age,
+        connection_grace=keys.connection_grace,
+    )
 
 
 LimitsKey = Annotated[Limits, Written(LimitsConfig, _limits)]
@@ -195,6 +213,12 @@ class ProcessLimitsConfig(Keys):
     memory: Size | None = None
     """Bytes of all message bodies together (those of 16 KiB and more). Without it half of the memory of the machine or
     of the process' cgroup."""
+    connections_per_client: Size | None = None
+    """Connections at once from one IPv4 address or one /64 network of IPv6, on all listeners together. Behind a proxy
+    all clients have the proxy's address."""
+    memory_per_client: Size | None = None
+    """Bytes of the request bodies of one client address (those of 16 KiB and more) and of the replies that it has not
+    read. What would exceed it is refused before it is read."""
 
 
 class Config(Keys):

@@ -26,6 +26,7 @@ from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.memory import Memory
 
 _LARGE_WINDOW = 2**23
 """Bytes of a message larger than the usual window that a client may send ahead."""
@@ -54,6 +55,7 @@ class CallConnection(typing.Protocol):
 
     http2: ServerConnection[RequestHead]
     limits: Limits
+    memory: Memory
     peer: str
     is_draining: bool
 
@@ -88,7 +90,7 @@ class ServerCall:
         self._stream = stream
         self._method = method
         self._head = head
-        self._reader = MessageReader(owner.limits.message)
+        self._reader = MessageReader(owner.limits.message, owner.memory)
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: float | None = None
@@ -189,11 +191,11 @@ class ServerCall:
 
     async def _inflated(self, message: Compressed) -> Buffer:
         """The inflated message. Raises GatewayError if it is not in that encoding, or too large."""
-        encoding, limits = self._head.encoding, self._owner.limits
+        encoding, owner = self._head.encoding, self._owner
         if not encoding:
             raise _malformed("a message is compressed, but there is no grpc-encoding")
         try:
-            return await inflated(message, encoding, limits)
+            return await inflated(message, encoding, owner.limits, owner.memory)
         except DecodeError as error:
             raise _malformed(str(error)) from None
 

@@ -39,7 +39,7 @@ class GrpcListener:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._connections = ListenerConnections(settings.name, settings.limits.connections)
+        self._connections = ListenerConnections.of(settings)
         self._ending = asyncio.Event()
         methods = _methods([protocol for protocol, _ in protocols], exchanges, self._ending)
         self._site = Site(

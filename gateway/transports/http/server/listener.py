@@ -31,7 +31,7 @@ class HttpListener:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         connection_limit: ConnectionLimit = PROCESS_CONNECTIONS,
     ) -> None:
-        self._connections = ListenerConnections(settings.name, settings.limits.connections, connection_limit)
+        self._connections = ListenerConnections.of(settings, connection_limit)
         table = PathTable(protocols)
         self._context = HttpContext(
             settings.limits,

@@ -40,7 +40,7 @@ class TcpListener:
         [(protocol, _)] = protocols
         if not isinstance(protocol.carrier, StreamForm):
             raise ValueError(f"{protocol.name} has no framing, so it cannot be served on a byte stream")
-        self._connections = ListenerConnections(settings.name, settings.limits.connections)
+        self._connections = ListenerConnections.of(settings)
         self._context = TcpContext(
             settings.limits,
             timeouts,
