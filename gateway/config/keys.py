@@ -6,7 +6,7 @@ An attribute is a key, and its docstring is the key's description in `docs/confi
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, Strict
 
 from gateway.config.address import Bind
 from gateway.config.fields import Flag, HeaderName, Keys, Name, Seconds, Size, SomeNames, Written, distinct, refusal
@@ -204,6 +204,17 @@ class BackendConfig(Keys):
     """The only headers of clients that are sent on to the backend."""
 
 
+class ShedConfig(Keys):
+    """When the gateway refuses new work because it cannot keep up: first new connections, then requests of 64 KiB and
+    more, then all requests with a body."""
+
+    lag: Annotated[Seconds, Field(gt=0)] = 0.25
+    """Seconds by which the event loop may be late, for a fifth of a second and more."""
+    memory: Annotated[float, Strict(), Field(gt=0, le=1)] = 0.9
+    """The share of `limits.memory` that messages may hold, and the share of its cgroup's memory that the process may
+    have. Beyond it small requests on open connections are still served."""
+
+
 class ProcessLimitsConfig(Keys):
     """Bounds on the whole process."""
 
@@ -219,6 +230,9 @@ class ProcessLimitsConfig(Keys):
     memory_per_client: Size | None = None
     """Bytes of the request bodies of one client address (those of 16 KiB and more) and of the replies that it has not
     read. What would exceed it is refused before it is read."""
+    shed: ShedConfig | None = None
+    """Refuse new work while the gateway is overloaded; off if absent. The health port and the status API are always
+    served."""
 
 
 class Config(Keys):

@@ -18,7 +18,8 @@ from typing import Self
 from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
-from gateway.core.protocol import ListenerSettings
+from gateway.core.protocol import Limits, ListenerSettings
+from gateway.transports.shedding import Shedding
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,8 @@ class ConnectionLimit:
     def __init__(self, limit: int, per_client: int | None = None) -> None:
         self.limit = limit
         self.clients = ClientConnections(per_client)
+        self.shedding: Shedding | None = None
+        """What refuses work while the process is overloaded; set before the listeners are made."""
         self.open = 0
         self.being_refused = 0
         """Refused connections that stay open until their clients have read the error."""
@@ -166,6 +169,16 @@ class ListenerConnections:
         limits = settings.limits
         return cls(settings.name, limits.connections, shared_limit, limits.connections_per_client)
 
+    def are_bounded(self, limits: Limits) -> bool:
+        """Whether connections of a listener with these limits may end, or refuse requests, before their clients want
+        it."""
+        return limits.ends_connections or self.shedding is not None
+
+    @property
+    def shedding(self) -> Shedding | None:
+        """What refuses requests while the process is overloaded, if anything does."""
+        return self._shared_limit.shedding
+
     def admit(self, connection: AcceptedConnection, peer: str = "") -> Admission:
         """Count a new connection from `peer` (`host:port`, empty on unix sockets), and decide what happens to it. The
         caller calls `discard` once it is closed, whatever was decided."""
@@ -202,7 +215,7 @@ class ListenerConnections:
             return self._too_many_of(client, f"limits.connections_per_client of the listener ({self._clients.limit})")
         if shared.clients.is_full(client):
             return self._too_many_of(client, f"limits.connections_per_client ({shared.clients.limit})")
-        return None
+        return None if shared.shedding is None else shared.shedding.connection_refusal()
 
     def _too_many(self, limit: str) -> GatewayError:
         text = "listener %r refuses connections: %d are open; %s allows no more"

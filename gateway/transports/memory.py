@@ -16,6 +16,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import resource
 import threading
 import weakref
 from collections import deque
@@ -52,6 +53,7 @@ FROM_KERNEL = 4 * 2**20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """The numbers of malloc.h."""
 
+_STATM = Path("/proc/self/statm")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
@@ -229,9 +231,27 @@ def _ended(end: "weakref.ref[_Bytes]") -> None:
     _ends.pop(id(end)).then()
 
 
+def cgroup_memory() -> int | None:
+    """The limit of the process' cgroup, in bytes; None if it has none below the machine's memory."""
+    limit = machine_memory()
+    return limit if limit < _physical_memory() else None
+
+
+def resident_memory() -> int:
+    """Bytes of memory that the process has now; without /proc, the most that it had so far."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def machine_memory() -> int:
     """Bytes of memory that this process may use: the limit of its cgroup, else the machine's memory."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    found = [_physical_memory()]
     for path in _CGROUP_LIMITS:
         try:
             text = Path(path).read_text().strip()

@@ -98,6 +98,11 @@ class MessageReader:
         return Compressed(message) if self._is_compressed else message
 
 
+def announced_size(data: memoryview) -> int | None:
+    """The size of the message that begins with `data`; None if its prefix is not complete."""
+    return PREFIX.unpack_from(data)[1] if len(data) >= PREFIX_SIZE else None
+
+
 def framed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     """The message of `parts`, its prefix before them."""
     return (PREFIX.pack(0, sum(map(len, parts))), *parts)

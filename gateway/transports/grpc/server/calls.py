@@ -57,7 +57,8 @@ class CallConnection(typing.Protocol):
     limits: Limits
     memory: Memory
     peer: str
-    is_draining: bool
+    is_stopping: bool
+    """Whether streams end after the message in hand."""
 
     def flush(self) -> None:
         """Write what is queued."""
@@ -109,6 +110,12 @@ class ServerCall:
     def is_arriving(self) -> bool:
         """Whether the client has begun a message that it has to finish."""
         raise NotImplementedError
+
+    @property
+    def may_be_shed(self) -> bool:
+        """Whether it may be refused because the process is overloaded: nothing of it has arrived but its head, and it
+        is not for one of gRPC's own services, such as health."""
+        return not self.arrived_bytes and self._reader.is_between and self._method.refuse is not None
 
     def received(self, data: memoryview, *, ends: bool) -> None:
         """Take bytes of the request, which are valid only during this call. `ends`: no more follow."""
@@ -396,12 +403,12 @@ class StreamCall(ServerCall):
     async def _messages(self) -> AsyncGenerator[Message, None]:
         loop = asyncio.get_running_loop()
         while True:
-            while not self._queue and not self._ended and not self._owner.is_draining:
+            while not self._queue and not self._ended and not self._owner.is_stopping:
                 self._reading = loop.create_future()
                 await self._reading
             if not self._queue and self._ended:
                 return
-            if self._owner.is_draining:
+            if self._owner.is_stopping:
                 self._is_cut_off = True
                 return
             yield await self._pulled()
