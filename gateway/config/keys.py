@@ -47,8 +47,8 @@ class ListenerLimitsConfig(LimitsConfig):
     connection_age: Annotated[Seconds, Field(gt=0)] | None = None
     """The same, after so many seconds; for each connection up to 10 % more or less, so that not all end at once."""
     connection_grace: Seconds | None = None
-    """Seconds after `connection_age` or the last request in which streams over gRPC may go on; then they are ended.
-    Without it they may take any time."""
+    """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
+    UNAVAILABLE. Without it they may take any time."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:

@@ -37,7 +37,7 @@ class Limits:
     connection_age: float | None = None
     """Seconds after which a connection ends; None: never."""
     connection_grace: float | None = None
-    """Seconds after that which streams in flight may still take; None: any time."""
+    """Seconds after that which calls in flight may still take (gRPC); None: any time."""
 
     @property
     def ends_connections(self) -> bool:

@@ -6,25 +6,27 @@ It has a class of its own so that other listeners do not pay for that with each 
 import asyncio
 import math
 
+from gateway.core.errors import Reason, refusal
 from gateway.http2.connection import DataReceived, Stream
 from gateway.transports.grpc.messages import announced_size
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.grpc.server.connection import Event, GrpcServerConnection, Site
 from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.lifecycle import Phase
 from gateway.transports.lifespan import Lifespan
 
 
 class BoundedConnection(GrpcServerConnection):
     """After its last request, or at its age, the client is asked by GOAWAY to use another connection; this one ends
-    with its last stream. Streams have `limits.connection_grace` seconds for that. A call that is shed is refused once
-    the size of its message is known; the calls of gRPC's own services are not."""
+    with its last call. Calls have `limits.connection_grace` seconds for that. A call that is shed is refused once the
+    size of its message is known; the calls of gRPC's own services are not."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._lifespan = Lifespan(site.limits, self._loop.time())
         self._shedding = site.connections.shedding
         self._timer: asyncio.TimerHandle | None = None
-        """Until the connection is too old; then until its streams are ended."""
+        """Until the connection is too old; then until its calls are ended."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection was accepted."""
@@ -47,8 +49,13 @@ class BoundedConnection(GrpcServerConnection):
         if self._timer is not None:
             self._timer.cancel()
         grace = self.limits.connection_grace
-        self._timer = None if grace is None else self._loop.call_later(grace, self.drain)
+        self._timer = None if grace is None else self._loop.call_later(grace, self._end_overdue_calls)
         self.retire()
+
+    def _end_overdue_calls(self) -> None:
+        if self._phase is not Phase.LINGERING:
+            text = "the connection has reached its limits, and the call did not end within limits.connection_grace"
+            self.end_calls(refusal(Reason.NOT_READY, text))
 
     def _on(self, event: Event) -> None:
         if self._shedding is not None and self._shedding.level and type(event) is DataReceived:

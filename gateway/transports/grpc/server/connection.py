@@ -364,10 +364,14 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """End what is in flight with UNAVAILABLE, and close once the client has read it."""
         if self._phase in _LAST:
             self.abort()
-            return
+        else:
+            self.end_calls(stopping())
+
+    def end_calls(self, error: GatewayError) -> None:
+        """End what is in flight with `error`, and close once the client has read it."""
         for stream in list(self.http2.streams.values()):
             if stream.handler is not None:
-                stream.handler.fail(stopping())
+                stream.handler.fail(error)
         self.http2.close(ErrorCode.NO_ERROR)
         self.flush()
 
