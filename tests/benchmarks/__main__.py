@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import codecs, memory, stall, table
+from tests.benchmarks import codecs, crowd, memory, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -19,11 +19,14 @@ def main() -> None:
     rows = [row for row in ROWS if options.rows in row.name]
     weighed = options.rows in memory.TITLE
     ticked = options.rows in stall.TITLE
+    crowded = options.rows in crowd.TITLE
     alone = [row for row in codecs.rows() if options.rows in row.name]
     if options.json:
         measured = [codecs.measure(row, options.rounds) for row in alone]
         stalls = _stalls() if ticked else []
-        print(table.document(list(_measured(rows, options.rounds)), _peak() if weighed else None, measured, stalls))
+        crowds = [_crowded()] if crowded else []
+        peak = _peak() if weighed else None
+        print(table.document(list(_measured(rows, options.rounds)), peak, measured, stalls, crowds))
         return
     if rows:
         _show(rows, options.rounds)
@@ -31,6 +34,8 @@ def main() -> None:
         print(f"\n{_peak().shown()}")
     if ticked:
         print("\n".join(["", stall.heading(), *(each.shown() for each in _stalls())]), flush=True)
+    if crowded:
+        print(f"\n{_crowded().shown()}", flush=True)
     if alone:
         _show_codecs(alone, options.rounds)
 
@@ -46,6 +51,11 @@ def _options() -> argparse.Namespace:
 def _peak() -> memory.Peak:
     with tempfile.TemporaryDirectory() as folder:
         return memory.measure(Path(folder))
+
+
+def _crowded() -> crowd.Crowded:
+    with tempfile.TemporaryDirectory() as folder:
+        return crowd.measure(Path(folder))
 
 
 def _stalls() -> list[stall.Stall]:

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import codecs, memory, stall
+from tests.benchmarks import codecs, crowd, memory, stall
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -81,11 +81,13 @@ def document(
     peak: memory.Peak | None,
     all_codecs: Sequence[codecs.Measured],
     stalls: Sequence[stall.Stall],
+    crowds: Sequence[crowd.Crowded],
 ) -> str:
     """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
     return json.dumps(
-        [*map(_entry, all_measured), *weighed, *map(_codec_entry, all_codecs), *_stalls(stalls)], indent=2
+        [*map(_entry, all_measured), *weighed, *map(_codec_entry, all_codecs), *_stalls(stalls), *map(_crowd, crowds)],
+        indent=2,
     )
 
 
@@ -97,6 +99,10 @@ def _entry(measured: Measured) -> dict[str, object]:
 def _codec_entry(measured: codecs.Measured) -> dict[str, object]:
     costs = {name: asdict(getattr(measured, name)) for name in ("facing", "backend", "encode", "decode")}
     return {"row": measured.row.name, **costs}
+
+
+def _crowd(crowded: crowd.Crowded) -> dict[str, object]:
+    return {"row": crowd.TITLE, **asdict(crowded)}
 
 
 def _stalls(stalls: Sequence[stall.Stall]) -> list[dict[str, object]]:
