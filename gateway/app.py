@@ -49,6 +49,7 @@ from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.router import Router
 from gateway.transports import listener_connections, memory
+from gateway.transports.shedding import Shedding
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Gateway:
         )
         self._brief_errors = BriefErrors(config)
         self._memory_task: asyncio.Task[None] | None = None
+        self._shedding: Shedding | None = None
         self._clock: Callable[[], float] = clock
 
     async def start(self) -> None:
@@ -94,7 +96,14 @@ class Gateway:
     async def _start(self) -> None:
         config = self.config
         listener_connections.PROCESS_CONNECTIONS.fit(config.limits.connections)
+        listener_connections.PROCESS_CONNECTIONS.clients.limit = config.limits.connections_per_client
+        shed = config.limits.shed
+        self._shedding = None if shed is None else Shedding(shed.lag, shed.memory)
+        listener_connections.PROCESS_CONNECTIONS.shedding = self._shedding
+        if self._shedding is not None:
+            self._shedding.start()
         memory.PROCESS_MEMORY.limit = config.limits.memory or memory.default_limit()
+        memory.PROCESS_MEMORY.per_client = config.limits.memory_per_client
         memory.set_allocator()
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         for reference in config.reference:
@@ -157,6 +166,8 @@ class Gateway:
             await server.stop()
         if self._memory_task is not None:
             self._memory_task.cancel()
+        if self._shedding is not None:
+            self._shedding.stop()
         return sum(given_up)
 
     async def _is_ready(self, rule: Ready) -> bool:
@@ -178,6 +189,9 @@ class Gateway:
                 for each in self.config.listeners
                 if (listener := self.listeners.get(each.name)) is not None
             },
+            shedding=None
+            if self._shedding is None
+            else status.SheddingStatus(since=self._shedding.since, refused=self._shedding.refused),
             backends={name: _backend_status(backend) for name, backend in self._assembly.backends.items()},
             policies=[
                 status.PolicyStatus(place=place, policy=name, state=dict(state.status()))

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from gateway.core.errors import GatewayError
 from gateway.registry import protocols
 from gateway.transports import listener_connections, memory
 from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections, reserve
+from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, infer, message, tensor
 from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 
@@ -88,6 +89,46 @@ async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
         await gateway.drain(0)
 
 
+PER_CLIENT = """
+listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m, limits: {connections_per_client: 2}}]
+"""
+PER_CLIENT_OF_ALL = """
+limits: {connections_per_client: 2}
+listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m}]
+"""
+
+
+@pytest.mark.parametrize("config", [PER_CLIENT, PER_CLIENT_OF_ALL], ids=["listener", "all"])
+@pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "mip"])
+async def test_a_client_with_too_many_connections_does_not_keep_others_out(
+    protocol: str, config: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = Gateway(loads(config.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
+    await gateway.start()
+    port = port_of(gateway.listeners["here"].address)
+    try:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _ in range(2):
+            assert b"this client has too many connections open" in await ask(port, b"")
+        other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        other[1].write(get("/v2/health/live") if protocol == "v2-rest" else b"")
+        if protocol == "v2-rest":
+            assert (await other[0].read()).startswith(b"HTTP/1.1 200 ")
+        for _, writer in (*held, other):
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(20):
+            while b"too many" in await ask(port, get("/")):
+                pass
+        assert gateway.status().listeners["here"].refused_connections >= 2
+    finally:
+        await gateway.drain(0)
+        listener_connections.PROCESS_CONNECTIONS.clients.limit = None
+    (line,) = [each.getMessage() for each in caplog.records if "refuses connections" in each.getMessage()]
+    assert line.startswith("listener 'here' refuses connections of client 127.0.0.1: limits.connections_per_client ")
+    assert not len(listener_connections.PROCESS_CONNECTIONS.clients)
+
+
 class Idle:
     """A connection that does nothing."""
 
@@ -113,6 +154,25 @@ def test_listeners_share_the_limit_of_the_process() -> None:
     assert (shared.open, shared.being_refused) == (2, 0)
     assert second.admit(Idle()) is Admission.ACCEPTED
     assert second.admit(Idle()) is Admission.REFUSED
+
+
+def test_clients_are_counted_by_address_and_forgotten_with_their_last_connection() -> None:
+    shared = ConnectionLimit(100, per_client=2)
+    here = ListenerConnections("a", None, shared)
+    peers = ["[2001:db8::1]:1", "[2001:db8::2]:1", "[::ffff:10.0.0.1]:1", "10.0.0.1:2", "", "", ""]
+    open_ones = [Idle() for _ in peers]
+    for each, peer in zip(open_ones, peers, strict=True):
+        assert here.admit(each, peer) is Admission.ACCEPTED
+    for peer in ("[2001:db8::3]:1", "10.0.0.1:3"):
+        late = Idle()
+        assert here.admit(late, peer) is Admission.REFUSED
+        here.discard(late)
+    last = Idle()
+    assert here.admit(last, "[2001:db8:0:1::1]:1") is Admission.ACCEPTED
+    assert len(shared.clients) == 3
+    for each in (*open_ones, last):
+        here.discard(each)
+    assert not len(shared.clients)
 
 
 def test_a_flood_is_not_told_one_by_one() -> None:
@@ -145,6 +205,49 @@ async def test_the_memory_of_messages_is_configured() -> None:
         await gateway.start()
         await gateway.drain(0)
         assert memory.PROCESS_MEMORY.limit == limit
+
+
+SMALL_SHARES = """
+limits: {memory_per_client: 200000}
+listeners:
+  - {name: v2-rest, bind: "127.0.0.1:0", protocols: [v2-rest]}
+  - {name: v2-grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}
+  - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: m}
+  - {name: grps-brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
+"""
+BEGUN = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + bytes(99_000)
+LARGE: dict[str, tuple[Callable[[tuple[str, int]], Connection], bytes]] = {
+    "v2-rest": (Http, infer("m", bytes(150_000))),
+    "v2-grpc": (Grpc, message("v2-grpc", "m", tensor(bytes(150_000)))),
+    "mip": (Mip, message("mip", "m", tensor(bytes(150_000)))),
+    "grps-brpc": (Brpc, message("grps-brpc", "m", tensor(bytes(150_000)))),
+}
+
+
+async def test_a_body_beyond_the_share_of_a_client_is_refused_in_every_protocol() -> None:
+    """Another client, with a share of its own, is served."""
+    gateway = Gateway(loads(SMALL_SHARES, "test.yaml", catalog(), {}))
+    await gateway.start()
+    addresses = {name: listener.address for name, listener in gateway.listeners.items()}
+    port = port_of(addresses["v2-rest"])
+    try:
+        _, held = await asyncio.open_connection("127.0.0.1", port)
+        held.write(BEGUN)
+        shared = memory.PROCESS_MEMORY.of_client("127.0.0.1:1")
+        async with asyncio.timeout(20):
+            while shared.used < 99_000:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+        for name, (connect, request) in LARGE.items():
+            with connect(("127.0.0.1", port_of(addresses[name]))) as connection:
+                assert b"the messages of this client hold" in await asyncio.to_thread(connection.call, request)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        writer.write(BEGUN + bytes(1000))
+        assert b" 400 " in await reader.readuntil(b"\r\n")
+        writer.close()
+        held.close()
+    finally:
+        await gateway.drain(0)
+        memory.PROCESS_MEMORY.per_client = None
 
 
 SERVED = """

@@ -20,6 +20,7 @@ VOCABULARY = ("core", "bridge", "routing")
 """The folders whose classes are the glossary's words."""
 
 REPEATED = {
+    "BoundedConnection": "one per transport",
     "ClientConnection": "one per transport, and HTTP/2's without a socket",
     "ConnectionObserver": "one per transport: what a ClientConnection tells its owner",
     "ErrorCode": "the word of the specifications of HTTP/2 and of MIP",

@@ -1,25 +1,23 @@
 """Statistics of the requests of one listener for each of the last seconds, which its metrics page shows."""
 
 import os
-import resource
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from pathlib import Path
 from time import process_time
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.transport import EventualReply, Exchanges
 from gateway.core.types import Measurements, Message, Metric, Series
+from gateway.transports.memory import resident_memory
 
 SECONDS = 120
 """How many seconds are shown."""
 MAX_LATENCIES = 4096
 """How many of the latest requests the latency percentiles are computed from."""
 
-_STATM = Path("/proc/self/statm")
-_PAGE_BYTES, _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class _Second:
@@ -44,7 +42,7 @@ class ListenerStatistics:
         self,
         clock: Callable[[], float],
         cpu: Callable[[], float] = process_time,
-        memory: Callable[[], float] = lambda: _resident_bytes() / _MEMORY_BYTES,
+        memory: Callable[[], float] = lambda: resident_memory() / _MEMORY_BYTES,
     ) -> None:
         self._clock = clock
         self._cpu = cpu
@@ -140,11 +138,3 @@ class ListenerStatistics:
             self._current = _Second()
         self._cpu_before = used
         self._current_second += passed
-
-
-def _resident_bytes() -> float:
-    """The resident memory of the process in bytes; without /proc, its maximum so far."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -50,8 +50,17 @@ class ListenerStatus(BaseModel):
     address: str
     protocols: list[str]
     refused_connections: int
-    """Connections refused since the start because `limits.connections` of the listener or of the process was
-    reached."""
+    """Connections refused since the start because `limits.connections` or `limits.connections_per_client` of the
+    listener or of the process was reached, or because the gateway was overloaded."""
+
+
+class SheddingStatus(BaseModel):
+    """Load shedding."""
+
+    since: datetime | None
+    """Since when new work is refused, in UTC; null while nothing is."""
+    refused: int
+    """Connections and requests that were refused since the start."""
 
 
 class PolicyStatus(BaseModel):
@@ -70,6 +79,8 @@ class GatewayStatus(BaseModel):
 
     version: str
     ready: bool
+    shedding: SheddingStatus | None = None
+    """Null without `limits.shed`."""
     listeners: dict[str, ListenerStatus]
     backends: dict[str, BackendStatus]
     policies: list[PolicyStatus] = []

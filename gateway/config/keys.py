@@ -6,7 +6,7 @@ An attribute is a key, and its docstring is the key's description in `docs/confi
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, Strict
 
 from gateway.config.address import Bind
 from gateway.config.fields import (
@@ -51,6 +51,17 @@ class ListenerLimitsConfig(LimitsConfig):
     connections: Size | None = None
     """Connections at once; further ones are refused with an error of the listener's first protocol. Without it only
     the process' limit holds."""
+    connections_per_client: Size | None = None
+    """Connections at once from one IPv4 address or one /64 network of IPv6. Behind a proxy all clients have the
+    proxy's address."""
+    requests_per_connection: Size | None = None
+    """After so many requests a connection ends politely, so that its client connects anew, maybe to another replica.
+    Not for brpc, whose clients fail calls for 3 s after a connection is closed."""
+    connection_age: Annotated[Seconds, Field(gt=0)] | None = None
+    """The same, after so many seconds; for each connection up to 10 % more or less, so that not all end at once."""
+    connection_grace: Seconds | None = None
+    """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
+    UNAVAILABLE. Without it they may take any time."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:
@@ -58,7 +69,14 @@ def _limits(keys: LimitsConfig) -> Limits:
 
 
 def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
-    return replace(_limits(keys), connections=keys.connections)
+    return replace(
+        _limits(keys),
+        connections=keys.connections,
+        connections_per_client=keys.connections_per_client,
+        requests_per_connection=keys.requests_per_connection,
+        connection_age=keys.connection_age,
+        connection_grace=keys.connection_grace,
+    )
 
 
 LimitsKey = Annotated[Limits, Written(LimitsConfig, _limits)]
@@ -236,6 +254,17 @@ class BackendConfig(Keys):
     """Active probes, and when endpoints that fail get no calls. Without it endpoints are judged by their calls only."""
 
 
+class ShedConfig(Keys):
+    """When the gateway refuses new work because it cannot keep up: first new connections, then requests of 64 KiB and
+    more, then all requests with a body."""
+
+    lag: Annotated[Seconds, Field(gt=0)] = 0.25
+    """Seconds by which the event loop may be late, for a fifth of a second and more."""
+    memory: Annotated[float, Strict(), Field(gt=0, le=1)] = 0.9
+    """The share of `limits.memory` that messages may hold, and the share of its cgroup's memory that the process may
+    have. Beyond it small requests on open connections are still served."""
+
+
 class ProcessLimitsConfig(Keys):
     """Bounds on the whole process."""
 
@@ -245,6 +274,15 @@ class ProcessLimitsConfig(Keys):
     memory: Size | None = None
     """Bytes of all message bodies together (those of 16 KiB and more). Without it half of the memory of the machine or
     of the process' cgroup."""
+    connections_per_client: Size | None = None
+    """Connections at once from one IPv4 address or one /64 network of IPv6, on all listeners together. Behind a proxy
+    all clients have the proxy's address."""
+    memory_per_client: Size | None = None
+    """Bytes of the request bodies of one client address (those of 16 KiB and more) and of the replies that it has not
+    read. What would exceed it is refused before it is read."""
+    shed: ShedConfig | None = None
+    """Refuse new work while the gateway is overloaded; off if absent. The health port and the status API are always
+    served."""
 
 
 class Config(Keys):

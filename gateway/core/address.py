@@ -1,6 +1,6 @@
 """The addresses that listeners bind and backends are reached at."""
 
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 
 from gateway.core.frozen import frozen
 
@@ -49,6 +49,17 @@ class Address:
 def peer_address(name: tuple[str, int] | str | None) -> str:
     """`host:port` of a socket's peer name; empty on a unix socket, whose clients have no address."""
     return _host_port(*name[:2]) if isinstance(name, tuple) else ""
+
+
+def client_of(peer: str) -> str:
+    """The client that limits per client count `peer` (`host:port`) as: its IPv4 address, or the /64 network of its IPv6
+    address, since a host may choose any address in there. Empty if there is no address, as on a unix socket."""
+    host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
+    if ":" not in host:
+        return host
+    address = ip_address(host)
+    assert isinstance(address, IPv6Address)
+    return str(address.ipv4_mapped or ip_network((address, 64), strict=False))
 
 
 def _host_port(host: str, port: int) -> str:

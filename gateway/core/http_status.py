@@ -4,7 +4,6 @@ from gateway.core.errors import GatewayError, Reason, Status
 
 _BY_REASON = {
     Reason.TOO_LARGE: 413,
-    Reason.OVERLOADED: 429,
     Reason.INVALID_OUTPUT: 502,
     Reason.METHOD_NOT_ALLOWED: 405,
     Reason.REQUEST_TIMEOUT: 408,

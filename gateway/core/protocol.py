@@ -30,6 +30,19 @@ class Limits:
     inflation: int = 100
     connections: int | None = None
     """Open connections of a listener; None is any number."""
+    connections_per_client: int | None = None
+    """Those of each client address."""
+    requests_per_connection: int | None = None
+    """After so many requests a connection ends; None: it may carry any number."""
+    connection_age: float | None = None
+    """Seconds after which a connection ends; None: never."""
+    connection_grace: float | None = None
+    """Seconds after that which calls in flight may still take (gRPC); None: any time."""
+
+    @property
+    def ends_connections(self) -> bool:
+        """Whether connections end after a number of requests or a time."""
+        return self.requests_per_connection is not None or self.connection_age is not None
 
 
 DEFAULT_LIMITS = Limits()

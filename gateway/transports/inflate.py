@@ -1,4 +1,4 @@
-"""Inflating bodies: counted against the process' memory, and in a thread where it would block the loop for long."""
+"""Inflating bodies: counted in a Memory, and in a thread where it would block the loop for long."""
 
 import asyncio
 
@@ -7,46 +7,52 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer, Message
-from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 IN_THREAD = 256 * 2**10
 """Content larger than this, compressed or not, is processed in a thread. So many bytes take 1 ms."""
 
 
-def inflate(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
+def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY) -> Buffer:
     """`data` inflated; `coding` is one of inflation.WINDOWS.
 
     Raises:
         DecodeError, GatewayError: as `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded), the process has no memory
             left for it.
     """
-    arriving = ArrivingBody(inflation.max_inflated_size(len(data), limits), PROCESS_MEMORY)
+    arriving = ArrivingBody(inflation.max_inflated_size(len(data), limits), memory)
     for piece in inflation.inflated(data, coding, limits, what):
         arriving.append(piece)
     return arriving.body
 
 
-def inflate_small(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer | None:
+def inflate_small(
+    data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
+) -> Buffer | None:
     """As `inflate`; None if the content is too large to be inflated without a thread."""
     if len(data) > IN_THREAD:
         return None
     try:
-        return inflate(data, coding, _without_thread(limits), what)
+        return inflate(data, coding, _without_thread(limits), what, memory)
     except GatewayError as error:
         if error.reason is not Reason.TOO_LARGE or limits.message <= IN_THREAD:
             raise
         return None
 
 
-async def inflate_in_thread(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
+async def inflate_in_thread(
+    data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
+) -> Buffer:
     """As `inflate`, in a thread."""
-    return await asyncio.to_thread(inflate, data, coding, limits, what)
+    return await asyncio.to_thread(inflate, data, coding, limits, what, memory)
 
 
-async def inflate_anywhere(data: Buffer, coding: str, limits: Limits, what: str) -> Buffer:
+async def inflate_anywhere(
+    data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
+) -> Buffer:
     """As `inflate`, in a thread if the content is large."""
-    found = inflate_small(data, coding, limits, what)
-    return await inflate_in_thread(data, coding, limits, what) if found is None else found
+    found = inflate_small(data, coding, limits, what, memory)
+    return await inflate_in_thread(data, coding, limits, what, memory) if found is None else found
 
 
 def is_compressed(message: Message, framing: Framing) -> bool:
@@ -54,22 +60,24 @@ def is_compressed(message: Message, framing: Framing) -> bool:
     return framing.is_compressed is not None and framing.is_compressed(message)
 
 
-async def inflate_message(message: Message, framing: Framing, limits: Limits) -> Message:
+async def inflate_message(
+    message: Message, framing: Framing, limits: Limits, memory: Memory = PROCESS_MEMORY
+) -> Message:
     """The message with its content inflated. Raises what the framing's `inflate` raises."""
     assert framing.inflate is not None
     if len(message.parts[1]) <= IN_THREAD:
         try:
-            return _counted(framing.inflate(message, _without_thread(limits)))
+            return _counted(framing.inflate(message, _without_thread(limits)), memory)
         except GatewayError as error:
             if error.reason is not Reason.TOO_LARGE or limits.message <= IN_THREAD:
                 raise
-    return _counted(await asyncio.to_thread(framing.inflate, message, limits))
+    return _counted(await asyncio.to_thread(framing.inflate, message, limits), memory)
 
 
 def _without_thread(limits: Limits) -> Limits:
     return replace(limits, message=min(limits.message, IN_THREAD))
 
 
-def _counted(message: Message) -> Message:
+def _counted(message: Message, memory: Memory) -> Message:
     header, content = message.parts
-    return replace(message, parts=(header, PROCESS_MEMORY.track(content)))
+    return replace(message, parts=(header, memory.track(content)))

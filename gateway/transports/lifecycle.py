@@ -36,7 +36,7 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.transports.listener_connections import Admission, ListenerConnections
-from gateway.transports.memory import PROCESS_MEMORY
+from gateway.transports.memory import PROCESS_MEMORY, Memory
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
 
@@ -80,6 +80,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     _peer: str
     """`host:port`; empty on a unix socket."""
 
+    memory: Memory
+    """What counts the client's messages, and its unread replies."""
+
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
@@ -93,7 +96,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """How much of the rest has arrived."""
         self._writable = True
         self._counted = 0
-        """Bytes of unread replies that are counted in PROCESS_MEMORY."""
+        """Bytes of unread replies that are counted in `memory`."""
 
     # What a subclass provides.
 
@@ -137,11 +140,12 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """A client has connected."""
         self._transport = transport  # type: ignore[assignment]
         self._peer = peer_address(transport.get_extra_info("peername"))
+        self.memory = PROCESS_MEMORY.of_client(self._peer)
         self._alarm.set(self._idle_seconds)
         connections = self._context.connections
-        match connections.admit(self):
+        match connections.admit(self, self._peer):
             case Admission.REFUSED:
-                self._reject_connection(connections.why_refused())
+                self._reject_connection(connections.why_refused(self))
             case Admission.DROPPED:
                 transport.abort()  # type: ignore[attr-defined]
             case _:
@@ -223,9 +227,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def _count(self, size: int) -> None:
         before, self._counted = self._counted, size
         if size > before:
-            PROCESS_MEMORY.count(size - before)
+            self.memory.count(size - before)
         elif size < before:
-            PROCESS_MEMORY.free(before - size)
+            self.memory.free(before - size)
 
     # Closing.
 

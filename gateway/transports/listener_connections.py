@@ -13,9 +13,13 @@ import logging
 import resource
 import typing
 from enum import Enum
+from typing import Self
 
+from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
+from gateway.core.protocol import Limits, ListenerSettings
+from gateway.transports.shedding import Shedding
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +48,41 @@ def reserve(available: int) -> int:
     return max(_MIN_RESERVED, available // _RESERVED_SHARE)
 
 
-class ConnectionLimit:
-    """At most `limit` client connections, shared by several listeners."""
+class ClientConnections:
+    """How many connections each client has open: at most `limit`. Without a limit (None) nothing is counted, and
+    clients without an address never are. A client is forgotten with its last connection."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
+        self._open: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def is_full(self, client: str) -> bool:
+        """Whether `client` may open no further connection."""
+        return self.limit is not None and self._open.get(client, 0) >= self.limit
+
+    def add(self, client: str) -> None:
+        """Count one more."""
+        if client and self.limit is not None:
+            self._open[client] = self._open.get(client, 0) + 1
+
+    def remove(self, client: str) -> None:
+        """Count one less. Connections that were opened when there was no limit were not counted."""
+        left = self._open.pop(client, 0) - 1
+        if left > 0:
+            self._open[client] = left
+
+
+class ConnectionLimit:
+    """At most `limit` client connections, and `per_client` of each client, shared by several listeners."""
+
+    def __init__(self, limit: int, per_client: int | None = None) -> None:
+        self.limit = limit
+        self.clients = ClientConnections(per_client)
+        self.shedding: Shedding | None = None
+        """What refuses work while the process is overloaded; set before the listeners are made."""
         self.open = 0
         self.being_refused = 0
         """Refused connections that stay open until their clients have read the error."""
@@ -99,11 +133,15 @@ class AcceptedConnection(typing.Protocol):
 
 
 class ListenerConnections:
-    """The open connections of the listener `name`: at most `limit` of them (None: no limit of its own), and together
-    with those of other listeners at most `shared_limit`."""
+    """The open connections of the listener `name`: at most `limit` of them and `per_client` of each client (None: no
+    limit of its own), and together with those of other listeners at most `shared_limit`."""
 
     def __init__(
-        self, name: str = "", limit: int | None = None, shared_limit: ConnectionLimit = PROCESS_CONNECTIONS
+        self,
+        name: str = "",
+        limit: int | None = None,
+        shared_limit: ConnectionLimit = PROCESS_CONNECTIONS,
+        per_client: int | None = None,
     ) -> None:
         self.refused = 0
         """How many connections were refused or dropped since the start."""
@@ -114,50 +152,91 @@ class ListenerConnections:
         self._name = name
         self._limit = limit
         self._shared_limit = shared_limit
-        self._open: set[AcceptedConnection] = set()
-        self._accepted: set[AcceptedConnection] = set()
+        self._clients = ClientConnections(per_client)
+        self._open: dict[AcceptedConnection, GatewayError | None] = {}
+        """The open connections; those that were refused with the reason."""
+        self._accepted: dict[AcceptedConnection, str] = {}
+        """Those that were accepted, and their clients as limits per client count them; empty without such limits."""
         self._limited_log = LogLimit(log, lines=1)
         self._emptied = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, connection: AcceptedConnection) -> Admission:
-        """Count a new connection, and decide what happens to it. The caller calls `discard` once it is closed, whatever
-        was decided."""
-        shared = self._shared_limit
-        self._open.add(connection)
-        if shared.open < shared.limit and (self._limit is None or len(self._accepted) < self._limit):
+    @classmethod
+    def of(cls, settings: ListenerSettings, shared_limit: ConnectionLimit = PROCESS_CONNECTIONS) -> Self:
+        """Those of a listener with these settings."""
+        limits = settings.limits
+        return cls(settings.name, limits.connections, shared_limit, limits.connections_per_client)
+
+    def are_bounded(self, limits: Limits) -> bool:
+        """Whether connections of a listener with these limits may end, or refuse requests, before their clients want
+        it."""
+        return limits.ends_connections or self.shedding is not None
+
+    @property
+    def shedding(self) -> Shedding | None:
+        """What refuses requests while the process is overloaded, if anything does."""
+        return self._shared_limit.shedding
+
+    def admit(self, connection: AcceptedConnection, peer: str = "") -> Admission:
+        """Count a new connection from `peer` (`host:port`, empty on unix sockets), and decide what happens to it. The
+        caller calls `discard` once it is closed, whatever was decided."""
+        shared, client = self._shared_limit, ""
+        if shared.clients.limit is not None or self._clients.limit is not None:
+            client = client_of(peer)
+        refused = self._open[connection] = self._refused(client)
+        if refused is None:
             shared.open += 1
-            self._accepted.add(connection)
+            self._accepted[connection] = client
+            shared.clients.add(client)
+            self._clients.add(client)
             if self.draining:
                 connection.drain()
             return Admission.ACCEPTED
         self.refused += 1
         shared.being_refused += 1
-        text = "listener %r refuses connections: %d are open; %s allows no more"
-        self._limited_log.write(
-            self._name, logging.WARNING, text, self._name, len(self._accepted), self._reached_limit()
-        )
         return Admission.REFUSED if shared.being_refused <= shared.max_being_refused else Admission.DROPPED
 
-    def why_refused(self) -> GatewayError:
+    def why_refused(self, connection: AcceptedConnection) -> GatewayError:
         """The error for the client of a refused connection."""
+        refused = self._open[connection]
+        assert refused is not None
+        return refused
+
+    def _refused(self, client: str) -> GatewayError | None:
+        """Why a new connection of `client` is refused; None if it is not."""
+        shared = self._shared_limit
+        if self._limit is not None and len(self._accepted) >= self._limit:
+            return self._too_many(f"limits.connections of the listener ({self._limit})")
+        if shared.open >= shared.limit:
+            return self._too_many(f"limits.connections ({shared.limit})")
+        if self._clients.is_full(client):
+            return self._too_many_of(client, f"limits.connections_per_client of the listener ({self._clients.limit})")
+        if shared.clients.is_full(client):
+            return self._too_many_of(client, f"limits.connections_per_client ({shared.clients.limit})")
+        return None if shared.shedding is None else shared.shedding.connection_refusal()
+
+    def _too_many(self, limit: str) -> GatewayError:
+        text = "listener %r refuses connections: %d are open; %s allows no more"
+        self._limited_log.write(self._name, logging.WARNING, text, self._name, len(self._accepted), limit)
         return refusal(Reason.NOT_READY, "the gateway has too many connections open; try again later")
 
-    def _reached_limit(self) -> str:
-        if self._limit is not None and len(self._accepted) >= self._limit:
-            return f"limits.connections of the listener ({self._limit})"
-        return f"limits.connections ({self._shared_limit.limit})"
+    def _too_many_of(self, client: str, limit: str) -> GatewayError:
+        text = "listener %r refuses connections of client %s: %s allows no more"
+        self._limited_log.write("client", logging.WARNING, text, self._name, client, limit)
+        return refusal(Reason.NOT_READY, "this client has too many connections open; close some, or try again later")
 
     def discard(self, connection: AcceptedConnection) -> None:
         """Forget a connection that is closed."""
         if connection not in self._open:
             return
-        self._open.discard(connection)
-        if connection in self._accepted:
-            self._accepted.discard(connection)
+        del self._open[connection]
+        client = self._accepted.pop(connection, None)
+        if client is not None:
             self._shared_limit.open -= 1
+            self._shared_limit.clients.remove(client)
+            self._clients.remove(client)
         else:
             self._shared_limit.being_refused -= 1
         if not self._open:

@@ -6,6 +6,8 @@ What is counted against `limits.memory`:
   the last view of the body is gone;
 - a written reply as long as the client does not read it.
 
+What comes from one client is also counted against `limits.memory_per_client`, if that is set.
+
 Smaller bodies are not counted; `limits.connections` bounds their number. A size that a peer announces costs nothing
 before the bytes arrive.
 """
@@ -14,6 +16,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import resource
 import threading
 import weakref
 from collections import deque
@@ -24,6 +27,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.types import Buffer
@@ -49,6 +53,7 @@ FROM_KERNEL = 4 * 2**20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """The numbers of malloc.h."""
 
+_STATM = Path("/proc/self/statm")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
@@ -59,6 +64,9 @@ class Memory:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.per_client: int | None = None
+        """The most bytes that messages of one client may hold; None: as many as those of all."""
+        self._clients: weakref.WeakValueDictionary[str, ClientMemory] = weakref.WeakValueDictionary()
         self._limited_log = LogLimit(log, lines=1)
         self.peak = 0
         """The most bytes that were held since `give_back` last looked."""
@@ -67,6 +75,21 @@ class Memory:
         self._freed: deque[int] = deque()
         """Sizes that were freed and are not subtracted yet. A finalizer may run anywhere, also while this thread holds
         the lock, so it only appends here."""
+
+    def of_client(self, peer: str) -> "Memory":
+        """What counts the messages of the client at `peer` (`host:port`): a ClientMemory, which all connections of the
+        client share, if there is a limit per client and the client has an address."""
+        client = client_of(peer) if self.per_client is not None else ""
+        if self.per_client is None or not client:
+            return self
+        found = self._clients.get(client)
+        if found is None:
+            found = self._clients[client] = ClientMemory(self, client, self.per_client)
+        return found
+
+    def warn(self, key: str, text: str, *values: object) -> None:
+        """Log that a message is refused, once a minute for each `key`."""
+        self._limited_log.write(key, logging.WARNING, text, *values)
 
     @property
     def used(self) -> int:
@@ -121,9 +144,8 @@ class Memory:
             self.peak = used
 
     def _refusal(self, size: int) -> GatewayError:
-        self._limited_log.write(
+        self.warn(
             "memory",
-            logging.WARNING,
             "a message is refused because memory is short: messages hold %d bytes, limits.memory is %d",
             self._used,
             self.limit,
@@ -138,6 +160,54 @@ class Memory:
         while self._freed:
             self._used -= self._freed.popleft()
         return self._used
+
+
+class ClientMemory(Memory):
+    """Counts the bytes that the messages of one `client` hold, both against its own `limit` and in `whole`. It exists
+    as long as the client has a connection, or any of its messages is in memory."""
+
+    def __init__(self, whole: Memory, client: str, limit: int) -> None:
+        super().__init__(limit)
+        self._whole = whole
+        self._client = client
+
+    def check(self, size: int) -> None:
+        """As of any Memory."""
+        super().check(size)
+        self._whole.check(size)
+
+    def add(self, size: int) -> None:
+        """As of any Memory."""
+        super().add(size)
+        try:
+            self._whole.add(size)
+        except GatewayError:
+            super().free(size)
+            raise
+
+    def count(self, size: int) -> None:
+        """As of any Memory."""
+        super().count(size)
+        self._whole.count(size)
+
+    def free(self, size: int) -> None:
+        """As of any Memory."""
+        super().free(size)
+        self._whole.free(size)
+
+    def _refusal(self, size: int) -> GatewayError:
+        self._whole.warn(
+            "client",
+            "a message of client %s is refused: its messages hold %d bytes, limits.memory_per_client is %d",
+            self._client,
+            self._used,
+            self.limit,
+        )
+        return refusal(
+            Reason.OVERLOADED,
+            f"no memory for {size} bytes more: the messages of this client hold {self._used} bytes, "
+            f"limits.memory_per_client is {self.limit} bytes; try again later",
+        )
 
 
 class _End(weakref.ref["_Bytes"]):
@@ -161,9 +231,27 @@ def _ended(end: "weakref.ref[_Bytes]") -> None:
     _ends.pop(id(end)).then()
 
 
+def cgroup_memory() -> int | None:
+    """The limit of the process' cgroup, in bytes; None if it has none below the machine's memory."""
+    limit = machine_memory()
+    return limit if limit < _physical_memory() else None
+
+
+def resident_memory() -> int:
+    """Bytes of memory that the process has now; without /proc, the most that it had so far."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _physical_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def machine_memory() -> int:
     """Bytes of memory that this process may use: the limit of its cgroup, else the machine's memory."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    found = [_physical_memory()]
     for path in _CGROUP_LIMITS:
         try:
             text = Path(path).read_text().strip()

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import codecs, memory, protection, stall, table
+from tests.benchmarks import codecs, crowd, memory, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -20,13 +20,16 @@ def main() -> None:
     weighed = options.rows in memory.TITLE
     ticked = options.rows in stall.TITLE
     guarded = options.rows in protection.TITLE
+    crowded = options.rows in crowd.TITLE
     alone = [row for row in codecs.rows() if options.rows in row.name]
     if options.json:
         measured = [codecs.measure(row, options.rounds) for row in alone]
         stalls = _stalls() if ticked else []
         costs = list(_protections(options.rounds)) if guarded else []
+        crowds = [_crowded()] if crowded else []
+        peak = _peak() if weighed else None
         rows_measured = list(_measured(rows, options.rounds))
-        print(table.document(rows_measured, _peak() if weighed else None, measured, stalls, costs))
+        print(table.document(rows_measured, peak, measured, stalls, costs, crowds))
         return
     if rows:
         _show(rows, options.rounds)
@@ -38,6 +41,8 @@ def main() -> None:
         print(f"\n{_peak().shown()}")
     if ticked:
         print("\n".join(["", stall.heading(), *(each.shown() for each in _stalls())]), flush=True)
+    if crowded:
+        print(f"\n{_crowded().shown()}", flush=True)
     if alone:
         _show_codecs(alone, options.rounds)
 
@@ -58,6 +63,11 @@ def _peak() -> memory.Peak:
 def _protections(rounds: int) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
         yield from protection.measure(Path(folder), rounds, load)
+
+
+def _crowded() -> crowd.Crowded:
+    with tempfile.TemporaryDirectory() as folder:
+        return crowd.measure(Path(folder))
 
 
 def _stalls() -> list[stall.Stall]:

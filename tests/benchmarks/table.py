@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import codecs, memory, protection, stall
+from tests.benchmarks import codecs, crowd, memory, protection, stall
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -82,6 +82,7 @@ def document(
     all_codecs: Sequence[codecs.Measured],
     stalls: Sequence[stall.Stall],
     protections: Sequence[protection.Protection],
+    crowds: Sequence[crowd.Crowded],
 ) -> str:
     """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
@@ -92,6 +93,7 @@ def document(
             *map(_codec_entry, all_codecs),
             *_stalls(stalls),
             *_protections(protections),
+            *map(_crowd, crowds),
         ],
         indent=2,
     )
@@ -109,6 +111,10 @@ def _codec_entry(measured: codecs.Measured) -> dict[str, object]:
 
 def _protections(protections: Sequence[protection.Protection]) -> list[dict[str, object]]:
     return [{**asdict(each), "row": f"{protection.TITLE}: {each.row}"} for each in protections]
+
+
+def _crowd(crowded: crowd.Crowded) -> dict[str, object]:
+    return {"row": crowd.TITLE, **asdict(crowded)}
 
 
 def _stalls(stalls: Sequence[stall.Stall]) -> list[dict[str, object]]:

@@ -34,6 +34,18 @@ def test_listeners_are_read(whole: Config) -> None:
     assert whole.health.bind == Address("0.0.0.0", 9091)
 
 
+def test_bounds_are_read() -> None:
+    text = SOUND.replace(
+        "listeners:", "limits: {connections_per_client: 5, memory_per_client: 6, shed: {}}\nlisteners:", 1
+    )
+    config = loads(text, "g.yaml", CATALOG)
+    limits = config.limits
+    assert (limits.connections_per_client, limits.memory_per_client) == (5, 6)
+    assert limits.shed is not None
+    assert (limits.shed.lag, limits.shed.memory) == (0.25, 0.9)
+    assert loads(SOUND, "g.yaml", CATALOG).limits.shed is None
+
+
 def test_backends_are_read(whole: Config) -> None:
     [reference] = whole.reference
     assert (reference.protocol, reference.bind) == ("umbridge", Address("127.0.0.1", 4242))

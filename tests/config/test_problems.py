@@ -185,6 +185,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ("fraction for a number", BACKEND + "max_in_flight: 1.5}}\n", ["2:88: expected a whole number, got 1.5"]),
     ("flag for a number", BACKEND + "max_in_flight: true}}\n", ["2:88: expected a whole number, got true"]),
     ("zero", BACKEND + "limits: {message: 0}}}\n", ["2:91: must be at least 1, got 0"]),
+    ("no load at all", "limits: {shed: {lag: 0}}\n" + SOUND, ["1:22: must be above 0, got 0"]),
     (
         "flavor where there are none",
         BACKEND + "flavor: triton}}\n",

@@ -117,3 +117,52 @@ def test_refused_messages_are_logged_once_a_minute(caplog: pytest.LogCaptureFixt
             f"a message is refused because memory is short: messages hold {len(held)} bytes, limits.memory is {MIB}",
         )
     ]
+
+
+def test_a_client_has_a_share_of_its_own_which_others_do_not_use_up() -> None:
+    memory = Memory(10 * MIB)
+    memory.per_client = MIB
+    greedy, again, other = (memory.of_client(peer) for peer in ("10.0.0.1:1", "10.0.0.1:2", "10.0.0.2:1"))
+    assert again is greedy
+    assert other is not greedy
+    body = ArrivingBody(MIB, greedy)
+    body.append(bytes(MIB))
+    with pytest.raises(
+        GatewayError, match=r"this client hold 1048576 bytes, limits\.memory_per_client is 1048576"
+    ) as e:
+        again.check(MIN_COUNTED)
+    assert e.value.reason is Reason.OVERLOADED
+    other.check(MIB)
+    assert memory.used == MIB
+    del body
+    again.check(MIB)
+    assert (memory.used, greedy.used) == (0, 0)
+
+
+def test_what_the_process_refuses_is_not_counted_for_the_client() -> None:
+    memory = Memory(MIB)
+    memory.per_client = 2 * MIB
+    client = memory.of_client("10.0.0.1:1")
+    client.add(MIB)
+    with pytest.raises(GatewayError, match=r"limits\.memory is"):
+        client.check(MIN_COUNTED)
+    with pytest.raises(GatewayError, match=r"limits\.memory is"):
+        client.add(1)
+    assert (client.used, memory.used) == (MIB, MIB)
+
+
+def test_a_client_is_forgotten_with_its_last_body() -> None:
+    memory = Memory(10 * MIB)
+    memory.per_client = MIB
+    body = ArrivingBody(MIB, memory.of_client("10.0.0.1:1"))
+    body.append(bytes(MIN_COUNTED))
+    assert memory.of_client("10.0.0.1:2").used >= MIN_COUNTED
+    del body
+    assert not memory._clients
+
+
+def test_without_a_limit_per_client_or_an_address_all_share_one_memory() -> None:
+    memory = Memory(MIB)
+    assert memory.of_client("10.0.0.1:1") is memory
+    memory.per_client = MIB
+    assert memory.of_client("") is memory

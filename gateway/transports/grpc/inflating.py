@@ -6,6 +6,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.grpc.client import failures
 from gateway.transports.inflate import inflate_anywhere
+from gateway.transports.memory import PROCESS_MEMORY, Memory
 
 ENCODINGS = {b"gzip": "gzip", b"deflate": "deflate"}
 """The values of `grpc-encoding` that can be inflated, and their names in `inflate`."""
@@ -43,11 +44,11 @@ async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffe
         raise failures.no_memory(error) from error
 
 
-async def inflated(message: Compressed, encoding: bytes, limits: Limits) -> Buffer:
+async def inflated(message: Compressed, encoding: bytes, limits: Limits, memory: Memory = PROCESS_MEMORY) -> Buffer:
     """A message in one of ENCODINGS, inflated; a large one in a thread.
 
     Raises:
         DecodeError: it is not in that encoding.
         GatewayError: RESOURCE_EXHAUSTED, more than the limits, or the process has no memory left for it.
     """
-    return await inflate_anywhere(message.data, ENCODINGS[encoding], limits, "the message")
+    return await inflate_anywhere(message.data, ENCODINGS[encoding], limits, "the message", memory)

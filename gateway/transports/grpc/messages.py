@@ -6,7 +6,7 @@ from typing import TypeAlias
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.transports.grpc.inflating import Compressed
-from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 PREFIX = Struct(">BL")
 """The prefix: whether the message is compressed, and its size in bytes."""
@@ -24,12 +24,13 @@ class TooLargeError(Exception):
 
 
 class MessageReader:
-    """Puts together the messages of one stream from its data."""
+    """Puts together the messages of one stream from its data. They are counted in `memory`."""
 
-    __slots__ = ("_body", "_is_compressed", "_limit", "_prefix")
+    __slots__ = ("_body", "_is_compressed", "_limit", "_memory", "_prefix")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, memory: Memory = PROCESS_MEMORY) -> None:
         self._limit = limit
+        self._memory = memory
         self._prefix = b""
         self._body: ArrivingBody | None = None
         self._is_compressed = False
@@ -50,13 +51,13 @@ class MessageReader:
         Raises:
             DecodeError: the prefix is wrong.
             TooLargeError: the message is beyond the limit; raised as soon as its prefix has come.
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for it.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), `memory` has no room for it.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
             # The usual case: one frame holds one message.
             size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
-                return [self._complete(PROCESS_MEMORY.track(data[PREFIX_SIZE:].tobytes()))]
+                return [self._complete(self._memory.track(data[PREFIX_SIZE:].tobytes()))]
         return self._pieces(data)
 
     def _pieces(self, data: memoryview) -> list[Received]:
@@ -79,8 +80,8 @@ class MessageReader:
         self._prefix += data[:missing]
         if len(self._prefix) == PREFIX_SIZE:
             size = self._read_prefix(self._prefix)
-            PROCESS_MEMORY.check(size)
-            self._body = ArrivingBody(size, PROCESS_MEMORY)
+            self._memory.check(size)
+            self._body = ArrivingBody(size, self._memory)
             self._prefix = b""
         return data[missing:]
 
@@ -95,6 +96,11 @@ class MessageReader:
 
     def _complete(self, message: Buffer) -> Received:
         return Compressed(message) if self._is_compressed else message
+
+
+def announced_size(data: memoryview) -> int | None:
+    """The size of the message that begins with `data`; None if its prefix is not complete."""
+    return PREFIX.unpack_from(data)[1] if len(data) >= PREFIX_SIZE else None
 
 
 def framed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:

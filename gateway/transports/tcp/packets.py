@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Buffer, Message
-from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody
+from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 Packet = tuple[Buffer, Buffer]
 """A message's header and its body; of a message over the limit, only the body's head (`Framing.head`)."""
@@ -41,12 +41,14 @@ class PacketReader:
     and the next message is read. In other framings it ends the reading.
     """
 
-    __slots__ = ("_body", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_to_drop_next")
+    __slots__ = ("_body", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_to_drop_next", "memory")
 
     def __init__(self, framing: Framing, limits: Limits, scratch: memoryview) -> None:
         self._framing = framing
         self._limits = limits
         self._scratch = scratch
+        self.memory: Memory = PROCESS_MEMORY
+        """What counts the packets. May be set before the first one arrives."""
         self._header = b""
         self._body: ArrivingBody | None = None
         self._to_drop = 0
@@ -126,7 +128,7 @@ class PacketReader:
             if size > end - at:
                 self._begin_body(data[at:], size)
                 return
-            yield self._complete(PROCESS_MEMORY.track(data[at : at + size]))
+            yield self._complete(self.memory.track(data[at : at + size]))
             at += size
             at += self._drop(end - at)
 
@@ -152,8 +154,8 @@ class PacketReader:
         return dropped
 
     def _begin_body(self, data: bytes, size: int) -> None:
-        PROCESS_MEMORY.check(size)
-        self._body = ArrivingBody(size, PROCESS_MEMORY)
+        self.memory.check(size)
+        self._body = ArrivingBody(size, self.memory)
         self._body.append(data)
         self._body.reserve()
 

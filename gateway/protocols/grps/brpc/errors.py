@@ -62,11 +62,14 @@ _REASONS: dict[int, Reason] = {
 
 # --- To clients ---
 
+# The listener is stopping: as brpc's own server then sends ELOGOFF, its clients retry on another server. Or the gateway
+# is overloaded: then it does not read the message to find out which error fits best.
+_OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED)
+
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The reply that reports `error`: in a GrpsMessage if the client's could be read, else in the meta."""
-    if request is None and error.reason is Reason.NOT_READY:
-        # The listener is stopping. As brpc's own server then sends ELOGOFF, its clients retry on another server.
+    if request is None and error.reason in _OF_THE_LISTENER:
         return _in_meta(error, message)
     correlation = _correlation_if_readable(message) if request is None else correlation_of(request)
     if correlation is None:

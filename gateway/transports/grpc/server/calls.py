@@ -26,6 +26,7 @@ from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.memory import Memory
 
 _LARGE_WINDOW = 2**23
 """Bytes of a message larger than the usual window that a client may send ahead."""
@@ -54,8 +55,10 @@ class CallConnection(typing.Protocol):
 
     http2: ServerConnection[RequestHead]
     limits: Limits
+    memory: Memory
     peer: str
-    is_draining: bool
+    is_stopping: bool
+    """Whether streams end after the message in hand."""
 
     def flush(self) -> None:
         """Write what is queued."""
@@ -88,7 +91,7 @@ class ServerCall:
         self._stream = stream
         self._method = method
         self._head = head
-        self._reader = MessageReader(owner.limits.message)
+        self._reader = MessageReader(owner.limits.message, owner.memory)
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: float | None = None
@@ -107,6 +110,12 @@ class ServerCall:
     def is_arriving(self) -> bool:
         """Whether the client has begun a message that it has to finish."""
         raise NotImplementedError
+
+    @property
+    def may_be_shed(self) -> bool:
+        """Whether it may be refused because the process is overloaded: nothing of it has arrived but its head, and it
+        is not for one of gRPC's own services, such as health."""
+        return not self.arrived_bytes and self._reader.is_between and self._method.refuse is not None
 
     def received(self, data: memoryview, *, ends: bool) -> None:
         """Take bytes of the request, which are valid only during this call. `ends`: no more follow."""
@@ -189,11 +198,11 @@ class ServerCall:
 
     async def _inflated(self, message: Compressed) -> Buffer:
         """The inflated message. Raises GatewayError if it is not in that encoding, or too large."""
-        encoding, limits = self._head.encoding, self._owner.limits
+        encoding, owner = self._head.encoding, self._owner
         if not encoding:
             raise _malformed("a message is compressed, but there is no grpc-encoding")
         try:
-            return await inflated(message, encoding, limits)
+            return await inflated(message, encoding, owner.limits, owner.memory)
         except DecodeError as error:
             raise _malformed(str(error)) from None
 
@@ -394,12 +403,12 @@ class StreamCall(ServerCall):
     async def _messages(self) -> AsyncGenerator[Message, None]:
         loop = asyncio.get_running_loop()
         while True:
-            while not self._queue and not self._ended and not self._owner.is_draining:
+            while not self._queue and not self._ended and not self._owner.is_stopping:
                 self._reading = loop.create_future()
                 await self._reading
             if not self._queue and self._ended:
                 return
-            if self._owner.is_draining:
+            if self._owner.is_stopping:
                 self._is_cut_off = True
                 return
             yield await self._pulled()

@@ -6,6 +6,7 @@
 
 ANSWERING is for good: gRPC's clients keep their connections. What is waited for is then looked at stream by stream.
 While it drains (`is_draining`), the client is asked to send no more requests; the connection ends with the last one.
+While it also stops (`is_stopping`), streams end after the message in hand.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ beyond the window that each stream has."""
 
 _HTTP1_REPLY = http1_reply("This port speaks gRPC: HTTP/2 without TLS\n")
 
-_Event: TypeAlias = RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
+Event: TypeAlias = RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
 
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 _MAX_METHOD = 200
@@ -60,6 +61,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.limits: Limits = site.limits
         self.peer = ""
         self.is_draining = False
+        self.is_stopping = False
         self._is_asked_to_stop = False
         """Whether the client has been asked to send no more requests. That has to wait until it has spoken HTTP/2."""
         self.http2: ServerConnection[RequestHead] = ServerConnection(site.heads, self._loop.time(), _HTTP1_REPLY)
@@ -204,7 +206,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """What the system has not sent, and replies that wait for the client to widen its windows."""
         return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
-    def _on(self, event: _Event) -> None:
+    def _on(self, event: Event) -> None:
         stream = event.stream
         if type(event) is DataReceived:
             if stream.handler is not None:
@@ -332,7 +334,18 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return 0 if self._phase in _LAST else len(self.http2.streams)
 
     def drain(self) -> None:
-        """Ask the client to send no more requests, and close once what is in flight is answered."""
+        """Ask the client to send no more requests, end streams after the message in hand, and close once what is in
+        flight is answered."""
+        if self.is_stopping or self._phase in _LAST:
+            return
+        self.is_stopping = True
+        for stream in list(self.http2.streams.values()):
+            if stream.handler is not None:
+                stream.handler.drain()
+        self.retire()
+
+    def retire(self) -> None:
+        """Ask the client to send no more requests, and close once what is in flight is over."""
         if self.is_draining or self._phase in _LAST:
             return
         self.is_draining = True
@@ -345,19 +358,20 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._is_asked_to_stop = True
         self.http2.begin_drain()
         self._loop.call_later(self._context.timeouts.linger, self._refuse_new)
-        for stream in list(self.http2.streams.values()):
-            if stream.handler is not None:
-                stream.handler.drain()
         self.flush()
 
     def terminate(self) -> None:
         """End what is in flight with UNAVAILABLE, and close once the client has read it."""
         if self._phase in _LAST:
             self.abort()
-            return
+        else:
+            self.end_calls(stopping())
+
+    def end_calls(self, error: GatewayError) -> None:
+        """End what is in flight with `error`, and close once the client has read it."""
         for stream in list(self.http2.streams.values()):
             if stream.handler is not None:
-                stream.handler.fail(stopping())
+                stream.handler.fail(error)
         self.http2.close(ErrorCode.NO_ERROR)
         self.flush()
 

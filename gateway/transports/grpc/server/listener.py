@@ -10,6 +10,7 @@ from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
 from gateway.transports.grpc import schema
+from gateway.transports.grpc.server.bounded_connection import BoundedConnection
 from gateway.transports.grpc.server.calls import Method
 from gateway.transports.grpc.server.connection import SCRATCH_BYTES, GrpcServerConnection, Site
 from gateway.transports.grpc.server.descriptors import Descriptors
@@ -39,7 +40,7 @@ class GrpcListener:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._connections = ListenerConnections(settings.name, settings.limits.connections)
+        self._connections = ListenerConnections.of(settings)
         self._ending = asyncio.Event()
         methods = _methods([protocol for protocol, _ in protocols], exchanges, self._ending)
         self._site = Site(
@@ -50,6 +51,7 @@ class GrpcListener:
             request_heads(settings.limits.headers),
             memoryview(bytearray(SCRATCH_BYTES)),
         )
+        self._class = BoundedConnection if self._connections.are_bounded(settings.limits) else GrpcServerConnection
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -87,7 +89,7 @@ class GrpcListener:
         return self._connections.refused
 
     def _connection(self) -> GrpcServerConnection:
-        return GrpcServerConnection(self._site)
+        return self._class(self._site)
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:

@@ -175,7 +175,12 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             return
         if head.expects_continue:
             self._transport.write(reply_bytes.CONTINUE)
-        self._body = ChunkedBody(limits.message, limits.headers) if head.length is None else SizedBody(head.length)
+        memory = self.memory
+        self._body = (
+            ChunkedBody(limits.message, limits.headers, memory)
+            if head.length is None
+            else SizedBody(head.length, memory)
+        )
         self._phase = Phase.BODY
         self._body_begun = None
 
@@ -229,10 +234,10 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         try:
             wants_stream = form.wants_stream
             if wants_stream is not None and wants_stream(message):
-                messages = request_stream(message, coding, context.limits)
+                messages = request_stream(message, coding, context.limits, self.memory)
                 return StreamedReplyWriter(messages, context.stream, protocol, head)
             if coding:
-                return exchange_inflated(message, coding, context.limits, context.exchange, protocol)
+                return exchange_inflated(message, coding, context.limits, self.memory, context.exchange, protocol)
             return context.exchange(message, protocol)
         except Exception as error:
             return self._error_reply(as_gateway_error(error))

@@ -11,12 +11,13 @@ from gateway.core.types import Headers, Message
 from gateway.transports.http.compression import deflate
 from gateway.transports.http.server.reply_bytes import body_size
 from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_thread, inflate_small
+from gateway.transports.memory import Memory
 
 _BODY = "the body"
 
 
 def exchange_inflated(
-    message: Message, coding: str, limits: Limits, exchange: Exchange, protocol: Protocol
+    message: Message, coding: str, limits: Limits, memory: Memory, exchange: Exchange, protocol: Protocol
 ) -> EventualReply:
     """The reply to `message`, whose body is in `coding`; an awaitable of it where it takes time.
 
@@ -24,28 +25,30 @@ def exchange_inflated(
         DecodeError: the body is not in its coding.
         GatewayError: it inflates to more than the limits allow.
     """
-    body = inflate_small(message.body, coding, limits, _BODY)
+    body = inflate_small(message.body, coding, limits, _BODY, memory)
     if body is None:
-        return _exchange_inflated_in_thread(message, coding, limits, exchange, protocol)
+        return _exchange_inflated_in_thread(message, coding, limits, memory, exchange, protocol)
     return exchange(replace(message, parts=(body,)), protocol)
 
 
 async def _exchange_inflated_in_thread(
-    message: Message, coding: str, limits: Limits, exchange: Exchange, protocol: Protocol
+    message: Message, coding: str, limits: Limits, memory: Memory, exchange: Exchange, protocol: Protocol
 ) -> Message:
-    body = await inflate_in_thread(message.body, coding, limits, _BODY)
+    body = await inflate_in_thread(message.body, coding, limits, _BODY, memory)
     reply = exchange(replace(message, parts=(body,)), protocol)
     return await awaited(reply)
 
 
-async def request_stream(message: Message, coding: str, limits: Limits) -> AsyncGenerator[Message, None]:
+async def request_stream(
+    message: Message, coding: str, limits: Limits, memory: Memory
+) -> AsyncGenerator[Message, None]:
     """The client's side of a stream, which in HTTP is one `message`; its body, in `coding` (empty for none), inflated.
 
     Raises:
         DecodeError, GatewayError: as `exchange_inflated`.
     """
     if coding:
-        message = replace(message, parts=(await inflate_anywhere(message.body, coding, limits, _BODY),))
+        message = replace(message, parts=(await inflate_anywhere(message.body, coding, limits, _BODY, memory),))
     yield message
 
 

@@ -8,6 +8,7 @@ from gateway.core.frozen import replace
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
+from gateway.transports.http.server.bounded_connection import BoundedConnection
 from gateway.transports.http.server.connection import HttpContext, ServerConnection
 from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
@@ -31,7 +32,7 @@ class HttpListener:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         connection_limit: ConnectionLimit = PROCESS_CONNECTIONS,
     ) -> None:
-        self._connections = ListenerConnections(settings.name, settings.limits.connections, connection_limit)
+        self._connections = ListenerConnections.of(settings, connection_limit)
         table = PathTable(protocols)
         self._context = HttpContext(
             settings.limits,
@@ -43,6 +44,7 @@ class HttpListener:
             exchanges.stream,
             exchanges.refuse,
         )
+        self._connection = BoundedConnection if self._connections.are_bounded(settings.limits) else ServerConnection
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -78,4 +80,4 @@ class HttpListener:
         return self._connections.refused
 
     def _make_connection(self) -> ServerConnection:
-        return ServerConnection(self._context)
+        return self._connection(self._context)

@@ -8,7 +8,7 @@ import re
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer
-from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
+from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody, Memory
 
 _EOL = b"\r\n"
 
@@ -18,17 +18,18 @@ _TRAILER = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
 
 
 class SizedBody:
-    """Receives one body of `size` bytes; `body` once `complete`.
+    """Receives one body of `size` bytes, counted in `memory`; `body` once `complete`.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for it.
+        GatewayError: RESOURCE_EXHAUSTED (overloaded), `memory` has no room for it.
     """
 
-    __slots__ = ("_arriving", "_size", "body", "complete")
+    __slots__ = ("_arriving", "_memory", "_size", "body", "complete")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, memory: Memory = PROCESS_MEMORY) -> None:
         if size >= MIN_COUNTED:
-            PROCESS_MEMORY.check(size)
+            memory.check(size)
+        self._memory = memory
         self.body: Buffer = b""
         self.complete = False
         self._size = size
@@ -46,9 +47,9 @@ class SizedBody:
             if end <= len(data):
                 self.complete = True
                 body = data[at:end]
-                self.body = PROCESS_MEMORY.track(body) if self._size >= MIN_COUNTED else body
+                self.body = self._memory.track(body) if self._size >= MIN_COUNTED else body
                 return end
-            self._arriving = arriving = ArrivingBody(self._size, PROCESS_MEMORY)
+            self._arriving = arriving = ArrivingBody(self._size, self._memory)
         end = min(len(data), at + arriving.missing)
         arriving.append(memoryview(data)[at:end])
         if not arriving.missing:
@@ -63,14 +64,14 @@ thousands."""
 
 
 class ChunkedBody:
-    """Receives one body of at most `limit` bytes; `body` once `complete`. Trailers are dropped. A size line may have
-    `line_limit` bytes, and so may all trailers together."""
+    """Receives one body of at most `limit` bytes, counted in `memory`; `body` once `complete`. Trailers are dropped. A
+    size line may have `line_limit` bytes, and so may all trailers together."""
 
     __slots__ = ("_arriving", "_chunk_left", "_limit", "_line", "_line_limit", "_read", "_trailers", "complete")
 
-    def __init__(self, limit: int, line_limit: int) -> None:
+    def __init__(self, limit: int, line_limit: int, memory: Memory = PROCESS_MEMORY) -> None:
         self.complete = False
-        self._arriving = ArrivingBody(limit, PROCESS_MEMORY)
+        self._arriving = ArrivingBody(limit, memory)
         self._limit = limit
         self._line_limit = line_limit
         self._line = b""

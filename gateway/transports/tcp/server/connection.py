@@ -96,6 +96,11 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._ends_at = self._loop.time() + self._context.timeouts.grace
         super().drain()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        super().connection_made(transport)
+        self._reader.memory = self.memory
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive the next bytes."""
         return self._context.scratch if self._phase in _LAST else self._reader.buffer
@@ -207,7 +212,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     async def _exchange_inflated(self, message: Message) -> Message:
         context, task = self._context, asyncio.current_task()
-        inflated = await inflate_message(message, self._framing, context.limits)
+        inflated = await inflate_message(message, self._framing, context.limits, self.memory)
         assert task is not None
         self._count_in_flight(task, len(message.parts[1]) + len(inflated.parts[1]))
         self._proceed()

@@ -10,6 +10,7 @@ from gateway.core.transport import Exchanges
 from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.tcp.packets import SCRATCH_BYTES
+from gateway.transports.tcp.server.bounded_connection import BoundedConnection
 from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
 from gateway.transports.tcp.server.unix_socket import UnixSocket
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -40,7 +41,7 @@ class TcpListener:
         [(protocol, _)] = protocols
         if not isinstance(protocol.carrier, StreamForm):
             raise ValueError(f"{protocol.name} has no framing, so it cannot be served on a byte stream")
-        self._connections = ListenerConnections(settings.name, settings.limits.connections)
+        self._connections = ListenerConnections.of(settings)
         self._context = TcpContext(
             settings.limits,
             timeouts,
@@ -51,6 +52,7 @@ class TcpListener:
             memoryview(bytearray(SCRATCH_BYTES)),
             1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
         )
+        self._connection = BoundedConnection if self._connections.are_bounded(settings.limits) else ServerConnection
         self._server: asyncio.Server | None = None
         self._unix: UnixSocket | None = None
 
@@ -100,4 +102,4 @@ class TcpListener:
         return self._connections.refused
 
     def _make_connection(self) -> ServerConnection:
-        return ServerConnection(self._context)
+        return self._connection(self._context)

@@ -1,0 +1,68 @@
+"""The connection of a listener that bounds the requests or the age of connections, or sheds load.
+
+It has a class of its own so that other listeners do not pay for that with each request.
+"""
+
+import asyncio
+import math
+
+from gateway.core.errors import Reason, refusal
+from gateway.http2.connection import DataReceived, Stream
+from gateway.transports.grpc.messages import announced_size
+from gateway.transports.grpc.server.calls import ServerCall
+from gateway.transports.grpc.server.connection import Event, GrpcServerConnection, Site
+from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.lifecycle import Phase
+from gateway.transports.lifespan import Lifespan
+
+
+class BoundedConnection(GrpcServerConnection):
+    """After its last request, or at its age, the client is asked by GOAWAY to use another connection; this one ends
+    with its last call. Calls have `limits.connection_grace` seconds for that. A call that is shed is refused once the
+    size of its message is known; the calls of gRPC's own services are not."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._lifespan = Lifespan(site.limits, self._loop.time())
+        self._shedding = site.connections.shedding
+        self._timer: asyncio.TimerHandle | None = None
+        """Until the connection is too old; then until its calls are ended."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection was accepted."""
+        super().connection_made(transport)
+        if self._lifespan.ends_at < math.inf:
+            self._timer = self._loop.call_at(self._lifespan.ends_at, self._end_of_life)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Closed by either side."""
+        super().connection_lost(error)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _begin(self, stream: Stream, head: RequestHead) -> None:
+        super()._begin(stream, head)
+        if not self.is_draining and self._lifespan.is_last(self._loop.time()):
+            self._end_of_life()
+
+    def _end_of_life(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        grace = self.limits.connection_grace
+        self._timer = None if grace is None else self._loop.call_later(grace, self._end_overdue_calls)
+        self.retire()
+
+    def _end_overdue_calls(self) -> None:
+        if self._phase is not Phase.LINGERING:
+            text = "the connection has reached its limits, and the call did not end within limits.connection_grace"
+            self.end_calls(refusal(Reason.NOT_READY, text))
+
+    def _on(self, event: Event) -> None:
+        if self._shedding is not None and self._shedding.level and type(event) is DataReceived:
+            call: ServerCall | None = event.stream.handler
+            if call is not None and call.may_be_shed:
+                error = self._shedding.refusal(announced_size(event.data))
+                if error is not None:
+                    call.fail(error)
+                    return
+        super()._on(event)

@@ -1,0 +1,33 @@
+"""The connection of a listener that bounds the requests or the age of connections, or sheds load.
+
+It has a class of its own so that other listeners do not pay for that with each request.
+"""
+
+from copy import copy
+
+from gateway.transports.http.server.connection import HttpContext, ServerConnection
+from gateway.transports.http.server.dispatch import Dispatch
+from gateway.transports.http.server.request_head import RequestHead
+from gateway.transports.lifespan import Lifespan
+
+
+class BoundedConnection(ServerConnection):
+    """After its last request the reply has `Connection: close`. A request that is shed is refused after its head; a
+    small body is still received, so that the connection can be kept."""
+
+    def __init__(self, context: HttpContext) -> None:
+        super().__init__(context)
+        self._lifespan = Lifespan(context.limits, self._loop.time())
+        self._shedding = context.connections.shedding
+
+    def _request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
+        error = self._shedding.refusal(head.length) if self._shedding is not None else None
+        if error is not None:
+            self._dispatch = dispatch = copy(dispatch)  # the head cache has it, too
+            dispatch.refused = error
+        super()._request_begun(head, dispatch)
+
+    def _connection_line(self) -> bytes:
+        if self._lifespan.is_last(self._loop.time()):
+            self._keep_alive = False
+        return super()._connection_line()

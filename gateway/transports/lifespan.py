@@ -1,0 +1,26 @@
+"""When a connection that works ends nevertheless, so that its client connects anew, maybe to another replica."""
+
+import math
+from random import uniform
+
+from gateway.core.protocol import Limits
+
+_JITTER = 0.1
+"""The share by which ages differ, so that clients that connected together do not come back together."""
+
+
+class Lifespan:
+    """Of one connection, which began at `now`: `limits.requests_per_connection` and `limits.connection_age`."""
+
+    __slots__ = ("_requests_left", "ends_at")
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        requests, age = limits.requests_per_connection, limits.connection_age
+        self._requests_left = math.inf if requests is None else requests
+        self.ends_at = math.inf if age is None else now + age * uniform(1 - _JITTER, 1 + _JITTER)
+        """When it is too old; infinite without a limit."""
+
+    def is_last(self, now: float) -> bool:
+        """Whether the request that is answered or begun now is the connection's last one. Call it once for each."""
+        self._requests_left -= 1
+        return self._requests_left <= 0 or now >= self.ends_at

@@ -1,0 +1,153 @@
+"""Load shedding: while the process cannot keep up, new work is refused before it costs much.
+
+Every LOOK_SECONDS a look measures the load: by how much the event loop was late for the look, and how full the memory
+is. After UP_LOOKS looks in a row over a limit one more kind of work is refused, the cheapest to refuse first:
+
+    NOTHING → CONNECTIONS → LARGE → ALL
+
+After DOWN_LOOKS looks in a row clearly below the limits one kind less. So a single long turn of the loop sheds nothing.
+Requests without a body (health, readiness, metadata over HTTP, MIP's pings) are never refused.
+"""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from enum import IntEnum
+from time import monotonic
+
+from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.log_limit import LogLimit
+from gateway.transports.memory import PROCESS_MEMORY, cgroup_memory, resident_memory
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+UP_LOOKS = 4
+DOWN_LOOKS = 10
+LARGE_BYTES = 64 * 2**10
+"""Bytes of the smallest body that counts as large."""
+RETRY_AFTER = 1.0
+"""Seconds after which clients are told to try again."""
+
+_CALM_LAG, _CALM_MEMORY = 0.5, 0.9
+"""The shares of the limits below which the load is clearly below them."""
+
+
+class Level(IntEnum):
+    """What is refused; each level includes those before it."""
+
+    NOTHING = 0
+    CONNECTIONS = 1
+    LARGE = 2
+    ALL = 3
+
+
+_REFUSED = {
+    Level.CONNECTIONS: "new connections",
+    Level.LARGE: "new connections and large requests",
+    Level.ALL: "new connections and requests",
+}
+
+
+class Shedding:
+    """What is refused at the moment. `lag`: seconds by which the event loop may be late. `memory`: the share of
+    `limits.memory` that messages may hold, and of the cgroup's limit that the process may have."""
+
+    def __init__(self, lag: float, memory: float) -> None:
+        self.level = Level.NOTHING
+        self.since: datetime | None = None
+        """When it began; None while nothing is refused."""
+        self.refused = 0
+        """Connections and requests that were refused since the start."""
+        self._lag = lag
+        self._memory = memory
+        self._over = self._calm = 0
+        self._began = 0.0
+        self._refused_before = 0
+        self._lines = LogLimit(log)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def refusal(self, size: int | None) -> GatewayError | None:
+        """The error for a new request with a body of `size` bytes (None: unknown); None if it is served."""
+        level = self.level
+        if level < Level.LARGE or size == 0:
+            return None
+        if level < Level.ALL and size is not None and size < LARGE_BYTES:
+            return None
+        return self._refuse()
+
+    def connection_refusal(self) -> GatewayError | None:
+        """The error for a new connection; None if it is accepted."""
+        return self._refuse() if self.level else None
+
+    def look(self, lag: float, memory: float) -> None:
+        """Take a measurement: the loop is `lag` seconds late, the share `memory` is used."""
+        is_late = lag > self._lag
+        self._over = self._over + 1 if is_late or memory > self._memory else 0
+        is_calm = lag < self._lag * _CALM_LAG and memory < self._memory * _CALM_MEMORY
+        self._calm = self._calm + 1 if is_calm else 0
+        # Refusing small requests gives no memory back, and would never end where the process itself is too large.
+        highest = Level.ALL if is_late else Level.LARGE
+        if self._over >= UP_LOOKS and self.level < highest:
+            self._over = 0
+            self._raise(lag, memory)
+        elif self._calm >= DOWN_LOOKS and self.level:
+            self._calm = 0
+            self._lower()
+
+    def start(self) -> None:
+        """Look regularly at the event loop that runs."""
+        loop = asyncio.get_running_loop()
+        limit = cgroup_memory()
+
+        def look(due: float) -> None:
+            used = PROCESS_MEMORY.used / PROCESS_MEMORY.limit
+            resident = 0.0 if limit is None else resident_memory() / limit
+            self.look(loop.time() - due, max(used, resident))
+            wait()
+
+        def wait() -> None:
+            due = loop.time() + LOOK_SECONDS
+            self._timer = loop.call_at(due, look, due)
+
+        wait()
+
+    def stop(self) -> None:
+        """Look no more, and refuse nothing."""
+        self.level = Level.NOTHING
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _refuse(self) -> GatewayError:
+        self.refused += 1
+        text = f"the gateway is overloaded; try again in {RETRY_AFTER:g} s"
+        return GatewayError(Status.UNAVAILABLE, Reason.OVERLOADED, text, retry_after=RETRY_AFTER)
+
+    def _raise(self, lag: float, memory: float) -> None:
+        if not self.level:
+            self.since, self._began, self._refused_before = datetime.now(UTC), monotonic(), self.refused
+        self.level = Level(self.level + 1)
+        self._lines.write(
+            self.level,
+            logging.WARNING,
+            "overloaded, %s are refused: the event loop is %.2f s late (limits.shed.lag is %g), memory is at %.0f %% "
+            "(limits.shed.memory is %.0f %%)",
+            _REFUSED[self.level],
+            lag,
+            self._lag,
+            100 * memory,
+            100 * self._memory,
+        )
+
+    def _lower(self) -> None:
+        self.level = Level(self.level - 1)
+        if self.level:
+            return
+        self.since = None
+        self._lines.write(
+            Level.NOTHING,
+            logging.WARNING,
+            "not overloaded any more: %d connections and requests were refused in %.1f s",
+            self.refused - self._refused_before,
+            monotonic() - self._began,
+        )

@@ -1,0 +1,45 @@
+"""The connection of a listener that bounds the requests or the age of connections, or sheds load.
+
+It has a class of its own so that other listeners do not pay for that with each message.
+"""
+
+import asyncio
+import math
+
+from gateway.core.types import Message
+from gateway.transports.lifespan import Lifespan
+from gateway.transports.tcp.packets import write
+from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
+
+
+class BoundedConnection(ServerConnection):
+    """After its last reply it closes. Where replies carry a tag (brpc) it is kept: brpc's clients fail all calls for
+    3 s after a connection is closed. A request that is shed is refused before it is inflated and decoded."""
+
+    def __init__(self, context: TcpContext) -> None:
+        super().__init__(context)
+        self._lifespan = Lifespan(context.limits, self._loop.time()) if self._framing.tag is None else None
+        self._shedding = context.connections.shedding
+        self._too_old: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        super().connection_made(transport)
+        if self._lifespan is not None and self._lifespan.ends_at < math.inf:
+            self._too_old = self._loop.call_at(self._lifespan.ends_at, self.drain)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is closed, by either side."""
+        super().connection_lost(error)
+        if self._too_old is not None:
+            self._too_old.cancel()
+
+    def _begin(self, message: Message) -> None:
+        context = self._context
+        error = self._shedding.refusal(len(message.parts[1])) if self._shedding is not None else None
+        if error is not None:
+            write(self._transport, context.refuse(error, context.protocol, message))
+        else:
+            super()._begin(message)
+        if self._lifespan is not None and self._lifespan.is_last(self._loop.time()):
+            self.drain()

@@ -1,0 +1,90 @@
+"""More requests than the gateway can answer, with load shedding."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.attacks.attacked import Attacked, attacked
+from tests.attacks.clients import Http, post
+from tests.attacks.probe import REQUEST
+from tests.attacks.stalls import Figure
+from tests.attacks.test_connections import health
+
+CLIENTS = 300
+SECONDS = 6.0
+SHED = "\nlimits: {shed: {lag: 0.02}}"
+NUMBERS = [0.123456789] * 20_000
+HEAVY = post(
+    "/v2/models/identity/infer",
+    json.dumps({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, len(NUMBERS)], "data": NUMBERS}]}).encode(),
+)
+
+
+async def client(address: tuple[str, int], ends: float, seen: Counter[bytes]) -> None:
+    """Sends one large request after the other, and connects again where it is refused."""
+    while time.monotonic() < ends:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            reader, writer = await asyncio.open_connection(*address)
+            try:
+                while time.monotonic() < ends:
+                    writer.write(HEAVY)
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    seen[head[9:12]] += 1
+                    lines = head.lower().split(b"\r\n")
+                    await reader.readexactly(
+                        sum(int(line[15:]) for line in lines if line.startswith(b"content-length"))
+                    )
+                    if b"connection: close" in lines:
+                        await asyncio.sleep(0.1)
+                        break
+            finally:
+                writer.close()
+
+
+async def flood(gateway: Attacked) -> tuple[Counter[bytes], int]:
+    """What the clients got, and how often the liveness probe was answered meanwhile."""
+    seen: Counter[bytes] = Counter()
+    ends, probes = time.monotonic() + SECONDS, 0
+    clients = asyncio.gather(*(client(gateway.address("http"), ends, seen) for _ in range(CLIENTS)))
+    for _ in range(5):
+        await asyncio.sleep(SECONDS / 6)
+        probes += await asyncio.to_thread(health, gateway) == b"HTTP/1.1 200"
+    await clients
+    return seen, probes
+
+
+def shedding(gateway: Attacked) -> dict[str, object]:
+    with urlopen("http://{}:{}/status".format(*gateway.address("admin")), timeout=20) as reply:
+        found: dict[str, object] = json.load(reply)["shedding"]
+    return found
+
+
+@pytest.mark.attack
+def test_a_flood_is_shed_and_the_gateway_recovers(tmp_path: Path, works: str, figure: Figure) -> None:
+    with attacked(tmp_path, works, routes=SHED) as gateway:
+        with Http(gateway.address("http")) as known:
+            assert b" 200 " in known.call(REQUEST)
+        seen, probes = asyncio.run(flood(gateway))
+        refused = shedding(gateway)["refused"]
+        figure(
+            f"{seen[b'200']} answered, {seen[b'503']} refused ({refused} by the gateway), {probes} of 5 probes answered"
+        )
+        ends = time.monotonic() + 20
+        while shedding(gateway)["since"] is not None:
+            assert time.monotonic() < ends, "it does not end"
+        with Http(gateway.address("http")) as again:
+            assert b" 200 " in again.call(REQUEST)
+    assert seen[b"200"]
+    assert seen[b"503"]
+    assert probes == 5
+    assert "overloaded, new connections are refused: the event loop is " in gateway.log
+    assert "not overloaded any more: " in gateway.log
+    assert "Traceback" not in gateway.log
