@@ -267,14 +267,15 @@ def _parse_address(address: str, protocol: Protocol) -> Hashable:
     return parsed
 
 
-def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
-    """A Connector to the server at `address`. Raises ValueError if it is not a valid address for the protocol's
-    transport."""
+def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
+    """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. Raises
+    ValueError if `address` is not valid for the protocol's transport."""
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,
         connection_per_call=protocol.traits.servers.connection_per_call,
         limits=limits,
+        ip=ip,
         **_framing(protocol.carrier),
     )
     return connector
