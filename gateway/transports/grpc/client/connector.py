@@ -24,9 +24,9 @@ endpoint could be faster, and the client would get the endpoint's error text ins
 
 
 class GrpcConnector:
-    """`address` is one that `parse_address` reads; `resolve` replaces the resolution of its host name. With `ip` there is
-    a connection to this IP address alone; the endpoint is told the host's name all the same. Connections are kept, and
-    replaced when they break. Nothing is sent twice.
+    """`address` is one that `parse_address` reads; `resolve` replaces the resolution of its host name. With `ip` there
+    is a connection to this IP address alone; the endpoint is told the host's name all the same. Connections are kept,
+    and replaced when they break. Nothing is sent twice.
 
     A Message's `path` is the method, its `headers` are metadata. A reply's `status` is gRPC's code; where that is not
     0, its body is the status's text.
