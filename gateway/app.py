@@ -9,7 +9,7 @@ from functools import partial
 from importlib.metadata import version
 
 from gateway import registry
-from gateway.admin import status
+from gateway.admin import register, status
 from gateway.admin.health import HealthServer
 from gateway.admin.host_check import HostCheck
 from gateway.admin.server import AdminServer
@@ -101,6 +101,7 @@ class Gateway:
             listener = await serve_reference(reference, self._clock)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
+        await self._assembly.discovery.start()
         for each in config.listeners:
             settings = ListenerSettings(each.name, each.limits, each.model)
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
@@ -118,8 +119,10 @@ class Gateway:
             ready = None if config.health.ready == "none" else partial(self._is_ready, config.health.ready)
             await self._start_port("health", HealthServer(lambda: self.ready, ready), config.health.bind)
         if config.admin:
-            admin = AdminServer(HostCheck(status.application(self.status)))
-            await self._start_port("admin", admin, config.admin.bind)
+            application = status.application(self.status)
+            if self._assembly.discovery.registrations:
+                register.add_routes(application, self._assembly.discovery.registrations)
+            await self._start_port("admin", AdminServer(HostCheck(application)), config.admin.bind)
 
     async def _start_port(self, name: str, server: AdminServer | HealthServer, address: Address) -> None:
         with binding(name, address):
@@ -140,9 +143,10 @@ class Gateway:
         Returns the number of requests that were cancelled. It may itself be cancelled and called again with less time.
         """
         self.announce_end()
+        self._assembly.discovery.stop()
         ends_at = self._clock() + seconds
         given_up = await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
-        for endpoint in self._assembly.endpoints.values():
+        for endpoint in list(self._assembly.endpoints.values()):
             await endpoint.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
