@@ -73,7 +73,7 @@ class Gateway:
         self._assembly = Assembly(
             config, self._protocols, registry.policies(), _parse_address, connect, clock, INFO, lambda: self.ready
         )
-        self._brief_errors = BriefErrors(config)
+        self._brief_errors = BriefErrors(config, self._assembly.found_addresses)
         self._memory_task: asyncio.Task[None] | None = None
         self._clock: Callable[[], float] = clock
 

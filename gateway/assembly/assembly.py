@@ -94,6 +94,10 @@ class Assembly:
         self.discovery = self._discovery(config)
         """What adds and removes endpoints of backends; nothing runs before its `start`."""
 
+    def found_addresses(self) -> list[str]:
+        """The addresses of the endpoints of backends with `discovery`, including those that are drained."""
+        return [endpoint.address for endpoint in self.endpoints.values()] if self.discovery.is_used else []
+
     def _discovery(self, config: Config) -> Discovery:
         discovery = Discovery(self._clock)
         for name, each in config.backends.items():

@@ -18,7 +18,7 @@ from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
-_lines = LogLimit(log)
+_lines = LogLimit(log, lines=60)  # jobs on HPC systems come and go often, and each line says who serves
 
 MOST_SHOWN = 10
 """Endpoints that one log line names."""
@@ -50,6 +50,11 @@ class Discovery:
             token = discovery.registration.token.get_secret_value()
             self.registrations[name] = registrations = Registrations(token, leases, self._clock)
             registrations.on_change(endpoints.updater())
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a backend has `discovery`."""
+        return bool(self._watchers or self.registrations)
 
     async def start(self) -> None:
         """Look everything up once, then again and again in the background."""
