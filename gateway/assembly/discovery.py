@@ -56,6 +56,15 @@ class Discovery:
         """Whether a backend has `discovery`."""
         return bool(self._watchers or self.registrations)
 
+    def inherit(self, other: "Discovery") -> None:
+        """Begin with what `other`, of the configuration before, has found, and with its leases. To be called before
+        `start`."""
+        for watcher in self._watchers:
+            watcher.inherit(other._watchers)
+        for name, registrations in self.registrations.items():
+            if name in other.registrations:
+                registrations.inherit(other.registrations[name])
+
     async def start(self) -> None:
         """Look everything up once, then again and again in the background."""
         await asyncio.gather(*(watcher.look() for watcher in self._watchers))

@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import secrets
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from time import monotonic
 
 from gateway.core.frozen import frozen
@@ -75,6 +76,14 @@ class Leases:
         self.expire()
         return self._grant(lease_id, self._leases[lease_id].address, seconds)
 
+    def inherit(self, other: "Leases") -> None:
+        """Take over the leases of `other`, which has the same clock, except those of addresses that are invalid here.
+        None is prolonged."""
+        for lease in other._leases.values():
+            with suppress(ValueError):
+                self._ids[self._place(lease.address)] = lease.id
+                self._leases[lease.id] = lease
+
     def end(self, lease_id: str) -> None:
         """End a lease; nothing happens if there is none of this id."""
         if lease_id in self._leases:
@@ -130,6 +139,12 @@ class Registrations:
         """As Leases.end."""
         self._leases.end(lease_id)
         self._changed()
+
+    def inherit(self, other: "Registrations") -> None:
+        """As Leases.inherit; but nothing if the token is another one, since servers would not be able to renew."""
+        if self._token == other._token:
+            self._leases.inherit(other._leases)
+            self._changed()
 
     def close(self) -> None:
         """Stop watching for the ends of leases."""

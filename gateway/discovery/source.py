@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from gateway.core.frozen import frozen
@@ -70,6 +70,15 @@ class Watcher:
         self._report = report
         self._seconds = seconds
         self._is_failing = False
+        self._found: frozenset[Found] | None = None
+
+    def inherit(self, others: "Iterable[Watcher]") -> None:
+        """Begin with what the one of `others` that asks the same for the same backend has found, if there is one: the
+        first look of this Watcher may fail."""
+        for other in others:
+            same = (other._backend, other._source.description) == (self._backend, self._source.description)
+            if same and other._found is not None:
+                self._reported(other._found)
 
     async def look(self) -> None:
         """Ask once, and report. A failure changes nothing; the first of several in a row is logged."""
@@ -86,13 +95,17 @@ class Watcher:
             if self._is_failing:
                 self._is_failing = False
                 self._log(logging.INFO, "backend %r: %s is known again", self._backend, self._source.description)
-            self._report(found)
+            self._reported(found)
 
     async def run(self, sleep: Callable[[float], typing.Awaitable[None]] = asyncio.sleep) -> None:
         """Ask after each pause of the Source, until cancelled."""
         while True:
             await sleep(self._source.pause)
             await self.look()
+
+    def _reported(self, found: frozenset[Found]) -> None:
+        self._found = found
+        self._report(found)
 
     def _failed(self, why: str) -> None:
         if not self._is_failing:

@@ -192,3 +192,10 @@ async def test_brief_errors_do_not_name_found_addresses() -> None:
     assert "10.0.0.1" in shortened()
     here.find("http://10.0.0.1:4242")
     assert shortened() == "a model server: bad reply of its address"
+
+
+async def test_the_next_configuration_begins_with_what_was_found() -> None:
+    before, after = Assembled(TWO), Assembled(TWO)
+    before.assembly.discovery._watchers[0]._reported(frozenset({Found("a:1")}))
+    after.assembly.discovery.inherit(before.assembly.discovery)
+    assert after.addresses == ["fixed:1", "a:1"]

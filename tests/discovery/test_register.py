@@ -95,3 +95,20 @@ def test_only_the_right_token_is_allowed() -> None:
     registrations = Registrations("sécret", Leases(60, parse_address, Clock()), Clock())
     allowed = [registrations.allows(token) for token in ("sécret", "sécre", "", "sécrets", "x")]
     assert allowed == [True, False, False, False, False]
+
+
+async def test_leases_pass_to_the_next_configuration_unless_the_token_has_changed() -> None:
+    clock = Clock()
+    before = Registrations("secret", Leases(60, parse_address, clock), clock)
+    lease = before.take("lab:1", 30)
+    reports: list[frozenset[Found]] = []
+    after, other = (Registrations(token, Leases(60, parse_address, clock), clock) for token in ("secret", "other"))
+    for each in (after, other):
+        each.on_change(reports.append)
+        each.inherit(before)
+    assert reports == [{Found("lab:1")}]
+    assert after.renew(lease.id, 5).address == "lab:1"
+    assert after.take("http://lab:1", 5).id == lease.id
+    assert lease.id not in other
+    before.close()
+    after.close()

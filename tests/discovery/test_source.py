@@ -53,6 +53,18 @@ async def test_a_look_that_hangs_is_a_failed_one(caplog: pytest.LogCaptureFixtur
     assert "script cannot be looked up: no answer within 0.01 s" in caplog.text
 
 
+async def test_a_watcher_begins_with_what_another_one_of_the_same_source_has_found() -> None:
+    reported: list[frozenset[Found]] = []
+    before = Watcher("lab", Script(frozenset({A})), lambda found: None)
+    await before.look()
+    fails = LookupFailedError("no such name")
+    for name in ("lab", "other"):
+        after = Watcher(name, Script(fails), reported.append)
+        after.inherit([Watcher("lab", Script(), reported.append), before])
+        await after.look()
+    assert reported == [{A}]
+
+
 async def test_the_source_says_when_the_next_look_is_due() -> None:
     reported: list[frozenset[Found]] = []
     slept: list[float] = []
