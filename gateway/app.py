@@ -9,7 +9,7 @@ from functools import partial
 from importlib.metadata import version
 
 from gateway import registry
-from gateway.admin import status
+from gateway.admin import register, status
 from gateway.admin.health import HealthServer
 from gateway.admin.host_check import HostCheck
 from gateway.admin.server import AdminServer
@@ -74,7 +74,7 @@ class Gateway:
         self._assembly = Assembly(
             config, self._protocols, registry.policies(), _parse_address, connect, clock, INFO, lambda: self.ready
         )
-        self._brief_errors = BriefErrors(config)
+        self._brief_errors = BriefErrors(config, self._assembly.found_addresses)
         self._memory_task: asyncio.Task[None] | None = None
         self._shedding: Shedding | None = None
         self._clock: Callable[[], float] = clock
@@ -110,6 +110,7 @@ class Gateway:
             listener = await serve_reference(reference, self._clock)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
+        await self._assembly.discovery.start()
         for prober in self._assembly.probers:
             prober.start()
         for each in config.listeners:
@@ -129,8 +130,10 @@ class Gateway:
             ready = None if config.health.ready == "none" else partial(self._is_ready, config.health.ready)
             await self._start_port("health", HealthServer(lambda: self.ready, ready), config.health.bind)
         if config.admin:
-            admin = AdminServer(HostCheck(status.application(self.status)))
-            await self._start_port("admin", admin, config.admin.bind)
+            application = status.application(self.status)
+            if self._assembly.discovery.registrations:
+                register.add_routes(application, self._assembly.discovery.registrations)
+            await self._start_port("admin", AdminServer(HostCheck(application)), config.admin.bind)
 
     async def _start_port(self, name: str, server: AdminServer | HealthServer, address: Address) -> None:
         with binding(name, address):
@@ -151,11 +154,12 @@ class Gateway:
         Returns the number of requests that were cancelled. It may itself be cancelled and called again with less time.
         """
         self.announce_end()
+        self._assembly.discovery.stop()
         ends_at = self._clock() + seconds
         given_up = await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
         for prober in self._assembly.probers:
             await prober.stop()
-        for endpoint in self._assembly.endpoints.values():
+        for endpoint in list(self._assembly.endpoints.values()):
             await endpoint.close()
         for _, _, state in self._assembly.policy_states:
             await state.close()
@@ -291,14 +295,15 @@ def _parse_address(address: str, protocol: Protocol) -> Hashable:
     return parsed
 
 
-def connect(address: str, protocol: Protocol, limits: Limits) -> Connector:
-    """A Connector to the server at `address`. Raises ValueError if it is not a valid address for the protocol's
-    transport."""
+def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
+    """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. Raises
+    ValueError if `address` is not valid for the protocol's transport."""
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,
         connection_per_call=protocol.traits.servers.connection_per_call,
         limits=limits,
+        ip=ip,
         **_framing(protocol.carrier),
     )
     return connector

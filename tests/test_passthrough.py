@@ -129,7 +129,7 @@ class Assembled:
         )
         self.rows = paths.rows(config.listeners[0], config.routes, config.backends, TOYS)
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits) -> Wire:
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Wire:
         self.wires.append(Wire(self.sent, address, protocol, limits))
         return self.wires[-1]
 

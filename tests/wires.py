@@ -42,7 +42,7 @@ class Wires:
             lambda: True,
         )
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits) -> "_Wire":
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> "_Wire":
         host = address.partition("://")[2] or address
         name = host.partition(":")[0]
         return _Wire(self._servers[name], self.sent[name], protocol)

@@ -1,9 +1,11 @@
 """The gateway's parts, made of a Config: endpoints, backends, bridges and routes. Nothing here opens a socket."""
 
+import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from gateway.admin.statistics import ListenerStatistics
+from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.routes import (
     conditions,
     joined_versions,
@@ -24,6 +26,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import ServerInfo
+from gateway.discovery.source import Found
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
@@ -37,8 +40,13 @@ from gateway.routing.router import Route, Router
 
 ParseAddress = Callable[[str, Protocol], Hashable]
 """The place of an endpoint, equal for all ways to write it."""
-Connect = Callable[[str, Protocol, Limits], Connector]
 IsReady = Callable[[], bool]
+
+
+class Connect(typing.Protocol):
+    """Makes a Connector to an address, and if `ip` is not empty to this one of its host's IP addresses."""
+
+    def __call__(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector: ...
 
 
 class Assembly:
@@ -61,6 +69,10 @@ class Assembly:
         self._connect = connect
         self._clock = clock
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
+        """Those of all backends, by protocol and place, including those that are drained."""
+        self._closer = EndpointCloser(self.endpoints)
+        self._passing = {each.backend for each in config.routes if each.passthrough}
+        """The backends with `passthrough` routes."""
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self.probers = [
             Prober(self.backends[name], probes, clock)
@@ -90,6 +102,25 @@ class Assembly:
             joined_versions(clients),
         )
         """The Router of requests to routes with `passthrough`."""
+        self.discovery = self._discovery(config)
+        """What adds and removes endpoints of backends; nothing runs before its `start`."""
+
+    def found_addresses(self) -> list[str]:
+        """The addresses of the endpoints of backends with `discovery`, including those that are drained."""
+        return [endpoint.address for endpoint in self.endpoints.values()] if self.discovery.is_used else []
+
+    def _discovery(self, config: Config) -> Discovery:
+        discovery = Discovery(self._clock)
+        for name, each in config.backends.items():
+            if each.discovery is not None:
+                protocol = self._protocols[each.protocol]
+                endpoint = partial(self._endpoint, name=name, protocol=protocol, config=each)
+                endpoints = DiscoveredEndpoints(self.backends[name], endpoint, self._closer.release)
+                discovery.add(name, each, endpoints, self._parser(protocol))
+        return discovery
+
+    def _parser(self, protocol: Protocol) -> Callable[[str], Hashable]:
+        return lambda address: self._parse_address(address, protocol)
 
     def _policy_states(self, config: Config) -> Iterator[tuple[str, str, PolicyState]]:
         places = [(f"backends.{name}", each.policies) for name, each in config.backends.items()]
@@ -100,7 +131,8 @@ class Assembly:
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]
-        endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
+        addresses = fixed_addresses(config.endpoints, config.discovery, self._parser(protocol))
+        endpoints = [self._endpoint(Found(address), name, protocol, config) for address in addresses]
         limit = protocol.traits.servers.max_in_flight if config.max_in_flight is None else config.max_in_flight
         batch, _ = resolve_batch(protocol, config.batch)
         target = Target(
@@ -108,13 +140,20 @@ class Assembly:
         )
         return Backend(target, protocol, endpoints, limit, _ejection(config))
 
-    def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
+    def _endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
-        key = protocol.name, self._parse_address(address, protocol)
+        place = self._parse_address(found.address, protocol)
+        key = protocol.name, (place, found.ip) if found.ip else place
         if key not in self.endpoints:
-            connector = self._connect(address, protocol, config.limits)
-            self.endpoints[key] = Endpoint(address, connector, self._clock, _ejection(config))
-        return self.endpoints[key]
+            connector = self._connect(found.address, protocol, config.limits, found.ip)
+            self.endpoints[key] = Endpoint(str(found), connector, self._clock, _ejection(config))
+        endpoint = self.endpoints[key]
+        if name in self._passing and endpoint.passthrough is None:
+            form = protocol.http.passthrough
+            assert form is not None
+            passing = self._connect(found.address, form, config.limits, found.ip)
+            endpoint.passthrough = PassthroughConnector(endpoint, passing)
+        return endpoint
 
     def _backend_side(self, name: str, config: BackendConfig) -> BackendSide:
         backend = self.backends[name]
@@ -129,7 +168,7 @@ class Assembly:
         )
         signatures = SignatureCache(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
-        window = backend.capacity + 1 if backend.capacity else ROWS_AT_ONCE
+        window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
         return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
     def _router(
@@ -182,12 +221,6 @@ class Assembly:
     def _passthrough(self, config: RouteConfig, whole: Config) -> Route:
         """A Route whose messages pass unchanged."""
         backend, policies = self.backends[config.backend], whole.backends[config.backend].policies
-        form = backend.protocol.http.passthrough
-        assert form is not None
-        for endpoint in backend.endpoints:
-            if endpoint.passthrough is None:
-                limits = whole.backends[config.backend].limits
-                endpoint.passthrough = PassthroughConnector(endpoint, self._connect(endpoint.address, form, limits))
         stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies)
         stream = stream_with_policies(stream, config.policies, self._policies)
         joins = backend.protocol.traits.models.joined_versions

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Reason, TransportError
@@ -22,11 +22,22 @@ _Shorten = Callable[[str], str]
 
 
 class BriefErrors:
-    """Makes the protocols of listeners with `detail: brief`."""
+    """Makes the protocols of listeners with `detail: brief`. `addresses` returns those that discovery found, which can
+    change at any time."""
 
-    def __init__(self, config: Config) -> None:
-        self._shorten = _shorten(config)
+    def __init__(self, config: Config, addresses: Callable[[], Iterable[str]] = tuple) -> None:
+        self._config = config
+        self._addresses = addresses
+        self._known: frozenset[str] = frozenset()
+        self._replace_names = _shorten(config, self._known)
         self._limited = LogLimit(log)
+
+    def _shorten(self, text: str) -> str:
+        addresses = frozenset(self._addresses())
+        if addresses != self._known:
+            self._known = addresses
+            self._replace_names = _shorten(self._config, addresses)
+        return self._replace_names(text)
 
     def protocol(self, protocol: Protocol, listener: str) -> Protocol:
         """`protocol` with brief errors."""
@@ -58,10 +69,10 @@ class BriefErrors:
         )
 
 
-def _shorten(config: Config) -> _Shorten:
+def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
     """A function that replaces the names of backends (after the word "backend") and their addresses in a text: as they
-    are configured, and as host and port."""
-    addresses = {address for backend in config.backends.values() for address in backend.endpoints}
+    are configured or `found`, and as host and port."""
+    addresses = found | {address for backend in config.backends.values() for address in backend.endpoints}
     addresses |= {place for address in addresses for place in _hosts_and_paths(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
     address = f"(?:{alternatives})" if alternatives else "(?!)"

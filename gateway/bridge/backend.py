@@ -1,6 +1,6 @@
 """The backend's side of a bridge: how a backend is called and what is known of it."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from gateway.bridge.signature_cache import SignatureCache
@@ -27,11 +27,15 @@ class BackendSide:
     handler: Handler
     """Sends a request, through the backend's policies."""
     signatures: SignatureCache
-    window: int
-    """Rows of one batch that may be in flight at once."""
+    window: int | Callable[[], int]
+    """Rows of one batch that may be in flight at once; a function where the backend's endpoints can change."""
     responses: StreamHandler | None = None
     """Sends a request that is answered with a stream of responses; None if its protocol has no streams."""
     limits: Limits = DEFAULT_LIMITS
+
+    def rows_at_once(self) -> int:
+        """The `window` that holds now."""
+        return self.window if isinstance(self.window, int) else self.window()
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
         """The backend's responses. If its protocol or its server (KServe's) cannot stream, or its streams cannot carry

@@ -44,7 +44,7 @@ async def infer_row_by_row(
     if count == 0:
         return Response(tuple(map(shapes.empty, signature.outputs)))
     rows = _rows(fitted, fitting)
-    answers = [await call(rows[0])] if count == 1 else await each(rows, call, fitting.backend.window)
+    answers = [await call(rows[0])] if count == 1 else await each(rows, call, fitting.backend.rows_at_once())
     return replace(answers[0], outputs=_stacked([answer.outputs for answer in answers], signature, fitted))
 
 

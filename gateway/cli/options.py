@@ -55,7 +55,10 @@ def read_with_warnings(path: Path) -> tuple[Config, tuple[Problem, ...]]:
 def catalog() -> Catalog:
     """The protocols, policies and bundled models that a configuration may name."""
     has_pillow = find_spec("PIL") is not None
-    return Catalog(registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, has_pillow)
+    has_dnspython = find_spec("dns") is not None
+    return Catalog(
+        registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, has_pillow, has_dnspython
+    )
 
 
 def _parse_endpoint(transport: str, endpoint: str) -> Place:

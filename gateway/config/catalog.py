@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from pydantic import BaseModel
 
+from gateway.core.address import is_ip
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
 
@@ -30,6 +31,11 @@ class Place:
     prefix: str = ""
     tls: bool = False
 
+    @property
+    def has_name(self) -> bool:
+        """Whether the host is a name, as opposed to an IP address; a socket has neither."""
+        return bool(self.host) and not is_ip(self.host)
+
 
 def any_endpoint(transport: str, endpoint: str) -> Place:
     """A parser that accepts every endpoint."""
@@ -48,3 +54,5 @@ class Catalog:
     """Makes the Place of a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
     images: bool = True
     """Pillow is installed."""
+    srv: bool = True
+    """dnspython is installed."""

@@ -4,7 +4,7 @@ the program, and errors for validators."""
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, Strict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, SecretStr, Strict
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 T = TypeVar("T")
@@ -68,6 +68,8 @@ Seconds = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Period = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 """Seconds, more than 0."""
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
+Secret = Annotated[SecretStr, Field(min_length=1)]
+"""A text that is shown as `***` wherever it is printed; `get_secret_value` returns it."""
 Flag = Annotated[bool, Strict()]
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
 SomeNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(distinct)]

@@ -14,8 +14,10 @@ from gateway.config.fields import (
     HeaderName,
     Keys,
     Name,
+    Names,
     Period,
     Seconds,
+    Secret,
     Share,
     Size,
     SomeNames,
@@ -220,14 +222,44 @@ class BackendHealthConfig(Keys):
     """When calls that fail make an endpoint down; also without probes."""
 
 
+class RegisterConfig(Keys):
+    """Servers that register themselves by `POST /register` at the status API's port, each with a lease that it
+    renews."""
+
+    token: Secret
+    """What a server must send as `Authorization: Bearer TOKEN`; best as `${file:/path}`. Who has it can have the
+    backend's requests sent to any address."""
+    seconds: Period = 60
+    """The longest lease, and the one of servers that ask for none: a server that has not renewed it by then is
+    removed."""
+
+
+class DiscoveryConfig(Keys):
+    """How endpoints are found while the gateway runs. Several ways can be used together."""
+
+    dns: Literal["all"] | None = None
+    """`all`: every IP address of the host names in `endpoints` is an endpoint of its own."""
+    srv: Name | None = None
+    """A DNS name with SRV records, which name hosts and ports. Needs `pip install "inference-gateway[discovery]"`."""
+    files: Name | None = None
+    """The absolute path of files with one address a line, with the wildcards `*`, `?`, `[...]` and `**`."""
+    registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
+    """Servers that register themselves."""
+    interval: Period = 5
+    """Seconds between two looks at names and files. SRV records are looked up when their TTL is over, but not more
+    often than this."""
+
+
 class BackendConfig(Keys):
     """A group of model servers that have the same models."""
 
     protocol: Name
     """The protocol of the servers."""
-    endpoints: SomeNames
+    endpoints: Names = ()
     """The addresses of the servers: `HOST:PORT`, or a URL if the protocol is over HTTP. A request goes to the one with
-    the fewest requests in flight."""
+    the fewest requests in flight. Required unless `discovery` finds some by `srv`, `files` or `register`."""
+    discovery: DiscoveryConfig | None = None
+    """How further endpoints are found while the gateway runs. Without it the endpoints never change."""
     policies: Policies = ()
     """Policies around calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     trust_metadata: Flag = False

@@ -9,11 +9,13 @@ from typing import Any
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
+from gateway.config.keys import BackendConfig
 from gateway.config.partial import Parts
 from gateway.config.paths import open_paths, path_ties
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.core.address import Address
 
+_SRV_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -140,6 +142,40 @@ def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 yield from _endpoint(("backends", key, "endpoints", i), transport, endpoint, catalog)
 
 
+def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    for key, backend in parts.backends.items():
+        found = backend.discovery
+        if found is None:
+            continue
+        location: Location = ("backends", key, "discovery")
+        if found.registration and "interval" in found.model_fields_set and not (found.dns or found.srv or found.files):
+            text = "servers that register are not looked for; the key goes with dns, srv or files"
+            yield Finding((*location, "interval"), text, at_key=True)
+        if found.srv is not None and not _SRV_NAME.fullmatch(found.srv):
+            yield Finding((*location, "srv"), f"expected a DNS name such as _http._tcp.models.default.svc, got {VALUE}")
+        if found.srv is not None and not catalog.srv:
+            text = 'needs dnspython, which is not installed: pip install "inference-gateway[discovery]"'
+            yield Finding((*location, "srv"), text, at_key=True)
+        if found.files is not None and not found.files.startswith("/"):
+            yield Finding((*location, "files"), f"expected an absolute path such as /run/models/url-*.txt, got {VALUE}")
+        if found.dns is not None:
+            yield from _dns(key, backend, catalog)
+
+
+def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
+    """`dns` where there is no name to look up."""
+    if backend.protocol not in catalog.protocols or not backend.endpoints:
+        return
+    transport = catalog.protocols[backend.protocol].transport
+    try:
+        places = [catalog.parse_endpoint(transport, endpoint) for endpoint in backend.endpoints]
+    except ValueError:
+        return  # another check reports it
+    if not any(place.has_name for place in places):
+        text = "no endpoint has a host name that could be looked up; remove the key"
+        yield Finding(("backends", key, "discovery", "dns"), text, at_key=True)
+
+
 def _trust_metadata(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for key, backend in parts.backends.items():
         protocol = catalog.protocols.get(backend.protocol)
@@ -218,6 +254,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _admin_bind,
     _reference_models,
     _endpoints,
+    _discovery,
     _flavors,
     _batches,
     _trust_metadata,

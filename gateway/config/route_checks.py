@@ -1,5 +1,5 @@
-"""Checks of routes against the listeners and backends that they join. They run only if all parts of the configuration
-are valid: otherwise they would report the wrong key."""
+"""Checks of routes against the listeners and backends that they join, and of other parts that need each other. They run
+only if all parts of the configuration are valid: otherwise they would report the wrong key."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,7 +20,31 @@ def route_findings(config: Config, catalog: Catalog) -> list[Finding]:
         for check in _CHECKS
         for finding in check(at, route, config, catalog)
     ]
-    return each + list(_repeated(config))
+    return [*each, *_repeated(config), *_endpoints(config), *_registering(config)]
+
+
+def _endpoints(config: Config) -> Iterator[Finding]:
+    for name, backend in config.backends.items():
+        found = backend.discovery
+        if found and not (found.dns or found.srv or found.files or found.registration):
+            yield Finding(("backends", name, "discovery"), "expected at least one of dns, srv, files and register")
+            continue
+        if backend.endpoints or (found and (found.srv or found.files or found.registration)):
+            continue
+        location: Location = ("backends", name)
+        if "endpoints" in backend.model_fields_set:
+            location = (*location, "endpoints")
+        if found and found.dns:
+            yield Finding(location, "`endpoints` needs a host name, which `discovery: {dns: all}` looks up")
+        else:
+            yield Finding(location, "`endpoints` needs an address, or `discovery` one of srv, files and register")
+
+
+def _registering(config: Config) -> Iterator[Finding]:
+    for name, backend in config.backends.items():
+        if backend.discovery is not None and backend.discovery.registration is not None and config.admin is None:
+            text = "servers register at the port of the status API, which is off; add admin: {bind: 127.0.0.1:PORT}"
+            yield Finding(("backends", name, "discovery", "register"), text, at_key=True)
 
 
 def _served_protocol(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:

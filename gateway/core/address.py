@@ -46,6 +46,15 @@ class Address:
         return ours == theirs or (same_family and not {ours, theirs}.isdisjoint(_ALL_ADDRESSES))
 
 
+def is_ip(host: str) -> bool:
+    """Whether `host` is an IP address, without brackets, and not a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def peer_address(name: tuple[str, int] | str | None) -> str:
     """`host:port` of a socket's peer name; empty on a unix socket, whose clients have no address."""
     return _host_port(*name[:2]) if isinstance(name, tuple) else ""

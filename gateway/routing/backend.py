@@ -7,6 +7,8 @@ every request does. The endpoint is chosen so:
 2. Others go to the endpoint with the fewest calls in flight; equally busy ones take turns.
 3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
 
+Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come.
+
 Endpoints that are down are left out, but at most `Ejection.most` of all: beyond that the ones that failed least
 recently are used all the same. Only if `Ejection.most` is 1 can all be left out: then calls fail at once. If nothing
 could be sent to an endpoint, another one is tried, each at most once.
@@ -62,7 +64,8 @@ class Backend:
         self._on_recovery: list[Callable[[], None]] = []
         self._next = 0
         """The index after that of the endpoint chosen last, where the search for the next one starts."""
-        self._most_left_out = _most_left_out((ejection or Ejection()).most, len(endpoints))
+        self._share_left_out = (ejection or Ejection()).most
+        self._most_left_out = _most_left_out(self._share_left_out, len(endpoints))
         self.is_probed = False
         """A Prober asks its endpoints whether they are ready."""
         for endpoint in endpoints:
@@ -74,6 +77,52 @@ class Backend:
         """The number of calls that can run at once; 0: any number."""
         return self.max_in_flight * len(self.endpoints)
 
+    def add(self, endpoint: Endpoint) -> None:
+        """Send calls to `endpoint` as well, waiting ones at once; nothing happens if it is there already.
+
+        The first endpoint of a backend that had none may have other models than the last one: it counts as an endpoint
+        that came back.
+        """
+        if endpoint in self.endpoints:
+            return
+        is_first = not self.endpoints
+        self._targets.add(endpoint)
+        endpoint.health.used_by(self.name)
+        self._replace_endpoints((*self.endpoints, endpoint))
+        endpoint.watch(self._hand_over_slot if self.max_in_flight else None, self._recovered)
+        if is_first:
+            self._recovered()
+        while endpoint.offer():
+            pass
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Send no more calls to `endpoint`; nothing happens if it is not there. Calls in flight go on, and its
+        sequences lose their state. If it was the last endpoint, the calls that wait in the queue fail.
+
+        It is not closed here: `Endpoint.is_used` says whether another backend has it, `Endpoint.idle` waits for the
+        end of its calls.
+        """
+        if endpoint not in self.endpoints:
+            return
+        self._replace_endpoints(tuple(each for each in self.endpoints if each is not endpoint))
+        endpoint.unwatch(self._hand_over_slot, self._recovered)
+        self._targets.remove(endpoint)
+        self._sequences.forget(endpoint)
+        if not self.endpoints:
+            self.queue.fail(self._no_endpoint)
+        for each in self.endpoints:  # a slot may have been kept free because the removed endpoint was only busy
+            while each.offer():
+                pass
+
+    def _replace_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+        self.endpoints = endpoints
+        self._next = 0
+        self._most_left_out = _most_left_out(self._share_left_out, len(endpoints))
+
+    def _no_endpoint(self) -> TransportError:
+        text = f"backend {self.name!r} has no endpoint at the moment"
+        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
+
     def on_recovery(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
         self._on_recovery.append(watcher)
@@ -83,12 +132,13 @@ class Backend:
         another one is asked.
 
         Raises:
-            GatewayError: as `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting.
+            GatewayError: as `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if there is
+                no endpoint.
         """
         takes_slot = self._takes_slot(request)
         if not takes_slot and request.operation in CONTROL_OPERATIONS:
             return await self._control(request)
-        send = self._send_in_slot if takes_slot else self._ask
+        send = self._send_in_slot if takes_slot else self._send_without_slot
         tried: tuple[Endpoint, ...] = ()
         while True:
             endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
@@ -99,7 +149,7 @@ class Backend:
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
                     self._given_up(attempt, request, error)
-                if error.sent or len(tried) >= len(self.endpoints):
+                if error.sent or all(each in tried for each in self.endpoints):
                     raise
             except asyncio.CancelledError:
                 self._given_up(attempt, request)
@@ -111,7 +161,8 @@ class Backend:
         With `passthrough` messages are in the protocol's passthrough form.
 
         Raises:
-            GatewayError: as `streaming.ask_stream`; RESOURCE_EXHAUSTED if too many calls are waiting.
+            GatewayError: as `streaming.ask_stream`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if
+                there is no endpoint.
         """
         protocol = self.protocol.http.passthrough if passthrough else self.protocol
         assert protocol is not None
@@ -132,7 +183,7 @@ class Backend:
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
                     self._given_up(attempt, request, error)
-                if error.sent or len(tried) >= len(self.endpoints):
+                if error.sent or all(each in tried for each in self.endpoints):
                     raise
             except asyncio.CancelledError:
                 self._given_up(attempt, request)
@@ -161,7 +212,8 @@ class Backend:
             return endpoint.health.is_up  # busy with a call that may take hours: it would not answer now
         target = self._targets.of(endpoint)
         if not servers.one_connection:
-            return await is_ready(self.protocol, endpoint.connector, target)
+            with endpoint.in_use():
+                return await is_ready(self.protocol, endpoint.connector, target)
         endpoint.take()
         try:
             return await is_ready(self.protocol, endpoint.connector, target)
@@ -190,18 +242,22 @@ class Backend:
             GatewayError: the error of the first endpoint that failed, naming it if there are several;
                 FAILED_PRECONDITION if the answers differ.
         """
-        found = await asyncio.gather(*(self._ask(request, each) for each in self.endpoints), return_exceptions=True)
+        endpoints = self.endpoints
+        if not endpoints:
+            raise self._no_endpoint()
+        asking = (self._send_without_slot(request, each) for each in endpoints)
+        found = await asyncio.gather(*asking, return_exceptions=True)
         if request.operation in (Operation.LOAD, Operation.UNLOAD):
-            for endpoint in self.endpoints:
+            for endpoint in endpoints:
                 endpoint.changed()
-        for endpoint, answer in zip(self.endpoints, found, strict=True):
+        for endpoint, answer in zip(endpoints, found, strict=True):
             if isinstance(answer, GatewayError) and len(found) > 1 and not isinstance(answer, TransportError):
                 text = f"backend {self.name!r} at {endpoint.address}: {answer.message}"
                 raise GatewayError(answer.status, answer.reason, text) from answer
             if isinstance(answer, BaseException):
                 raise answer
             if answer != found[0]:
-                text = f"endpoints {self.endpoints[0].address} and {endpoint.address} of backend {self.name!r}"
+                text = f"endpoints {endpoints[0].address} and {endpoint.address} of backend {self.name!r}"
                 raise refusal(Reason.FAILED_PRECONDITION, f"{text} differ in their {request.operation.value}")
         assert not isinstance(found[0], BaseException)
         return found[0]
@@ -216,6 +272,10 @@ class Backend:
             return await self._ask(request, endpoint)
         finally:
             endpoint.give_back()
+
+    async def _send_without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
+        with endpoint.in_use():
+            return await self._ask(request, endpoint)
 
     def _ask(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
         target = self._targets.known.get(endpoint)
@@ -236,6 +296,8 @@ class Backend:
         """The endpoint for this request; None if it has to wait for a slot. If the request takes a slot, it is taken
         already."""
         if not self._takes_slot(request):
+            if not self.endpoints:
+                raise self._no_endpoint()
             return self._least_busy(0, tried) or self.endpoints[0]
         if (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, tried)
@@ -248,12 +310,15 @@ class Backend:
         """The endpoint that has the sequence's state, or the least busy one for a new sequence, with a slot taken.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot; UNAVAILABLE, there is no
+                endpoint.
         """
         endpoint = self._sequences.endpoint(key)
         if endpoint is None or endpoint in tried:
             endpoint = self._least_busy(self.max_in_flight, tried)
         if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
+            if not self.endpoints:
+                raise self._no_endpoint()
             # The sequence stays where its state is: the client's next try finds the same endpoint.
             text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
             raise refusal(Reason.OVERLOADED, text)
@@ -314,13 +379,16 @@ class Backend:
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     async def _wait_for_slot(self, request: Request) -> Endpoint:
+        if not self.endpoints:
+            raise self._no_endpoint()
         client, model = _host(request.peer), request.model
         waiter = self.queue.join(client, model)
         try:
             return await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                waiter.result().give_back()
+                if waiter.exception() is None:
+                    waiter.result().give_back()
             else:
                 self.queue.leave(client, model, waiter)
             raise
@@ -357,7 +425,7 @@ class Backend:
 
 def _most_left_out(share: float, count: int) -> int:
     """How many of `count` endpoints may be left out at once: never the last one unless `share` is 1."""
-    return count if share >= 1 else min(math.ceil(share * count), count - 1)
+    return count if share >= 1 else max(0, min(math.ceil(share * count), count - 1))
 
 
 def _host(peer: str) -> str:

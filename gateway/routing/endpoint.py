@@ -1,8 +1,8 @@
 """One address of a backend: its calls in flight, its health, and its Connectors."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from time import monotonic
 
 from gateway.core.errors import Reason, Status, TransportError
@@ -27,6 +27,7 @@ class Endpoint:
         "_is_closed",
         "_on_free",
         "_on_recovery",
+        "_others",
         "_timer",
         "address",
         "connector",
@@ -50,6 +51,8 @@ class Endpoint:
         self.passthrough: PassthroughConnector | None = None
         """For the messages of `passthrough` routes, to the same address."""
         self.in_flight = 0
+        self._others = 0
+        """Requests without a slot that are in flight, such as those for metadata."""
         self.next_probe: float | None = None
         """When the next probe is due, on the clock of the Probers; they share it where backends share the Endpoint."""
         self.probe: asyncio.Task[None] | None = None
@@ -69,6 +72,45 @@ class Endpoint:
         if on_free is not None:
             self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
+
+    def unwatch(self, on_free: Callable[["Endpoint"], bool], on_recovery: Callable[[], None]) -> None:
+        """Remove a backend's callbacks. Calls that it has in flight are not affected."""
+        if on_free in self._on_free:
+            self._on_free.remove(on_free)
+        if on_recovery in self._on_recovery:
+            self._on_recovery.remove(on_recovery)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a backend has it among its endpoints."""
+        return bool(self._on_recovery)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Count a request that takes no slot, so that `idle` waits for it."""
+        self._others += 1
+        try:
+            yield
+        finally:
+            self._others -= 1
+            if self._others == 0 and self._on_free:
+                self.offer()
+
+    async def idle(self) -> None:
+        """Wait until no request is in flight. Others may begin later while a backend has the endpoint."""
+        is_idle = asyncio.Event()
+
+        def check(endpoint: Endpoint) -> bool:
+            if not self.in_flight and not self._others:
+                is_idle.set()
+            return False
+
+        check(self)
+        self._on_free.append(check)
+        try:
+            await is_idle.wait()
+        finally:
+            self._on_free.remove(check)
 
     def take(self) -> None:
         """Count one more call in flight."""

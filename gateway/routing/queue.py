@@ -19,6 +19,7 @@ clients.
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Generic, TypeAlias, TypeVar
 
 from gateway.core.errors import Reason, refusal
@@ -91,6 +92,11 @@ class FairQueue(Generic[T]):
             if not waiter.done():  # cancelled already, but its task has not called `leave` yet
                 return waiter
         return None
+
+    def fail(self, error: Callable[[], Exception]) -> None:
+        """Remove all waiters; each gets an `error` of its own."""
+        while (waiter := self.next()) is not None:
+            waiter.set_exception(error())
 
     def _removed(self, client: str, entry: _Client[T], model: str, waiters: Waiters[T]) -> None:
         """Update the counts after one of `waiters` was removed."""

@@ -40,6 +40,11 @@ class Sequences:
         """The endpoint that has the sequence's state; None for a new sequence."""
         return self._endpoints.get(key)
 
+    def forget(self, endpoint: Endpoint) -> None:
+        """Forget the sequences whose state `endpoint` has: it gets no more calls."""
+        for key in [key for key, each in self._endpoints.items() if each is endpoint]:
+            del self._endpoints[key]
+
     def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
         """Note that `endpoint` has the state from now on, or that `request` is the sequence's last."""
         self._endpoints.pop(key, None)

@@ -31,13 +31,27 @@ class Targets:
         self, target: Target, protocol: Protocol, endpoints: Sequence[Endpoint], seconds: float = SECONDS_WAITED
     ) -> None:
         self._seconds = seconds
+        self._target = target
         self._protocol = protocol
         self._flavors = None if target.flavor else protocol.traits.servers.flavors
-        self._unflavored = {endpoint: replace(target, address=endpoint.address) for endpoint in endpoints}
+        self._unflavored: dict[Endpoint, Target] = {}
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}
         """The Targets whose flavor is known, or that need none."""
-        self.forget()
+        for endpoint in endpoints:
+            self.add(endpoint)
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Add an endpoint, if it is new."""
+        if endpoint not in self._unflavored:
+            target = self._unflavored[endpoint] = replace(self._target, address=endpoint.address)
+            if self._flavors is None:
+                self.known[endpoint] = target
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Remove an endpoint. Calls that it still has find its Target all the same."""
+        self._unflavored.pop(endpoint, None)
+        self.known.pop(endpoint, None)
 
     def forget(self) -> None:
         """Forget the flavors found: an endpoint came back, perhaps as another server."""
@@ -45,7 +59,7 @@ class Targets:
 
     def of(self, endpoint: Endpoint) -> Target:
         """The Target as far as it is known. Enough for requests that are the same for all flavors."""
-        return self.known.get(endpoint) or self._unflavored[endpoint]
+        return self.known.get(endpoint) or self._without_flavor(endpoint)
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
         """The Target of an endpoint that is not in `known`. Its server is asked once, however many calls wait for it.
@@ -55,9 +69,10 @@ class Targets:
         Raises:
             GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, naming the backend. Nothing else was sent to it.
         """
+        if self._flavors is None:
+            return self.of(endpoint)
         asking = self._asking.get(endpoint)
         if asking is None:
-            assert self._flavors is not None
             asking = self._asking[endpoint] = spawn(self._find(endpoint, self._flavors))
             asking.add_done_callback(lambda _: self._asking.pop(endpoint, None))
         seconds = None if deadline is None else max(deadline - asyncio.get_running_loop().time(), 0.0) / 2
@@ -67,8 +82,11 @@ class Targets:
         except TimeoutError as error:
             raise self._no_answer(endpoint, seconds or 0.0, Reason.TIMEOUT) from error
 
+    def _without_flavor(self, endpoint: Endpoint) -> Target:
+        return self._unflavored.get(endpoint) or replace(self._target, address=endpoint.address)
+
     def _no_answer(self, endpoint: Endpoint, seconds: float, reason: Reason) -> TransportError:
-        target = self._unflavored[endpoint]
+        target = self._without_flavor(endpoint)
         text = (
             f"backend {target.backend!r} at {target.address} did not tell within {seconds:.3g} s what server it is;"
             " `flavor` on the backend saves the question"
@@ -76,11 +94,12 @@ class Targets:
         return TransportError(reason.status, reason, text, sent=False)
 
     async def _find(self, endpoint: Endpoint, flavors: Flavors) -> Target:
-        target = self._unflavored[endpoint]
+        target = self._without_flavor(endpoint)
         info = await self._ask(endpoint, target)
         extensions = frozenset(info.extensions) if info else frozenset()
         found = replace(target, flavor=flavors.detect(info), extensions=extensions)
-        self.known[endpoint] = found
+        if endpoint in self._unflavored:
+            self.known[endpoint] = found
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:

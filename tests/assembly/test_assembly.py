@@ -94,7 +94,7 @@ class Assembled:
             lambda: ready,
         )
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits) -> Wire:
+    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Wire:
         return Wire(self.sent, address, limits)
 
     async def ask(

@@ -141,7 +141,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "key of a later feature",
         BACKEND + "safe: true}}\n",
         [
-            "2:73: 'safe' is not a key here; expected batch, endpoints, flavor, forward_headers, "
+            "2:73: 'safe' is not a key here; expected batch, discovery, endpoints, flavor, forward_headers, "
             "health, limits, max_in_flight, policies, protocol or trust_metadata"
         ],
     ),
@@ -206,6 +206,64 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND.replace("umbridge, endpoints", "packets, endpoints") + "batch: spilt}}\n",
         ["2:79: no batch of packets is called 'spilt'; did you mean 'split'?"],
     ),
+    # discovery
+    (
+        "no endpoints",
+        LISTENER + "backends: {a: {protocol: umbridge}, b: {protocol: umbridge, endpoints: []}}\n",
+        [
+            "2:15: `endpoints` needs an address, or `discovery` one of srv, files and register",
+            "2:72: `endpoints` needs an address, or `discovery` one of srv, files and register",
+        ],
+    ),
+    (
+        "dns without endpoints",
+        LISTENER + "backends: {a: {protocol: umbridge, discovery: {dns: all}}}\n",
+        ["2:15: `endpoints` needs a host name, which `discovery: {dns: all}` looks up"],
+    ),
+    (
+        "dns without names",
+        BACKEND + "discovery: {dns: all}}}\n",
+        ["2:85: no endpoint has a host name that could be looked up; remove the key"],
+    ),
+    ("another value of dns", BACKEND + "discovery: {dns: some}}}\n", ["2:90: expected all, got 'some'"]),
+    (
+        "misspelt way of discovery",
+        BACKEND + "discovery: {file: /run/x}}}\n",
+        ["2:85: 'file' is not a key here; did you mean 'files'?"],
+    ),
+    (
+        "no way of discovery",
+        BACKEND + "discovery: {interval: 5}}}\n",
+        ["2:84: expected at least one of dns, srv, files and register"],
+    ),
+    (
+        "srv",
+        BACKEND + "discovery: {srv: 'http://x:1'}}}\n",
+        ["2:90: expected a DNS name such as _http._tcp.models.default.svc, got 'http://x:1'"],
+    ),
+    (
+        "files",
+        BACKEND + "discovery: {files: url-*.txt, interval: 0}}}\n",
+        [
+            "2:92: expected an absolute path such as /run/models/url-*.txt, got 'url-*.txt'",
+            "2:113: must be above 0, got 0",
+        ],
+    ),
+    (
+        "registering without the port for it",
+        BACKEND + "discovery: {register: {token: '${SECRET}'}, interval: 1}}}\n",
+        [
+            "2:85: servers register at the port of the status API, which is off; add admin: {bind: 127.0.0.1:PORT}",
+            "2:117: servers that register are not looked for; the key goes with dns, srv or files",
+        ],
+    ),
+    (
+        "register",
+        BACKEND + "discovery: {register: {token: x}}}}\n",
+        ["2:85: servers register at the port of the status API, which is off; add admin: {bind: 127.0.0.1:PORT}"],
+    ),
+    ("empty token", BACKEND + "discovery: {register: {token: ''}}}}\n", ["2:103: must not be empty"]),
+    ("token", BACKEND + "discovery: {register: {token: 5}}}}\n", ["2:103: expected text, got 5; quote it"]),
     (
         "unnamed backend",
         LISTENER + "backends: {'': {protocol: umbridge, endpoints: [a:1]}}\n",

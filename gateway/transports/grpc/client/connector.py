@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from functools import partial
 
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
 from gateway.transports.errors import deadline_passed
@@ -23,8 +24,9 @@ endpoint could be faster, and the client would get the endpoint's error text ins
 
 
 class GrpcConnector:
-    """`address` is one that `parse_address` reads; `resolve` replaces the resolution of its host name. Connections are
-    kept, and replaced when they break. Nothing is sent twice.
+    """`address` is one that `parse_address` reads; `resolve` replaces the resolution of its host name. With `ip` there
+    is a connection to this IP address alone; the endpoint is told the host's name all the same. Connections are kept,
+    and replaced when they break. Nothing is sent twice.
 
     A Message's `path` is the method, its `headers` are metadata. A reply's `status` is gRPC's code; where that is not
     0, its body is the status's text.
@@ -39,6 +41,7 @@ class GrpcConnector:
         *,
         connection_per_call: bool,
         limits: Limits,
+        ip: str = "",
         timeouts: EndpointTimeouts = DEFAULT_TIMEOUTS,
         resolve: Resolve | None = None,
     ) -> None:
@@ -46,7 +49,8 @@ class GrpcConnector:
         parsed = parse_address(address)
         self._limits = limits
         self._heads = RequestHeadWriter("localhost" if parsed.path else str(parsed))
-        self._pool = Pool(resolve or partial(resolved, parsed), limits, timeouts)
+        place = replace(parsed, host=ip) if ip else parsed
+        self._pool = Pool(resolve or partial(resolved, place), limits, timeouts)
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and wait for its reply. Cancelling resets the stream, so that the endpoint stops.

@@ -42,6 +42,8 @@ class HttpConnector:
     work on it.
 
     `address` is as in `parse_address`. `ssl` is for https; by default the system's certificates verify the endpoint.
+    `ip` is the IP address to connect to; without it all addresses of the host's name are tried. Everything that the
+    endpoint is told (the Host header, TLS's server name) has the name.
 
     Raises:
         ValueError: `address` is no address.
@@ -54,10 +56,12 @@ class HttpConnector:
         connection_per_call: bool,
         limits: Limits,
         stream_framing: StreamFraming | None = None,
+        ip: str = "",
         ssl: tls.SSLContext | None = None,
         timeouts: ConnectorTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._address = parse_address(address)
+        self._host = ip or self._address.host
         self._ssl = (ssl or tls.create_default_context()) if self._address.tls else None
         self._closing_heads = HeadWriter(self._address, close=True)
         self._heads = self._closing_heads if connection_per_call else HeadWriter(self._address, close=False)
@@ -143,10 +147,14 @@ class HttpConnector:
         try:
             async with asyncio.timeout(seconds):
                 _, connection = await loop.create_connection(
-                    self._make_connection, self._address.host, self._address.port, ssl=self._ssl
+                    self._make_connection,
+                    self._host,
+                    self._address.port,
+                    ssl=self._ssl,
+                    server_hostname=self._address.host if self._ssl else None,
                 )
         except OSError as error:
-            raise not_connected(error, self._address.host, seconds, self._connect_seconds) from error
+            raise not_connected(error, self._host, seconds, self._connect_seconds) from error
         return connection
 
     def _make_connection(self) -> ClientConnection:

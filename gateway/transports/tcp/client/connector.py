@@ -3,6 +3,7 @@
 import asyncio
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
 from gateway.core.protocol import Framing, Limits
 from gateway.core.tasks import spawn
 from gateway.core.types import Message
@@ -27,7 +28,8 @@ class TcpConnector:
     - with tags, any number at once on one shared connection. It is replaced when a call was given up and nothing at all
       had arrived while it waited.
 
-    No call is ever sent twice. `address` is as in `parse_address`.
+    No call is ever sent twice. `address` is as in `parse_address`; `ip` is the IP address to connect to in place of its
+    host's name.
 
     Raises:
         ValueError: `address` is no address.
@@ -40,8 +42,10 @@ class TcpConnector:
         framing: Framing,
         connection_per_call: bool,
         limits: Limits,
+        ip: str = "",
     ) -> None:
-        self._address = parse_address(address)
+        parsed = parse_address(address)
+        self._address = replace(parsed, host=ip) if ip else parsed
         self._framing = framing
         self._limits = limits
         self._per_call = connection_per_call

@@ -8,6 +8,7 @@ from gateway.core.address import Address
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Headers, Message, Metadata
+from gateway.transports.grpc.client.connector import GrpcConnector
 from tests.transports.grpc.toy import ECHO, GENEROUS, SMALL, Server, ask, connected, connector_to
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
@@ -265,3 +266,22 @@ async def test_calls_are_shared_among_the_addresses_of_a_name() -> None:
                 seen.add((await connector.exchange(ask())).body)
             replies = [bytes((await connector.exchange(ask())).body) for _ in range(10)]
     assert sorted(replies) == [b"a"] * 5 + [b"b"] * 5
+
+
+async def test_with_an_ip_calls_have_the_name_as_authority() -> None:
+    received = asyncio.get_running_loop().create_future()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))  # SETTINGS, empty
+        data = b""
+        while b"/toy.Toy/" not in data:
+            data += await reader.read(4096)
+        received.set_result(data)
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connector = GrpcConnector(f"models.invalid:{port}", connection_per_call=False, limits=Limits(), ip="127.0.0.1")
+        await refused(connector.exchange(ask(path=ECHO)))
+        await connector.close()
+    assert f"models.invalid:{port}".encode() in await received

@@ -159,3 +159,34 @@ async def test_https_to_a_server_without_tls() -> None:
 
     async with serving(handle) as port:
         assert_unreachable(await failure(f"https://127.0.0.1:{port}"), "TLS failed: .*")
+
+
+async def test_with_an_ip_the_name_stays_in_the_host_header() -> None:
+    endpoint = Endpoint([OK])
+    async with serving(endpoint.handle) as port:
+        address = f"http://models.invalid:{port}/prefix"
+        connector = HttpConnector(address, connection_per_call=False, limits=Limits(), ip="127.0.0.1")
+        assert (await connector.exchange(GET)).body == b"ok"
+        await connector.close()
+    assert endpoint.requests[0][0].startswith(b"GET /prefix/")
+    assert f"Host: models.invalid:{port}\r\n".encode() in endpoint.requests[0][0]
+
+
+async def test_with_an_ip_the_name_is_what_tls_asks_for() -> None:
+    asked: list[str | None] = []
+    serving_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving_context.load_cert_chain(CERTIFICATE)
+    serving_context.sni_callback = lambda _, name, __: asked.append(name)
+    trusting = ssl.create_default_context(cafile=CERTIFICATE)
+    async with serving(Endpoint([OK]).handle, ssl=serving_context) as port:
+        for name in ("localhost", "models.invalid"):
+            connector = HttpConnector(
+                f"https://{name}:{port}", connection_per_call=False, limits=Limits(), ssl=trusting, ip="127.0.0.1"
+            )
+            if name == "localhost":
+                assert (await connector.exchange(GET)).body == b"ok"
+            else:
+                with pytest.raises(TransportError, match="certificate"):
+                    await connector.exchange(GET)
+            await connector.close()
+    assert asked == ["localhost", "models.invalid"]

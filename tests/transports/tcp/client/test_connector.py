@@ -13,6 +13,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client.connection import MAX_UNREQUESTED
+from gateway.transports.tcp.client.connector import TcpConnector
 from tests.transports.tcp.toy_protocol import (
     GENEROUS,
     HEADED,
@@ -536,3 +537,13 @@ async def test_closing_fails_running_and_later_exchanges() -> None:
             await call
         with pytest.raises(TransportError, match="the connector is closed"):
             await connector.exchange(ask("two"))
+
+
+async def test_with_an_ip_the_name_is_not_looked_up() -> None:
+    async with serving(Upper()) as address:
+        port = address.rpartition(":")[2]
+        connector = TcpConnector(
+            f"models.invalid:{port}", framing=HEADED, connection_per_call=False, limits=Limits(), ip="127.0.0.1"
+        )
+        assert body_of(await connector.exchange(ask("one"))) == "ONE"
+        await connector.close()

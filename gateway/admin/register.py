@@ -1,0 +1,126 @@
+"""`/register` at the status API's port: model servers register themselves at backends that allow it."""
+
+import logging
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.core.log_limit import LogLimit
+from gateway.discovery.register import Lease, Registrations, TooManyLeasesError
+
+log = logging.getLogger(__name__)
+_lines = LogLimit(log)
+
+MAX_BODY = 4096
+"""The most bytes of a request's body."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """How long the lease is to last; at most, and by default, as long as the backend's `register: {seconds}`."""
+
+
+class Registration(_Body):
+    """A server that wants the calls of a backend."""
+
+    backend: str
+    address: str
+    """As in the backend's `endpoints`."""
+
+
+class Renewal(_Body):
+    """A lease that is to go on."""
+
+
+class GrantedLease(BaseModel):
+    """A lease. The server is removed `seconds` after its last call, unless it ends the lease before."""
+
+    lease: str
+    address: str
+    seconds: float
+
+
+BodyT = TypeVar("BodyT", bound=_Body)
+
+
+def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None:
+    """Add `POST /register`, which grants or renews a lease, and `PUT` and `DELETE /register/LEASE`, which renew and end
+    one. `registrations` has the backends that allow it, by name.
+
+    A request without a token is answered 401, one with a wrong token or for a backend that does not allow it 403.
+    """
+
+    @app.post("/register", openapi_extra=_body(Registration))
+    async def register(request: Request) -> GrantedLease:
+        token = _token(request)
+        wanted = await _read(request, Registration)
+        backend = registrations.get(wanted.backend)
+        if backend is None or not backend.allows(token):
+            raise _forbidden(request)
+        try:
+            return _granted(backend.take(wanted.address, wanted.seconds))
+        except ValueError as error:
+            raise HTTPException(422, f"address: {error}") from error
+        except TooManyLeasesError as error:
+            raise HTTPException(429, "too many servers have registered at this backend") from error
+
+    @app.put("/register/{lease}", openapi_extra=_body(Renewal))
+    async def renew(request: Request, lease: str) -> GrantedLease:
+        token = _token(request)
+        wanted = await _read(request, Renewal)
+        return _granted(owner(request, token, lease).renew(lease, wanted.seconds))
+
+    @app.delete("/register/{lease}", status_code=204)
+    async def end(request: Request, lease: str) -> Response:
+        owner(request, _token(request), lease).end(lease)
+        return Response(status_code=204)
+
+    def owner(request: Request, token: str, lease: str) -> Registrations:
+        """The backend that has `lease`, among those that `token` is for."""
+        allowed = [backend for backend in registrations.values() if backend.allows(token)]
+        if not allowed:
+            raise _forbidden(request)
+        for backend in allowed:
+            if lease in backend:
+                return backend
+        raise HTTPException(404, "there is no such lease; it may have ended, register again")
+
+
+def _body(model: type[BaseModel]) -> dict[str, object]:
+    """The description of the body for OpenAPI, since the routes read it themselves, with a bound."""
+    return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}, "required": True}}
+
+
+def _granted(lease: Lease) -> GrantedLease:
+    return GrantedLease(lease=lease.id, address=lease.address, seconds=lease.seconds)
+
+
+def _token(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        text = "expected the header Authorization: Bearer TOKEN"
+        raise HTTPException(401, text, headers={"WWW-Authenticate": "Bearer"})
+    return token.strip()
+
+
+def _forbidden(request: Request) -> HTTPException:
+    peer = request.client.host if request.client else "-"
+    _lines.write("refused", logging.WARNING, "a registration from %s is refused: wrong token or backend", peer)
+    return HTTPException(403, "servers may not register at this backend with this token")
+
+
+async def _read(request: Request, model: type[BodyT]) -> BodyT:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY:
+            raise HTTPException(413, f"the body has more than {MAX_BODY} bytes")
+    try:
+        return model.model_validate_json(body or b"{}")
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, each['loc'])) or 'body'}: {each['msg']}" for each in error.errors()]
+        raise HTTPException(422, "; ".join(problems)) from error

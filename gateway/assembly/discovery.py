@@ -1,0 +1,180 @@
+"""Keeps the endpoints of backends with `discovery` equal to what is found."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gateway.config.keys import BackendConfig, DiscoveryConfig
+from gateway.core.address import is_ip
+from gateway.core.log_limit import LogLimit
+from gateway.core.tasks import spawn
+from gateway.discovery.dns import DnsName
+from gateway.discovery.files import AddressFiles
+from gateway.discovery.register import Leases, Registrations
+from gateway.discovery.source import Found, Source, Watcher
+from gateway.discovery.srv import SrvRecords
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+_lines = LogLimit(log, lines=60)  # jobs on HPC systems come and go often, and each line says who serves
+
+MOST_SHOWN = 10
+"""Endpoints that one log line names."""
+
+ParseAddress = Callable[[str], Any]
+"""Makes the place of an address, with `host` and `port`, equal for all ways to write it. Raises ValueError."""
+
+
+class Discovery:
+    """The Watchers of all backends, and where servers register. Nothing runs before `start`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._watchers: list[Watcher] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self.registrations: dict[str, Registrations] = {}
+        """By the name of the backend; only those that allow it."""
+
+    def add(
+        self, name: str, config: BackendConfig, endpoints: "DiscoveredEndpoints", parse_address: ParseAddress
+    ) -> None:
+        """Add a backend that has `discovery`."""
+        discovery = config.discovery
+        assert discovery is not None
+        for source in _sources(name, config.endpoints, discovery, parse_address):
+            self._watchers.append(Watcher(name, source, endpoints.updater()))
+        if discovery.registration is not None:
+            leases = Leases(discovery.registration.seconds, parse_address, self._clock)
+            token = discovery.registration.token.get_secret_value()
+            self.registrations[name] = registrations = Registrations(token, leases, self._clock)
+            registrations.on_change(endpoints.updater())
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a backend has `discovery`."""
+        return bool(self._watchers or self.registrations)
+
+    def inherit(self, other: "Discovery") -> None:
+        """Begin with what `other`, of the configuration before, has found, and with its leases. To be called before
+        `start`."""
+        for watcher in self._watchers:
+            watcher.inherit(other._watchers)
+        for name, registrations in self.registrations.items():
+            if name in other.registrations:
+                registrations.inherit(other.registrations[name])
+
+    async def start(self) -> None:
+        """Look everything up once, then again and again in the background."""
+        await asyncio.gather(*(watcher.look() for watcher in self._watchers))
+        self._tasks = [spawn(watcher.run()) for watcher in self._watchers]
+
+    def stop(self) -> None:
+        """Change nothing any more."""
+        for task in self._tasks:
+            task.cancel()
+        for registrations in self.registrations.values():
+            registrations.close()
+
+
+class DiscoveredEndpoints:
+    """The endpoints of one backend that were found, by any number of sources. Those that it has from the start stay.
+
+    `endpoint` makes the Endpoint of an address, or returns the one that exists. `release` is called with those that the
+    backend no longer has.
+    """
+
+    def __init__(
+        self, backend: Backend, endpoint: Callable[[Found], Endpoint], release: Callable[[Endpoint], None]
+    ) -> None:
+        self._backend = backend
+        self._endpoint = endpoint
+        self._release = release
+        self._fixed = backend.endpoints
+        self._found: dict[int, frozenset[Found]] = {}
+
+    def updater(self) -> Callable[[frozenset[Found]], None]:
+        """A function for one source, to be called with all addresses that it knows."""
+        number = len(self._found)
+        self._found[number] = frozenset()
+
+        def update(found: frozenset[Found]) -> None:
+            if found != self._found[number]:
+                self._found[number] = found
+                self._update()
+
+        return update
+
+    def _update(self) -> None:
+        """Add and remove endpoints. What is new comes first, so that waiting calls are not left without any."""
+        addresses = sorted(set().union(*self._found.values()), key=str)
+        wanted = dict.fromkeys([*self._fixed, *map(self._endpoint, addresses)])
+        added = [each for each in wanted if each not in self._backend.endpoints]
+        removed = [each for each in self._backend.endpoints if each not in wanted]
+        for each in added:
+            self._backend.add(each)
+        for each in removed:
+            self._backend.remove(each)
+        self._tell("added", added)
+        self._tell("removed", removed)
+        for each in removed:
+            self._release(each)
+
+    def _tell(self, what: str, endpoints: list[Endpoint]) -> None:
+        if endpoints:
+            shown = ", ".join(each.address for each in endpoints[:MOST_SHOWN])
+            more = f" and {len(endpoints) - MOST_SHOWN} more" if len(endpoints) > MOST_SHOWN else ""
+            name, now = self._backend.name, len(self._backend.endpoints)
+            text = "backend %r: %s %s%s; it has %d now"
+            _lines.write(name, logging.INFO, text, name, what, shown, more, now)
+
+
+def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
+    """Those of a backend's `endpoints` that never change: all, or with `dns` those without a host name."""
+    if discovery is None or discovery.dns is None:
+        return list(addresses)
+    return [address for address in addresses if not _has_name(parse(address))]
+
+
+def _sources(
+    name: str, addresses: Iterable[str], discovery: DiscoveryConfig, parse_address: ParseAddress
+) -> Iterable[Source]:
+    if discovery.dns is not None:
+        for address in addresses:
+            place = parse_address(address)
+            if _has_name(place):
+                yield DnsName(address, place.host, place.port, discovery.interval)
+    if discovery.srv is not None:
+        yield SrvRecords(discovery.srv, discovery.interval, parse_address)
+    if discovery.files is not None:
+        yield AddressFiles(name, discovery.files, discovery.interval, parse_address)
+
+
+def _has_name(place: Any) -> bool:
+    return bool(place.host) and not is_ip(place.host)
+
+
+class EndpointCloser:
+    """Closes endpoints that no backend uses any more, each after its last call. `endpoints` are all that there are, by
+    what identifies them; those that are closed are removed from it."""
+
+    def __init__(self, endpoints: "dict[Any, Endpoint]") -> None:
+        self._endpoints = endpoints
+
+    def release(self, endpoint: Endpoint) -> None:
+        """Close `endpoint` after its last call, unless a backend uses it (again) by then."""
+        if not endpoint.is_used:
+            spawn(self._close(endpoint))
+
+    async def _close(self, endpoint: Endpoint) -> None:
+        if endpoint.in_flight:
+            text = "endpoint %s is drained: it has %d calls in flight"
+            _lines.write(endpoint.address, logging.INFO, text, endpoint.address, endpoint.in_flight)
+        await endpoint.idle()
+        key = next((key for key, each in self._endpoints.items() if each is endpoint), None)
+        if key is None or endpoint.is_used:
+            return
+        del self._endpoints[key]
+        await endpoint.close()
+        _lines.write(endpoint.address, logging.INFO, "endpoint %s is closed", endpoint.address)

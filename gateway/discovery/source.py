@@ -1,0 +1,117 @@
+"""What a way of discovery is, and the loop that asks it again and again."""
+
+import asyncio
+import logging
+import typing
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from gateway.core.frozen import frozen
+from gateway.core.log_limit import LogLimit
+
+log = logging.getLogger(__name__)
+_lines = LogLimit(log)
+
+LOOK_SECONDS = 5.0
+"""How long one look may take."""
+
+
+@frozen
+class Found:
+    """An address that was found.
+
+    `address` is as in a backend's `endpoints`. If `ip` is not empty, it is the one of the host's IP addresses to
+    connect to, and `text` is the address with it in place of the host's name, for logs.
+    """
+
+    address: str
+    ip: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text or self.address
+
+
+CheckAddress: TypeAlias = Callable[[str], object]
+"""Raises ValueError, with the reason, for an address that the backend's transport cannot connect to."""
+
+
+class LookupFailedError(Exception):
+    """A Source could not be asked; the text says why. What it found last still holds."""
+
+
+class Source(typing.Protocol):
+    """A place where addresses stand."""
+
+    @property
+    def description(self) -> str:
+        """What it is, for logs: `DNS name models.default.svc`."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look."""
+
+    async def look(self) -> frozenset[Found]:
+        """The addresses that there are now.
+
+        Raises:
+            LookupFailedError: they are not known; those of the last look hold.
+        """
+
+
+class Watcher:
+    """Asks one Source of a backend again and again, and calls `report` with what it finds."""
+
+    def __init__(
+        self, backend: str, source: Source, report: Callable[[frozenset[Found]], None], seconds: float = LOOK_SECONDS
+    ) -> None:
+        self._backend = backend
+        self._source = source
+        self._report = report
+        self._seconds = seconds
+        self._is_failing = False
+        self._found: frozenset[Found] | None = None
+
+    def inherit(self, others: "Iterable[Watcher]") -> None:
+        """Begin with what the one of `others` that asks the same for the same backend has found, if there is one: the
+        first look of this Watcher may fail."""
+        for other in others:
+            same = (other._backend, other._source.description) == (self._backend, self._source.description)
+            if same and other._found is not None:
+                self._reported(other._found)
+
+    async def look(self) -> None:
+        """Ask once, and report. A failure changes nothing; the first of several in a row is logged."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                found = await self._source.look()
+        except TimeoutError:
+            self._failed(f"no answer within {self._seconds:g} s")
+        except LookupFailedError as error:
+            self._failed(str(error))
+        except Exception as error:  # a fault in one source must not end the watch
+            self._failed(repr(error))
+        else:
+            if self._is_failing:
+                self._is_failing = False
+                self._log(logging.INFO, "backend %r: %s is known again", self._backend, self._source.description)
+            self._reported(found)
+
+    async def run(self, sleep: Callable[[float], typing.Awaitable[None]] = asyncio.sleep) -> None:
+        """Ask after each pause of the Source, until cancelled."""
+        while True:
+            await sleep(self._source.pause)
+            await self.look()
+
+    def _reported(self, found: frozenset[Found]) -> None:
+        self._found = found
+        self._report(found)
+
+    def _failed(self, why: str) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            text = "backend %r: %s cannot be looked up: %s; what was found last is kept"
+            self._log(logging.WARNING, text, self._backend, self._source.description, why)
+
+    def _log(self, level: int, text: str, *values: object) -> None:
+        _lines.write((self._backend, self._source.description), level, text, *values)
