@@ -1,14 +1,18 @@
 """The gateway's parts, made of a Config: endpoints, backends, bridges and routes. Nothing here opens a socket."""
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.routes import (
+    Answering,
     conditions,
     joined_versions,
+    rewritten,
     route,
     route_settings,
+    split,
     stream_with_policies,
     with_policies,
 )
@@ -19,17 +23,21 @@ from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
+from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
-from gateway.core.transport import Connector, Destination, Handler, StreamHandler
+from gateway.core.transport import Connector, Destination
 from gateway.core.types import ServerInfo
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
+from gateway.routing.branches import Branch, Branches
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
 from gateway.routing.readiness import BackendReadiness, Readiness
 from gateway.routing.router import Route, Router
+
+log = logging.getLogger(__name__)
 
 ParseAddress = Callable[[str, Protocol], Hashable]
 """The place of an endpoint, equal for all ways to write it."""
@@ -56,6 +64,8 @@ class Assembly:
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
+        self._fallback_lines = LogLimit(log)
+        self._safe = {name: getattr(each, "safe", False) for name, each in config.backends.items()}
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
@@ -63,7 +73,7 @@ class Assembly:
         """The statistics of listeners with a metrics page, by name."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         controlling = frozenset(each.name for each in config.listeners if each.allow_control)
-        routed = dict.fromkeys(each.backend for each in config.routes)
+        routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
         """Whether the backends that routes name are ready."""
         readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
@@ -125,7 +135,7 @@ class Assembly:
         models = {name: BackendModels(each.handler, self._clock) for name, each in self._backend_sides.items()}
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
-        listed = [self._listed(config, clients, models) for config in configs]
+        listed = [each for config in configs for each in self._listed(config, clients, models)]
         extended = self._extended(configs, clients)
         own_extensions = {client.name: client.traits.servers.own_extensions for client in clients}
         server = {
@@ -150,24 +160,26 @@ class Assembly:
             Extended(
                 conditions(config.match),
                 frozenset(client.name for client in _matching_clients(config, clients)),
-                config.backend,
-                self._backend_sides[config.backend].traits,
-                config.rewrite.model,
+                name,
+                self._backend_sides[name].traits,
+                rewritten(config),
                 config.rewrite.version,
-                infos.get(config.backend),
-                self._backend_sides[config.backend].handler if config.backend in infos else None,
+                infos.get(name),
+                self._backend_sides[name].handler if name in infos else None,
             )
             for config in configs
+            for name in [config.main_backend]
         ]
 
     def _passthrough(self, config: RouteConfig, whole: Config) -> Route:
         """A Route whose messages pass unchanged."""
-        backend, policies = self.backends[config.backend], whole.backends[config.backend].policies
+        name = config.main_backend
+        backend, policies = self.backends[name], whole.backends[name].policies
         form = backend.protocol.http.passthrough
         assert form is not None
         for endpoint in backend.endpoints:
             if endpoint.passthrough is None:
-                limits = whole.backends[config.backend].limits
+                limits = whole.backends[name].limits
                 endpoint.passthrough = PassthroughConnector(endpoint, self._connect(endpoint.address, form, limits))
         stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies)
         stream = stream_with_policies(stream, config.policies, self._policies)
@@ -177,22 +189,45 @@ class Assembly:
         )
 
     def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
-        backend, settings = self._backend_sides[config.backend], route_settings(config)
-        bridges = {client.name: Bridge(settings, client, backend) for client in _matching_clients(config, clients)}
+        sides, settings = [self._backend_sides[name] for name in config.backends], route_settings(config)
+        bridges = {
+            client.name: [Bridge(settings, client, side) for side in sides]
+            for client in _matching_clients(config, clients)
+        }
 
-        def destination(handler: Handler, stream: StreamHandler) -> Destination:
+        def destination(answering: Sequence[Answering]) -> Destination:
+            handler, stream = self._joined(config, answering)
             return Destination(
                 with_policies(handler, config.policies, self._policies),
                 settings,
                 stream=stream_with_policies(stream, config.policies, self._policies),
             )
 
-        return route(
-            conditions(config.match), bridges, destination, joins_versions=backend.traits.models.joined_versions
-        )
+        joins = all(side.traits.models.joined_versions for side in sides)
+        return route(conditions(config.match), bridges, destination, joins_versions=joins)
 
-    def _listed(self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]) -> Listed:
-        backend = self._backend_sides[config.backend]
+    def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
+        """How the route's backends answer together. A route with one backend costs nothing more."""
+        if len(answering) == 1:
+            return answering[0]
+        branches = [
+            Branch(name, *each, self._safe[name]) for name, each in zip(config.backends, answering, strict=True)
+        ]
+        own = len(config.own_backends)
+        joined = Branches(branches[:own], split(config), branches[own:], self._fallback_lines)
+        return joined, joined.stream
+
+    def _listed(
+        self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
+    ) -> list[Listed]:
+        """The route as it matters for lists: with its main backend and, if a model may be in a fallback alone, those
+        too."""
+        return [self._listed_in(name, config, clients, models) for name in (config.main_backend, *config.fallback)]
+
+    def _listed_in(
+        self, name: str, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
+    ) -> Listed:
+        backend = self._backend_sides[name]
 
         async def claims(model: str) -> frozenset[Operation]:
             return (await backend.signatures.get((model, "", ""))).operations
@@ -200,8 +235,8 @@ class Assembly:
         return Listed(
             conditions(config.match),
             frozenset(client.name for client in _matching_clients(config, clients)),
-            models[config.backend],
-            config.rewrite.model,
+            models[name],
+            rewritten(config),
             claims if backend.traits.wire.derivatives else None,
         )
 

@@ -51,6 +51,8 @@ class Reason(Enum):
     TIMEOUT = "timeout", Status.DEADLINE_EXCEEDED
     UNREACHABLE = "unreachable", Status.UNAVAILABLE
     NOT_READY = "not-ready", Status.UNAVAILABLE
+    CIRCUIT_OPEN = "circuit-open", Status.UNAVAILABLE
+    """The model failed so often that it gets no calls for a while."""
     CANCELLED = "cancelled", Status.CANCELLED
     FAILED_PRECONDITION = "failed-precondition", Status.FAILED_PRECONDITION
     ALREADY_EXISTS = "already-exists", Status.ALREADY_EXISTS

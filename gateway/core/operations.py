@@ -62,6 +62,9 @@ DERIVATIVES: dict[Operation, tuple[str, ...]] = {
 """For each derivative the names of the tensors that follow the model's own inputs, in this order. Tensor protocols have
 them as extra inputs of a companion model (`M.gradient`), whose only output is COMPANION_OUTPUT."""
 
+CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
+"""The operations that run a model."""
+
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
 """Those that hold the zero-based position of an input or output, as INT64; 0 if absent. They have no batch
 dimension."""

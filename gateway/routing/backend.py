@@ -19,7 +19,7 @@ from contextlib import aclosing
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
-from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
+from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
@@ -30,10 +30,6 @@ from gateway.routing.queue import FairQueue
 from gateway.routing.readiness import is_ready
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.targets import Targets
-
-CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
-"""The operations that run a model. Only these take a slot: a busy server can still answer others, unless it serves one
-connection at a time."""
 
 MAX_WAITING = 1000
 """Calls in the queue of one backend."""
@@ -215,6 +211,8 @@ class Backend:
         return await ask(request, self.protocol, endpoint, target)
 
     def _takes_slot(self, request: Request) -> bool:
+        """Whether it takes a slot: a busy server can still answer what does not run a model, unless it serves one
+        connection at a time."""
         return request.operation in CALLS or self._servers.one_connection
 
     def _free_endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint | None:
