@@ -1,4 +1,4 @@
-"""Routes through a whole gateway, with reference servers behind it: splits, fallbacks, conditions on inputs, captures."""
+"""Routes through a whole gateway, with reference servers behind it: splits, fallbacks, inputs, captures."""
 
 import asyncio
 import math

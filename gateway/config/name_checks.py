@@ -13,7 +13,6 @@ from gateway.config.partial import Parts
 from gateway.config.paths import open_paths, path_ties
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.core.address import Address
-from gateway.core.globs import captures, wildcards
 
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -193,36 +192,6 @@ def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield from _unknown(location, "listener", route.match.listener, parts.listener_names)
 
 
-def _backends_of_routes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for at, route in parts.routes.items():
-        above: Location = ("routes", at)
-        if route.split is None:
-            if route.backend is None:
-                yield Finding(above, "the key 'backend' is missing (or 'split', for several backends)")
-            if route.sticky is not None:
-                yield Finding((*above, "sticky"), "sticky needs a split; remove the key", at_key=True)
-        elif route.backend is not None:
-            text = "a route has either 'backend' or 'split'; remove one of them"
-            yield Finding((*above, "split"), text, at_key=True)
-        for i, name in enumerate(route.fallback):
-            if name in route.own_backends:
-                yield Finding((*above, "fallback", i), f"{VALUE} is already one of the route's own backends")
-
-
-def _rewritten_models(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Captures in `rewrite.model` that `match.model` does not have."""
-    for at, route in parts.routes.items():
-        glob, wanted = route.match.model, captures(route.rewrite.model or "")
-        location: Location = ("routes", at, "rewrite", "model")
-        if wanted and glob is None:
-            text = f"{VALUE} needs match: {{model: GLOB}}, whose wildcards {{1}}, {{2}}, ... stand for"
-            yield Finding(location, text)
-        elif wanted and glob is not None and max(wanted) > (count := len(wildcards(glob))):
-            has = f"{glob!r} has {count or 'no'} wildcard{'' if count == 1 else 's'}"
-            known = listed(f"{{{number}}}" for number in range(count + 1))
-            yield Finding(location, f"{has}, so there is no {{{max(wanted)}}}; expected {known}")
-
-
 def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, route in parts.routes.items():
         if route.translate.images is not None and not catalog.images:
@@ -254,8 +223,6 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _batches,
     _trust_metadata,
     _route_names,
-    _backends_of_routes,
-    _rewritten_models,
     _images,
     _pages,
     path_ties,

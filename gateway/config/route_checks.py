@@ -9,6 +9,7 @@ from gateway.config.fields import VALUE
 from gateway.config.keys import Config, ListenerConfig
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.routes import InputMatchConfig, MatchConfig, RouteConfig
+from gateway.core.globs import captures, wildcards
 from gateway.core.operations import CALLS
 from gateway.core.protocol import Protocol
 
@@ -22,6 +23,33 @@ def route_findings(config: Config, catalog: Catalog) -> list[Finding]:
         for finding in check(at, route, config, catalog)
     ]
     return each + list(_repeated(config))
+
+
+def _own_backends(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    above: Location = ("routes", at)
+    if route.split is None:
+        if route.backend is None:
+            yield Finding(above, "the key 'backend' is missing; for several backends, 'split'")
+        if route.sticky is not None:
+            yield Finding((*above, "sticky"), "sticky needs a split; remove the key", at_key=True)
+    elif route.backend is not None:
+        text = "a route has either 'backend' or 'split'; remove one of them"
+        yield Finding((*above, "split"), text, at_key=True)
+    for i, name in enumerate(route.fallback):
+        if name in route.own_backends:
+            yield Finding((*above, "fallback", i), f"{VALUE} is already one of the route's own backends")
+
+
+def _captures(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Captures in `rewrite.model` that `match.model` does not have."""
+    glob, wanted = route.match.model, captures(route.rewrite.model or "")
+    location: Location = ("routes", at, "rewrite", "model")
+    if wanted and glob is None:
+        yield Finding(location, f"{VALUE} needs match: {{model: GLOB}}, whose wildcards are {{1}}, {{2}}, ...")
+    elif wanted and glob is not None and max(wanted) > (count := len(wildcards(glob))):
+        has = f"match.model has {count or 'no'} wildcard{'' if count == 1 else 's'}"
+        known = listed(f"{{{number}}}" for number in range(count + 1))
+        yield Finding(location, f"{has}, so there is no {{{max(wanted)}}}; expected {known}")
 
 
 def _input(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -149,6 +177,8 @@ def _without_effect(above: Location, route: RouteConfig) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]], ...] = (
+    _own_backends,
+    _captures,
     _input,
     _served_protocol,
     _model_name,

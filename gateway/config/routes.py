@@ -31,7 +31,7 @@ ANY_VALUE = "*"
 
 def _text_header(name: str) -> str:
     if name.endswith("-bin"):
-        raise refusal(f"values of headers that end in -bin are bytes over gRPC; expected another header, got {VALUE}")
+        raise refusal(f"headers that end in -bin are bytes over gRPC; expected another one, got {VALUE}")
     return name
 
 

@@ -53,9 +53,8 @@ class ModelRenaming:
         used = set(captures(template))
         if used and max(used) >= len(captured):
             raise ValueError(f"{glob!r} has {len(captured) - 1} wildcards, {template!r} needs {max(used)}")
-        self._backend = _compiled(
-            [each.text if each.capture is None else captured[each.capture] for each in self._parts]
-        )
+        reversed_tokens = [each.text if each.capture is None else captured[each.capture] for each in self._parts]
+        self._backend = _compiled(reversed_tokens)
         self._is_invertible = 0 in used or used >= set(range(1, len(captured)))
 
     def __call__(self, name: str) -> str:
@@ -67,7 +66,7 @@ class ModelRenaming:
         return "".join(part.text if part.capture is None else groups[part.capture] for part in self._parts)
 
     def client_name(self, name: str) -> str | None:
-        """A name that this ModelRenaming turns into the backend's `name`; None if there is none, or none can be told."""
+        """A clients' name that becomes the backend's `name`; None if there is none, or it cannot be told."""
         found = self._backend.fullmatch(name) if self._is_invertible else None
         if found is None:
             return None

@@ -165,9 +165,12 @@ async def _answer_or_error(branch: Branch, request: Request) -> Answer | Gateway
 def _may_be_asked_elsewhere(error: GatewayError, branch: Branch, request: Request) -> bool:
     """Whether another backend may answer the request that `branch` answered with `error`."""
     repeatable = branch.safe or request.operation not in CALLS
+    if error.status is Status.NOT_FOUND:
+        return True
     if isinstance(error, TransportError):
-        return error.status in _NO_ANSWER and (repeatable or not error.sent) and _has_time(request)
-    if error.status is Status.NOT_FOUND or error.reason in NOT_RUN:
+        may_have_run = error.sent and not repeatable
+        return not may_have_run and (error.status in _NO_ANSWER or error.reason in NOT_RUN) and _has_time(request)
+    if error.reason in NOT_RUN:
         return True
     return repeatable and error.status in _NO_ANSWER and _has_time(request)
 
