@@ -1,6 +1,5 @@
 """The gateway's parts, made of a Config: endpoints, backends, bridges and routes. Nothing here opens a socket."""
 
-import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -23,7 +22,6 @@ from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
-from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
 from gateway.core.transport import Connector, Destination
@@ -36,8 +34,6 @@ from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
 from gateway.routing.readiness import BackendReadiness, Readiness
 from gateway.routing.router import Route, Router
-
-log = logging.getLogger(__name__)
 
 ParseAddress = Callable[[str, Protocol], Hashable]
 """The place of an endpoint, equal for all ways to write it."""
@@ -64,7 +60,6 @@ class Assembly:
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
-        self._fallback_lines = LogLimit(log)
         self._safe = {name: getattr(each, "safe", False) for name, each in config.backends.items()}
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
@@ -214,7 +209,7 @@ class Assembly:
             Branch(name, *each, self._safe[name]) for name, each in zip(config.backends, answering, strict=True)
         ]
         own = len(config.own_backends)
-        joined = Branches(branches[:own], split(config), branches[own:], self._fallback_lines)
+        joined = Branches(branches[:own], split(config), branches[own:])
         return joined, joined.stream
 
     def _listed(

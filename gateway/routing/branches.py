@@ -29,7 +29,7 @@ from gateway.core.types import Answer, Request, Response
 from gateway.routing.sequences import sequence_of
 from gateway.routing.split import Split
 
-log = logging.getLogger(__name__)
+_lines = LogLimit(logging.getLogger(__name__))
 
 NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
 """With these reasons a call was refused before it ran."""
@@ -54,16 +54,14 @@ class Branches:
 
     - `own`: the backends of the split, or the only one.
     - `fallback`: those that are tried after the chosen one, in order.
-    - `lines`: the log's limit, shared by the whole gateway.
     """
 
-    def __init__(self, own: Sequence[Branch], split: Split, fallback: Sequence[Branch], lines: LogLimit) -> None:
+    def __init__(self, own: Sequence[Branch], split: Split, fallback: Sequence[Branch] = ()) -> None:
         self._own = tuple(own)
         self._split = split
         self._first = self._own[split.first]
         self._fallback = tuple(fallback)
         self._ready = (*(self._own[at] for at in split.taking), *self._fallback)
-        self._lines = lines
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
         """The answer of the first backend that can give one.
@@ -126,11 +124,11 @@ class Branches:
         key = ("fallback", branch.backend, len(chain) - at, level)
         if at + 1 < len(chain):
             text = "backend %r cannot answer, backend %r is asked: %s"
-            self._lines.write(key, level, text, branch.backend, chain[at + 1].backend, error.message)
+            _lines.write(key, level, text, branch.backend, chain[at + 1].backend, error.message)
             return True
         if at:
             names = ", ".join(repr(each.backend) for each in chain)
-            self._lines.write(key, level, "no backend of a route can answer (%s): %s", names, error.message)
+            _lines.write(key, level, "no backend of a route can answer (%s): %s", names, error.message)
         return False
 
     async def _is_ready(self, request: Request) -> Answer:

@@ -1,20 +1,17 @@
 """Routes with several backends: who is asked, and when the next one is."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable
 
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, TransportError, not_found, refusal
-from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, NotReady, Request, Response
 from gateway.routing.branches import Branch, Branches
 from gateway.routing.split import Split
 
 INFER, METADATA, MODEL_READY = Operation.INFER, Operation.METADATA, Operation.MODEL_READY
-log = logging.getLogger(__name__)
 
 
 def unsent(reason: Reason = Reason.UNREACHABLE) -> GatewayError:
@@ -52,7 +49,7 @@ class Lab:
 
 def branches(*own: Lab, fallback: tuple[Lab, ...] = (), weights: tuple[int, ...] = (1, 0)) -> Branches:
     split = Split([(lab.name, weight) for lab, weight in zip(own, weights, strict=False)])
-    return Branches([each.branch for each in own], split, [each.branch for each in fallback], LogLimit(log))
+    return Branches([each.branch for each in own], split, [each.branch for each in fallback])
 
 
 async def answered(by: Branches, operation: Operation = INFER, **fields: object) -> str:
