@@ -4,7 +4,7 @@ import asyncio
 import math
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from sys import executable
@@ -39,7 +39,7 @@ def answering(number: float) -> Any:
 
 
 def slope(x: Numbers, out_wrt: int, in_wrt: int, sens: Numbers) -> Numbers:
-    return sens * np.array([[3.0, 4.0]])
+    return np.asarray(sens * np.array([[3.0, 4.0]]))
 
 
 class One:
@@ -103,6 +103,10 @@ class Running:
         raw = [(name.encode(), text.encode()) for name, text in (headers or {}).items()]
         request = Request(operation, model, inputs=inputs, headers=Headers(raw), parameters=parameters)
         return await self._client(protocol)(request)
+
+    def stream(self, protocol: str, model: str, *inputs: Tensor) -> AsyncGenerator[Response, None]:
+        """The responses to a client of `protocol` that takes any number of them."""
+        return self._client(protocol).stream(Request(Operation.STREAM, model, inputs=inputs))
 
     def _client(self, protocol: str) -> Backend:
         assert self.gateway is not None
@@ -271,6 +275,15 @@ async def test_a_model_that_the_first_server_does_not_have_is_asked_of_the_fallb
         assert failed.value.status is Status.NOT_FOUND
     index = await here.ask("v2-grpc", "", operation=Operation.MODELS)
     assert {each.name for each in index if isinstance(each, ModelEntry)} >= {"m", "old"}
+
+
+async def test_a_stream_has_the_fallback_too(here: Running) -> None:
+    legacy = await here.server("v2-grpc", "Two.m")
+    text = "routes: [{match: {model: m}, backend: gone, fallback: [legacy]}]\n"
+    await here.start(
+        listeners("v2-grpc") + backends(gone=("v2-grpc", "127.0.0.1:1"), legacy=("v2-grpc", legacy)) + text
+    )
+    assert [number(each) async for each in here.stream("v2-grpc", "m", row())] == [2.0]
 
 
 async def test_a_call_that_may_have_run_is_not_repeated(here: Running, tmp_path: Path) -> None:
