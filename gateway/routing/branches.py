@@ -19,7 +19,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 
-from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, drop_tracebacks
 from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
@@ -67,7 +67,8 @@ class Branches:
         """The answer of the first backend that can give one.
 
         Raises:
-            GatewayError, DecodeError: the error of the backend that was asked last.
+            GatewayError, DecodeError: the error of the backend that was asked last, or of an earlier one that could not
+                be asked, if the last one does not have the model.
         """
         operation = request.operation
         if operation in CONTROL_OPERATIONS:
@@ -84,6 +85,7 @@ class Branches:
             GatewayError, DecodeError: as a call, also after some responses.
         """
         chain = self._chain(self._own[self._split.choose(request)], request)
+        unreached: GatewayError | None = None
         for at, branch in enumerate(chain):
             begun = False
             try:
@@ -94,25 +96,23 @@ class Branches:
                 return
             except GatewayError as error:
                 if begun or not self._goes_on(error, request, chain, at):
-                    raise
+                    raise _told(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
+                unreached = _unreached(error, unreached)
 
     def _chain(self, chosen: Branch, request: Request) -> tuple[Branch, ...]:
         """The backends to ask, in order."""
         return (chosen,) if sequence_of(request) is not None else (chosen, *self._fallback)
 
     async def _answer(self, request: Request, chain: Sequence[Branch]) -> Answer:
-        *others, last = range(len(chain))
-        for at in others:
+        unreached: GatewayError | None = None
+        for at, branch in enumerate(chain):
             try:
-                return await chain[at].handler(request)
+                return await branch.handler(request)
             except GatewayError as error:
                 if not self._goes_on(error, request, chain, at):
-                    raise
-        try:
-            return await chain[last].handler(request)
-        except GatewayError as error:
-            self._goes_on(error, request, chain, last)
-            raise
+                    raise _told(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
+                unreached = _unreached(error, unreached)
+        raise AssertionError("a chain has at least one backend")
 
     def _goes_on(self, error: GatewayError, request: Request, chain: Sequence[Branch], at: int) -> bool:
         """Whether the next backend is asked after `chain[at]` has failed. Logs that it is, or that there is none."""
@@ -158,6 +158,20 @@ async def _answer_or_error(branch: Branch, request: Request) -> Answer | Gateway
         return await branch.handler(request)
     except GatewayError as error:
         return error
+
+
+def _told(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
+    """The error that the client gets: that of the last backend. But if that one does not have the model and an earlier
+    one could not be asked, nobody knows that there is no such model: the client gets the earlier error."""
+    return unreached if unreached is not None and error.status is Status.NOT_FOUND else error
+
+
+def _unreached(error: GatewayError, before: GatewayError | None) -> GatewayError | None:
+    """The last error so far of a backend that could not be asked for the model."""
+    if error.status is Status.NOT_FOUND:
+        return before
+    drop_tracebacks(error)  # they would keep the request as long as the error is kept
+    return error
 
 
 def _may_be_asked_elsewhere(error: GatewayError, branch: Branch, request: Request) -> bool:

@@ -120,6 +120,20 @@ async def test_the_chain_is_asked_in_order_and_its_last_error_is_told(caplog: py
     ]
 
 
+async def test_a_model_is_not_called_missing_while_a_backend_that_may_have_it_is_down() -> None:
+    def missing() -> GatewayError:
+        return not_found("no model")
+
+    main, legacy = Lab("main", unsent), Lab("legacy", missing)
+    with pytest.raises(GatewayError, match="down"):
+        await answered(branches(main, fallback=(legacy,)))
+    with pytest.raises(GatewayError, match="down"):
+        await anext(branches(main, fallback=(legacy,)).stream(Request(Operation.STREAM, "m")))
+    main.error = missing
+    with pytest.raises(GatewayError, match="no model"):
+        await answered(branches(main, fallback=(legacy,)))
+
+
 async def test_a_missing_model_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     main = Lab("main", lambda: not_found("no model"))
     assert await answered(branches(main, fallback=(Lab("legacy"),))) == "legacy"
