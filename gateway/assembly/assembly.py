@@ -7,11 +7,14 @@ from functools import partial
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.routes import (
+    Answering,
     conditions,
     joined_versions,
     policy_states,
+    rewritten,
     route,
     route_settings,
+    split,
     stream_with_policies,
     with_policies,
 )
@@ -24,12 +27,13 @@ from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
-from gateway.core.transport import Connector, Destination, Handler, StreamHandler
+from gateway.core.transport import Connector, Destination
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
+from gateway.routing.branches import Branch, Branches
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.health import Ejection
@@ -68,10 +72,11 @@ class Assembly:
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
+        self._safe = {name: getattr(each, "safe", False) for name, each in config.backends.items()}
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         """Those of all backends, by protocol and place, including those that are drained."""
         self._closer = EndpointCloser(self.endpoints)
-        self._passing = {each.backend for each in config.routes if each.passthrough}
+        self._passing = {each.main_backend for each in config.routes if each.passthrough}
         """The backends with `passthrough` routes."""
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self.probers = [
@@ -86,7 +91,7 @@ class Assembly:
         """The statistics of listeners with a metrics page, by name."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         controlling = frozenset(each.name for each in config.listeners if each.allow_control)
-        routed = dict.fromkeys(each.backend for each in config.routes)
+        routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
         """Whether the backends that routes name are ready."""
         readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
@@ -183,7 +188,7 @@ class Assembly:
         models = {name: BackendModels(each.handler, self._clock) for name, each in self._backend_sides.items()}
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
-        listed = [self._listed(config, clients, models) for config in configs]
+        listed = [each for config in configs for each in self._listed(config, clients, models)]
         extended = self._extended(configs, clients)
         own_extensions = {client.name: client.traits.servers.own_extensions for client in clients}
         server = {
@@ -208,19 +213,21 @@ class Assembly:
             Extended(
                 conditions(config.match),
                 frozenset(client.name for client in _matching_clients(config, clients)),
-                config.backend,
-                self._backend_sides[config.backend].traits,
-                config.rewrite.model,
+                name,
+                self._backend_sides[name].traits,
+                rewritten(config),
                 config.rewrite.version,
-                infos.get(config.backend),
-                self._backend_sides[config.backend].handler if config.backend in infos else None,
+                infos.get(name),
+                self._backend_sides[name].handler if name in infos else None,
             )
             for config in configs
+            for name in [config.main_backend]
         ]
 
     def _passthrough(self, config: RouteConfig, whole: Config) -> Route:
         """A Route whose messages pass unchanged."""
-        backend, policies = self.backends[config.backend], whole.backends[config.backend].policies
+        name = config.main_backend
+        backend, policies = self.backends[name], whole.backends[name].policies
         stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies)
         stream = stream_with_policies(stream, config.policies, self._policies)
         joins = backend.protocol.traits.models.joined_versions
@@ -229,22 +236,45 @@ class Assembly:
         )
 
     def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
-        backend, settings = self._backend_sides[config.backend], route_settings(config)
-        bridges = {client.name: Bridge(settings, client, backend) for client in _matching_clients(config, clients)}
+        sides, settings = [self._backend_sides[name] for name in config.backends], route_settings(config)
+        bridges = {
+            client.name: [Bridge(settings, client, side) for side in sides]
+            for client in _matching_clients(config, clients)
+        }
 
-        def destination(handler: Handler, stream: StreamHandler) -> Destination:
+        def destination(answering: Sequence[Answering]) -> Destination:
+            handler, stream = self._joined(config, answering)
             return Destination(
                 with_policies(handler, config.policies, self._policies),
                 settings,
                 stream=stream_with_policies(stream, config.policies, self._policies),
             )
 
-        return route(
-            conditions(config.match), bridges, destination, joins_versions=backend.traits.models.joined_versions
-        )
+        joins = all(side.traits.models.joined_versions for side in sides)
+        return route(conditions(config.match), bridges, destination, joins_versions=joins)
 
-    def _listed(self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]) -> Listed:
-        backend = self._backend_sides[config.backend]
+    def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
+        """How the route's backends answer together. A route with one backend costs nothing more."""
+        if len(answering) == 1:
+            return answering[0]
+        branches = [
+            Branch(name, *each, self._safe[name]) for name, each in zip(config.backends, answering, strict=True)
+        ]
+        own = len(config.own_backends)
+        joined = Branches(branches[:own], split(config), branches[own:])
+        return joined, joined.stream
+
+    def _listed(
+        self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
+    ) -> list[Listed]:
+        """The route as it matters for lists: with its main backend and, if a model may be in a fallback alone, those
+        too."""
+        return [self._listed_in(name, config, clients, models) for name in (config.main_backend, *config.fallback)]
+
+    def _listed_in(
+        self, name: str, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
+    ) -> Listed:
+        backend = self._backend_sides[name]
 
         async def claims(model: str) -> frozenset[Operation]:
             return (await backend.signatures.get((model, "", ""))).operations
@@ -252,8 +282,8 @@ class Assembly:
         return Listed(
             conditions(config.match),
             frozenset(client.name for client in _matching_clients(config, clients)),
-            models[config.backend],
-            config.rewrite.model,
+            models[name],
+            rewritten(config),
             claims if backend.traits.wire.derivatives else None,
         )
 

@@ -42,7 +42,7 @@ def reference_router(
     signatures = SignatureCache(handler, IN_PROCESS, clock)
     backend = BackendSide(REFERENCE, "python", IN_PROCESS, handler, signatures, ROWS_AT_ONCE, stream)
     bridge = Bridge(RouteSettings(), client, backend)
-    routes = [route(Conditions(model=model.name), {client.name: bridge}, without_policies) for model in models]
+    routes = [route(Conditions(model=model.name), {client.name: [bridge]}, without_policies) for model in models]
     routes.append(any_model(bridge, client))
 
     async def listed(request: Request) -> Answer:

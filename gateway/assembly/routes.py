@@ -1,21 +1,23 @@
 """Routes: from the configuration's values to those of the Router and the Bridge, and Handlers within policies."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import cast
+from typing import TypeAlias, cast
 
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
 from gateway.config.policies import PolicyConfig
-from gateway.config.routes import MatchConfig, RouteConfig
+from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig, RouteConfig, SplitConfig
 from gateway.core.frozen import extended, replace
+from gateway.core.globs import ModelRenaming, Rewritten, captures, wildcards
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule, StatefulPolicyModule
-from gateway.routing.conditions import Conditions
+from gateway.routing.conditions import Conditions, InputCondition
 from gateway.routing.router import Route
+from gateway.routing.split import Split
 
 
 def conditions(match: MatchConfig) -> Conditions:
@@ -27,13 +29,34 @@ def conditions(match: MatchConfig) -> Conditions:
         match.model or "",
         match.version or "",
         match.operation,
-        tuple((name.lower(), text) for name, text in match.header.items()),
+        tuple((name.lower(), None if text == ANY_VALUE else text) for name, text in match.header.items()),
+        _input(match.input) if match.input is not None else None,
     )
+
+
+def _input(match: InputMatchConfig) -> InputCondition:
+    return InputCondition(match.name or "", match.datatype, match.shape)
 
 
 def route_settings(config: RouteConfig) -> RouteSettings:
     """The Bridge's settings for a route."""
-    return extended(RouteSettings, config.translate, config.rewrite.model, config.rewrite.version, config.signature)
+    return extended(RouteSettings, config.translate, rewritten(config), config.rewrite.version, config.signature)
+
+
+def rewritten(config: RouteConfig) -> Rewritten:
+    """The backend's names of a route's models."""
+    glob, template = config.match.model, config.rewrite.model
+    if template is None or glob is None or not captures(template):
+        return template
+    renaming = ModelRenaming(glob, template)
+    return renaming if wildcards(glob) else renaming(glob)
+
+
+def split(config: RouteConfig) -> Split:
+    """How a route chooses one of its own backends."""
+    parts = config.split or [SplitConfig(backend=config.main_backend)]
+    header = config.sticky.header if config.sticky is not None else ""
+    return Split([(each.backend, each.weight) for each in parts], header)
 
 
 def with_policies(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping[str, PolicyModule]) -> Handler:
@@ -64,32 +87,41 @@ def policy_states(
             yield config.name, state
 
 
+Answering: TypeAlias = tuple[Handler, StreamHandler]
+"""How a Bridge, or a companion of its models, answers: with one response, and with a stream."""
+
+
 def route(
     when: Conditions,
-    bridges: Mapping[str, Bridge],
-    destination: Callable[[Handler, StreamHandler], Destination],
+    bridges: Mapping[str, Sequence[Bridge]],
+    destination: Callable[[Sequence[Answering]], Destination],
     *,
     joins_versions: bool = False,
 ) -> Route:
-    """A Route to `bridges`, one for each client protocol, and to the companions of their models. `destination` makes
-    the Destination of a handler and its stream."""
-    own = {name: destination(bridge, bridge.stream) for name, bridge in bridges.items()}
+    """A Route to `bridges`, for each client protocol one to each backend, and to the companions of their models.
+    `destination` makes the Destination of what the bridges of one protocol answer."""
+    own = {name: destination([(each, each.stream) for each in some]) for name, some in bridges.items()}
     companions = {
-        (name, operation): destination(companion, one_response(companion))
-        for name, bridge in bridges.items()
+        (name, operation): destination([_companion(each, operation) for each in some])
+        for name, some in bridges.items()
         for operation in DERIVATIVES
-        for companion in [bridge.companion(operation)]
     }
     return Route(when, own, companions, joins_versions)
 
 
+def _companion(bridge: Bridge, operation: Operation) -> Answering:
+    handler = bridge.companion(operation)
+    return handler, one_response(handler)
+
+
 def any_model(bridge: Bridge, client: Protocol) -> Route:
     """A Route for requests to every model and its companions."""
-    return route(Conditions(), {client.name: bridge}, without_policies)
+    return route(Conditions(), {client.name: [bridge]}, without_policies)
 
 
-def without_policies(handler: Handler, stream: StreamHandler) -> Destination:
-    """The Destination of a handler and its stream."""
+def without_policies(answering: Sequence[Answering]) -> Destination:
+    """The Destination of the only bridge."""
+    [(handler, stream)] = answering
     return Destination(handler, stream=stream)
 
 

@@ -15,6 +15,7 @@ class Rewrite:
     def __init__(self, settings: RouteSettings, backend: BackendSide) -> None:
         self.settings = settings
         self.backend = backend
+        self._model = settings.model
 
     def key(self, request: Request) -> Key:
         """The backend's name and version of the model, and the config that its signature depends on.
@@ -22,8 +23,11 @@ class Rewrite:
         Raises:
             GatewayError: NOT_FOUND if the backend's protocol cannot have such a version.
         """
-        settings = self.settings
-        model = request.model if settings.model is None else settings.model
+        settings, model = self.settings, self._model
+        if model is None:
+            model = request.model
+        elif not isinstance(model, str):
+            model = model(request.model)
         version = request.version if settings.version is None else settings.version
         if version:
             self._check_version(version, request)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from gateway.bridge import datatypes, response, shapes
 from gateway.bridge.fitting import FittedRequest, Fitting
 from gateway.core.datatypes import NUMBERS, Datatype
-from gateway.core.errors import DecodeError, GatewayError, invalid_input
+from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input
 from gateway.core.frozen import replace
 from gateway.core.tasks import spawn
 from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
@@ -63,7 +63,8 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
                 running[spawn(call(item))] = row
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in sorted(done, key=running.__getitem__):
-                results[running[task]] = _result(task, running[task])
+                others_ran = bool(results) or len(running) > 1
+                results[running[task]] = _result(task, running[task], others_ran=others_ran)
                 del running[task]
     finally:
         await _cancel(running)
@@ -75,11 +76,16 @@ def _take(waiting: Iterable[S], count: int) -> list[S]:
     return [item for _, item in zip(range(count), waiting, strict=False)]
 
 
-def _result(task: "asyncio.Task[T]", row: int) -> T:
+def _result(task: "asyncio.Task[T]", row: int, *, others_ran: bool) -> T:
     try:
         return task.result()
     except GatewayError as error:
-        raise GatewayError(error.status, error.reason, f"row {row}: {error.message}") from error
+        text = f"row {row}: {error.message}"
+        if others_ran or isinstance(error, TransportError):
+            # Whoever would repeat the batch must know that rows of it may have been computed.
+            sent = others_ran or getattr(error, "sent", True)
+            raise TransportError(error.status, error.reason, text, sent=sent) from error
+        raise GatewayError(error.status, error.reason, text) from error
     except DecodeError as error:
         raise DecodeError(f"row {row}: {error}") from error
 

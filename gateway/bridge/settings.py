@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import Literal, TypeAlias
 
 from gateway.core.frozen import frozen, replace
+from gateway.core.globs import Rewritten
 from gateway.core.operations import Operation
 from gateway.core.types import Signature, Tensor, Translate
 
@@ -124,8 +125,8 @@ class TranslateSettings(Translate):
 class RouteSettings(TranslateSettings):
     """The keys of `translate`, with those of `rewrite` and the route's `signature`."""
 
-    model: str | None = None
-    """`rewrite.model`; None keeps the client's."""
+    model: Rewritten = None
+    """`rewrite.model`: a name, or what makes it of the client's; None keeps the client's."""
     version: str | None = None
     """`rewrite.version`; None keeps the client's, "" drops it."""
     signature: Signature | None = None

@@ -221,7 +221,8 @@ def _batches(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, route in parts.routes.items():
-        yield from _unknown(("routes", at, "backend"), "backend", route.backend, parts.backend_names)
+        for place, name in zip(route.backend_places, route.backends, strict=True):
+            yield from _unknown(("routes", at, *place), "backend", name, parts.backend_names)
         if route.match.listener is not None:
             location = ("routes", at, "match", "listener")
             yield from _unknown(location, "listener", route.match.listener, parts.listener_names)

@@ -46,8 +46,9 @@ def _matched(routes: Iterable[RouteConfig]) -> Iterator[tuple[str, str]]:
 def _passed(routes: Iterable[RouteConfig], backends: Mapping[str, BackendConfig]) -> Iterator[tuple[str, str]]:
     """The paths of routes with `passthrough`, each after the protocol of both sides."""
     for route in routes:
-        if route.passthrough and route.backend in backends:
-            yield backends[route.backend].protocol, route.match.path or ""
+        for name in route.own_backends if route.passthrough else ():
+            if name in backends:
+                yield backends[name].protocol, route.match.path or ""
 
 
 def path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:

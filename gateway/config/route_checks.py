@@ -8,7 +8,9 @@ from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config, ListenerConfig
 from gateway.config.problems import Finding, listed, suggestion
-from gateway.config.routes import MatchConfig, RouteConfig
+from gateway.config.routes import InputMatchConfig, MatchConfig, RouteConfig
+from gateway.core.globs import captures, wildcards
+from gateway.core.operations import CALLS
 from gateway.core.protocol import Protocol
 
 
@@ -47,6 +49,42 @@ def _registering(config: Config) -> Iterator[Finding]:
             yield Finding(("backends", name, "discovery", "register"), text, at_key=True)
 
 
+def _own_backends(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    above: Location = ("routes", at)
+    if route.split is None:
+        if route.backend is None:
+            yield Finding(above, "the key 'backend' is missing; for several backends, 'split'")
+        if route.sticky is not None:
+            yield Finding((*above, "sticky"), "sticky needs a split; remove the key", at_key=True)
+    elif route.backend is not None:
+        text = "a route has either 'backend' or 'split'; remove one of them"
+        yield Finding((*above, "split"), text, at_key=True)
+    for i, name in enumerate(route.fallback):
+        if name in route.own_backends:
+            yield Finding((*above, "fallback", i), f"{VALUE} is already one of the route's own backends")
+
+
+def _captures(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Captures in `rewrite.model` that `match.model` does not have."""
+    glob, wanted = route.match.model, captures(route.rewrite.model or "")
+    location: Location = ("routes", at, "rewrite", "model")
+    if wanted and glob is None:
+        yield Finding(location, f"{VALUE} needs match: {{model: GLOB}}, whose wildcards are {{1}}, {{2}}, ...")
+    elif wanted and glob is not None and max(wanted) > (count := len(wildcards(glob))):
+        has = f"match.model has {count or 'no'} wildcard{'' if count == 1 else 's'}"
+        known = listed(f"{{{number}}}" for number in range(count + 1))
+        yield Finding(location, f"{has}, so there is no {{{max(wanted)}}}; expected {known}")
+
+
+def _input(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
+    wanted = route.match.input
+    if wanted is not None and wanted == InputMatchConfig():
+        yield Finding(("routes", at, "match", "input"), "expected name, datatype or shape of an input", at_key=True)
+    elif wanted is not None and route.match.operation not in (None, *CALLS):
+        text = "only inference, explanation and derivatives have inputs; remove the key"
+        yield Finding(("routes", at, "match", "input"), text, at_key=True)
+
+
 def _served_protocol(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
     wanted = route.match.protocol
     if wanted in catalog.protocols and not any(_arrivals(route.match, config, catalog)):
@@ -60,16 +98,14 @@ def _served_protocol(at: int, route: RouteConfig, config: Config, catalog: Catal
 
 
 def _model_name(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    backend = _protocol_of(route, config, catalog)
-    if backend is None or not backend.traits.models.named or route.match.model or route.rewrite.model:
+    if route.match.model or route.rewrite.model or route.passthrough:
         return
-    if route.passthrough:
-        return
+    needing = [place for place, backend in _backends(route, config, catalog) if backend.traits.models.named]
     for listener, protocol in _arrivals(route.match, config, catalog):
-        if not _names_models(protocol, route.match) and not listener.model:
+        if needing and not _names_models(protocol, route.match) and not listener.model:
             have = "may not have" if protocol.traits.models.may_be_named else "do not have"
             yield Finding(
-                ("routes", at, "backend"),
+                ("routes", at, *needing[0]),
                 f"{VALUE} needs a model name, which {protocol.name} requests at listener {listener.name!r} "
                 f"{have}; add rewrite: {{model: NAME}} to the route or model: NAME to the listener",
             )
@@ -85,21 +121,24 @@ def _names_models(protocol: Protocol, match: MatchConfig) -> bool:
 
 
 def _version(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    backend = _protocol_of(route, config, catalog)
-    if backend is None or not route.rewrite.version:
-        return
     location = ("routes", at, "rewrite", "version")
-    if backend.traits.models.versions is None:
-        yield Finding(location, f'{backend.name} has no versions; expected "", which drops the client\'s, got {VALUE}')
-    elif not backend.traits.models.versions(route.rewrite.version):
-        yield Finding(location, f"{VALUE} is not a possible version in {backend.name}")
+    for backend in _protocols(route, config, catalog) if route.rewrite.version else ():
+        versions = backend.traits.models.versions
+        if versions is None:
+            text = f'{backend.name} has no versions; expected "", which drops the client\'s, got {VALUE}'
+            yield Finding(location, text)
+            return
+        if not versions(route.rewrite.version or ""):
+            yield Finding(location, f"{VALUE} is not a possible version in {backend.name}")
+            return
 
 
 def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    backend, payload = _protocol_of(route, config, catalog), route.translate.payload
-    if backend is None or not payload or payload in backend.payloads:
+    backends, payload = _protocols(route, config, catalog), route.translate.payload
+    if not backends or not payload or any(payload in each.payloads for each in backends):
         return
     location = ("routes", at, "translate", "payload")
+    backend = next((each for each in backends if each.payloads), backends[0])
     if backend.payloads:
         yield Finding(
             location, f"no payload of {backend.name} is called {VALUE}{suggestion(payload, backend.payloads)}"
@@ -110,20 +149,28 @@ def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
 
 
 def _config(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    backend = _protocol_of(route, config, catalog)
-    if not route.translate.carry_config or backend is None:
+    backends = _protocols(route, config, catalog)
+    if not route.translate.carry_config or not backends:
         return
-    sides = [backend, *(protocol for _, protocol in _arrivals(route.match, config, catalog))]
+    sides = [*backends, *(protocol for _, protocol in _arrivals(route.match, config, catalog))]
     if all(protocol.traits.wire.parameters for protocol in sides):
-        text = f"both sides carry a config as a parameter (the backend's protocol is {backend.name}); remove the key"
+        names = listed(dict.fromkeys(each.name for each in backends)).replace(" or ", " and ")
+        text = f"both sides carry a config as a parameter (the backend's protocol is {names}); remove the key"
         yield Finding(("routes", at, "translate", "carry_config"), text, at_key=True)
 
 
 def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    backend = _protocol_of(route, config, catalog)
-    if not route.passthrough or backend is None:
-        return
     above: Location = ("routes", at)
+    if not route.passthrough:
+        return
+    for key in ("split", "fallback"):
+        if key in route.model_fields_set:
+            text = f"a route with passthrough has one backend; remove {key}"
+            yield Finding((*above, key), text, at_key=True)
+            return
+    backend = next(iter(_protocols(route, config, catalog)), None)
+    if backend is None:
+        return
     if backend.http.passthrough is None:
         having = [name for name, protocol in catalog.protocols.items() if protocol.http.passthrough]
         text = f"{backend.name}, the backend's protocol, has no passthrough"
@@ -147,14 +194,16 @@ _ABOUT_TENSORS = ("rewrite", "signature", "translate")
 def _without_effect(above: Location, route: RouteConfig) -> Iterator[Finding]:
     """Keys that have no effect with `passthrough`."""
     places: list[tuple[str, ...]] = [(key,) for key in _ABOUT_TENSORS if key in route.model_fields_set]
-    if route.match.operation is not None:
-        places.append(("match", "operation"))
+    places += [("match", key) for key in ("operation", "input") if getattr(route.match, key) is not None]
     for place in places:
         text = f"{place[-1]} has no effect on a route with passthrough; remove the key"
         yield Finding((*above, *place), text, at_key=True)
 
 
 _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]], ...] = (
+    _own_backends,
+    _captures,
+    _input,
     _served_protocol,
     _model_name,
     _version,
@@ -182,6 +231,15 @@ def _arrivals(match: MatchConfig, config: Config, catalog: Catalog) -> Iterator[
                 yield listener, catalog.protocols[name]
 
 
-def _protocol_of(route: RouteConfig, config: Config, catalog: Catalog) -> Protocol | None:
-    backend = config.backends.get(route.backend)
-    return catalog.protocols.get(backend.protocol) if backend else None
+def _protocols(route: RouteConfig, config: Config, catalog: Catalog) -> list[Protocol]:
+    """The protocols of the route's backends."""
+    return [protocol for _, protocol in _backends(route, config, catalog)]
+
+
+def _backends(route: RouteConfig, config: Config, catalog: Catalog) -> list[tuple[Location, Protocol]]:
+    """Where each backend of the route is named, and its protocol."""
+    return [
+        (place, catalog.protocols[config.backends[name].protocol])
+        for place, name in zip(route.backend_places, route.backends, strict=True)
+        if name in config.backends and config.backends[name].protocol in catalog.protocols
+    ]

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
 from gateway.bridge.settings import ImageInput, ImageOutput, Renaming, TranslateSettings
 from gateway.config.declared import Declared
 from gateway.config.fields import VALUE, Flag, HeaderName, Keys, Name, Names, Size, Written, refusal
 from gateway.config.policies import Policies
-from gateway.config.tensors import Constant, RouteSignature
+from gateway.config.tensors import Constant, FreeDimension, RouteSignature
+from gateway.core.datatypes import Datatype
 from gateway.core.operations import SERVER_OPERATIONS, Operation
-from gateway.core.types import Nan, Tensor
+from gateway.core.types import MAX_RANK, Nan, Tensor
 
 Image = TypeVar("Image", ImageInput, ImageOutput)
 _OF_A_MODEL = tuple(operation.value for operation in Operation if operation not in SERVER_OPERATIONS)
@@ -22,6 +23,31 @@ def _path(path: str) -> str:
     if not path.startswith("/") or "*" in path[:-1]:
         raise refusal("expected a path such as /v2/models/m/infer or, with one * at its end, /v2/*, got {value}")
     return path
+
+
+ANY_VALUE = "*"
+"""In `match.header`: any value."""
+
+
+def _text_header(name: str) -> str:
+    if name.endswith("-bin"):
+        raise refusal(f"headers that end in -bin are bytes over gRPC; expected another one, got {VALUE}")
+    return name
+
+
+TextHeaderName = Annotated[HeaderName, AfterValidator(_text_header)]
+
+
+class InputMatchConfig(Keys):
+    """Conditions that one of the request's inputs must all meet."""
+
+    name: Name | None = None
+    """The clients' name of the input. Inputs without a name (UM-Bridge, MIP) do not meet it."""
+    datatype: Datatype | None = None
+    """The datatype of the input: that of V2. Numbers in JSON without a datatype are FP64, or INT64 if all of them are
+    written as integers."""
+    shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)] | None = None
+    """The dimensions of the input, as many as it has. -1 is any size."""
 
 
 class MatchConfig(Keys):
@@ -40,15 +66,20 @@ class MatchConfig(Keys):
     """The model's version as text: `"1"`."""
     operation: ModelOperation | None = None
     """The operation on the model."""
-    header: Mapping[HeaderName, str] = {}
-    """`{NAME: VALUE}`: headers that the request must have, with exactly these values."""
+    header: Mapping[TextHeaderName, str] = {}
+    """`{NAME: VALUE}`: headers or gRPC metadata that the request must have, with exactly these values; `"*"` is any
+    value. MIP and brpc have none."""
+    input: InputMatchConfig | None = None
+    """An input that the request must have. It is judged for inference, explanation and derivatives; for all other
+    operations on the model, such as metadata, it is met."""
 
 
 class RewriteConfig(Keys):
     """The names of the model and the version in the backend."""
 
     model: Name | None = None
-    """The backend's name of the model. Without it the client's is kept."""
+    """The backend's name of the model. Without it the client's is kept. `{1}`, `{2}`, ... are what the first, second,
+    ... wildcard in `match: {model: GLOB}` matched, `{0}` is the whole name."""
     version: str | None = None
     """The backend's version; `""` drops the client's. Without it the client's is kept."""
 
@@ -114,13 +145,47 @@ _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
 }
 
 
+class SplitConfig(Keys):
+    """One backend of a split."""
+
+    backend: Name
+    """The name of the backend."""
+    weight: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] = 1
+    """Its share of the calls, in relation to the other weights. With 0 it gets none."""
+
+
+class StickyConfig(Keys):
+    """What keeps the calls of a client at one backend of the split."""
+
+    header: TextHeaderName
+    """The header or gRPC metadata key: calls with the same value go to the same backend while the weights stay. Calls
+    without it are split at random."""
+
+
+def _distinct_backends(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
+    _distinct(split, "backend", "{value} is listed twice")
+    if not any(each.weight for each in split):
+        raise refusal("all weights are 0; at least one must be above")
+    return split
+
+
 class RouteConfig(Keys):
     """One route from clients to a backend."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["backend"]}, {"required": ["split"]}]})
+
     match: MatchConfig
     """Which requests take this route."""
-    backend: Name
-    """The name of the backend that answers."""
+    backend: Name | None = None
+    """The name of the backend that answers. A route has either this key or `split`."""
+    split: Annotated[tuple[SplitConfig, ...], Field(min_length=1), AfterValidator(_distinct_backends)] | None = None
+    """The backends that share the calls, each with its weight, in place of `backend`. Metadata is that of the first
+    one with a weight above 0."""
+    sticky: StickyConfig | None = None
+    """Keep the calls of a client at one backend of `split`."""
+    fallback: Names = ()
+    """Backends that are tried in order if the route's own cannot answer: it cannot be reached, is overloaded, is not
+    ready, or does not have the model. A call that may have run is repeated only if its backend is `safe`."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
     """The backend's names in place of the client's."""
     passthrough: Flag = False
@@ -134,3 +199,37 @@ class RouteConfig(Keys):
     """How tensors are converted."""
     policies: Policies = ()
     """Policies around the route's calls, outermost first, outside of the backend's policies."""
+
+    @property
+    def own_backends(self) -> tuple[str, ...]:
+        """The name in `backend`, or those in `split`."""
+        if self.split is not None:
+            return tuple(each.backend for each in self.split)
+        return () if self.backend is None else (self.backend,)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of all its backends: its own, then those of `fallback`."""
+        return (*self.own_backends, *self.fallback)
+
+    @property
+    def called_backends(self) -> tuple[str, ...]:
+        """Those of `backends` that get calls: all but those with weight 0."""
+        idle = {each.backend for each in self.split or () if not each.weight}
+        return tuple(name for name in self.backends if name not in idle)
+
+    @property
+    def backend_places(self) -> tuple[tuple[str | int, ...], ...]:
+        """Where each of `backends` is written, below the route."""
+        own: list[tuple[str | int, ...]] = [("backend",)] if self.backend is not None else []
+        if self.split is not None:
+            own = [("split", at, "backend") for at in range(len(self.split))]
+        return (*own, *(("fallback", at) for at in range(len(self.fallback))))
+
+    @property
+    def main_backend(self) -> str:
+        """The backend that answers questions about the model: the first of its own that gets calls."""
+        if self.split is not None:
+            return next(each.backend for each in self.split if each.weight)
+        assert self.backend is not None
+        return self.backend

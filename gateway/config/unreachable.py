@@ -1,29 +1,28 @@
 """Routes that no request can reach, because earlier routes take every request that they would take.
 
 For each combination of listener, protocol and operation that a route can get, one earlier route must take everything:
-its path, model, version and header conditions must include those of the later route. Whether one model glob includes
-another is decided on their automata (`covers`). Nothing is reported that is not certain.
+its conditions on path, model, version, headers and input must include those of the later route. Whether one model glob
+includes another is decided on their automata (`covers`). Nothing is reported that is not certain.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import product
 
 from gateway.config.catalog import Catalog
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, listed
-from gateway.config.routes import MatchConfig, RouteConfig
-from gateway.core.operations import SERVER_OPERATIONS, Operation
+from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig, RouteConfig
+from gateway.core.globs import TOKEN
+from gateway.core.operations import CALLS, SERVER_OPERATIONS, Operation
+from gateway.core.types import Shape
 
 _OPERATIONS = tuple(operation for operation in Operation if operation not in SERVER_OPERATIONS)
 
 MOST_STEPS = 100_000
 """The most states that are compared for two globs. Globs that people write take hundreds; beyond that nothing is
 reported."""
-
-# `[...]` as fnmatch reads it: a `]` that comes first is a member, and a `[` without its `]` is a plain character.
-_TOKEN = re.compile(r"\*|\?|\[!?+\]?+[^\]]*\]|.", re.DOTALL)
 
 
 def unreachable_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -52,7 +51,7 @@ def _takers(route: RouteConfig, earlier: dict[int, RouteConfig], config: Config,
             if each.match.listener in (None, listener)
             and each.match.protocol in (None, protocol)
             and each.match.operation in (None, operation)
-            and _takes_all(each.match, wanted)
+            and _takes_all(each.match, wanted, operation)
         ]
         if not found:
             return []
@@ -62,7 +61,7 @@ def _takers(route: RouteConfig, earlier: dict[int, RouteConfig], config: Config,
 
 def _arrivals(route: RouteConfig, config: Config, catalog: Catalog) -> list[tuple[str, str]]:
     """The listeners and protocols of the requests that `route` can get."""
-    passed = config.backends[route.backend].protocol if route.passthrough else None
+    passed = config.backends[route.main_backend].protocol if route.passthrough else None
     return [
         (listener.name, name)
         for listener in config.listeners
@@ -73,14 +72,35 @@ def _arrivals(route: RouteConfig, config: Config, catalog: Catalog) -> list[tupl
     ]
 
 
-def _takes_all(one: MatchConfig, other: MatchConfig) -> bool:
-    """Whether `one` takes all that `other` takes, by path, model, version and headers."""
+def _takes_all(one: MatchConfig, other: MatchConfig, operation: Operation) -> bool:
+    """Whether `one` takes all requests for `operation` that `other` takes, by path, model, version, headers and
+    input."""
     return (
         _path_takes_all(one.path, other.path)
         and _model_takes_all(one, other)
         and one.version in (None, other.version)
-        and one.header.items() <= other.header.items()
+        and _headers_take_all(one.header, other.header)
+        and (operation not in CALLS or _input_takes_all(one.input, other.input))
     )
+
+
+def _headers_take_all(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return all(name in other and wanted in (ANY_VALUE, other[name]) for name, wanted in one.items())
+
+
+def _input_takes_all(one: InputMatchConfig | None, other: InputMatchConfig | None) -> bool:
+    """Whether every input that meets `other` meets `one`."""
+    if one is None or other is None:
+        return one is None
+    return (
+        one.name in (None, other.name)
+        and one.datatype in (None, other.datatype)
+        and (one.shape is None or (other.shape is not None and _shape_takes_all(one.shape, other.shape)))
+    )
+
+
+def _shape_takes_all(one: Shape, other: Shape) -> bool:
+    return len(one) == len(other) and all(size in (-1, each) for size, each in zip(one, other, strict=True))
 
 
 def _path_takes_all(one: str | None, other: str | None) -> bool:
@@ -122,7 +142,7 @@ def covers(wide: str, narrow: str) -> bool:
     that only `narrow` takes: it visits each state of `narrow` together with the set of states that `wide` can be in
     after the same characters, and tries one character for each class that the two globs distinguish.
     """
-    wide_tokens, narrow_tokens = (_TOKEN.findall(re.sub(r"\*+", "*", glob)) for glob in (wide, narrow))
+    wide_tokens, narrow_tokens = (TOKEN.findall(re.sub(r"\*+", "*", glob)) for glob in (wide, narrow))
     alphabet = sorted(_alphabet([*wide_tokens, *narrow_tokens]))
     todo = [(at, _after_stars(wide_tokens, {0})) for at in _after_stars(narrow_tokens, {0})]
     seen = set(todo)

@@ -1,14 +1,15 @@
 """The conditions of a route: `match` in the configuration.
 
 Those on listener, protocol, model, version and operation depend on names alone, so that the router can cache its
-decisions by RoutingKey. Those on path and headers are checked for each request.
+decisions by RoutingKey. Those on path, headers and input are checked for each request.
 """
 
 from fnmatch import fnmatchcase
 
+from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
-from gateway.core.operations import Operation
-from gateway.core.types import Request
+from gateway.core.operations import CALLS, Operation
+from gateway.core.types import Request, Shape, Tensor
 
 
 @frozen
@@ -23,10 +24,35 @@ class RoutingKey:
 
 
 @frozen
+class InputCondition:
+    """What one of a request's inputs must have; empty fields hold for every input. -1 in `shape` is any size."""
+
+    name: str = ""
+    datatype: Datatype | None = None
+    shape: Shape | None = None
+
+    def holds(self, request: Request) -> bool:
+        """Whether an input has all that is given. True where there is nothing to judge: for operations that do not run
+        the model, and for a request with a flaw, whose error names the flaw. False for a schemaless request, whose
+        inputs are not known yet."""
+        if request.operation not in CALLS or request.flaw:
+            return True
+        return not request.schemaless and any(map(self._describes, request.inputs))
+
+    def _describes(self, tensor: Tensor) -> bool:
+        return (
+            self.name in ("", tensor.name)
+            and self.datatype in (None, tensor.datatype)
+            and (self.shape is None or _has_shape(tensor, self.shape))
+        )
+
+
+@frozen
 class Conditions:
     """`match` of a route. Empty fields hold for every request.
 
-    `model` is exact or a glob, `path` exact or with a `*` at its end; `headers` are pairs of lower-case name and value.
+    `model` is exact or a glob, `path` exact or with a `*` at its end; `headers` are pairs of lower-case name and
+    value, None for any value.
     """
 
     listener: str = ""
@@ -35,17 +61,22 @@ class Conditions:
     model: str = ""
     version: str = ""
     operation: Operation | None = None
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str | None], ...] = ()
+    input: InputCondition | None = None
 
     @property
     def per_request(self) -> bool:
-        """Whether it depends on more than names: on the path or on headers."""
-        return bool(self.path or self.headers)
+        """Whether it depends on more than names: on the path, on headers or on an input."""
+        return bool(self.path or self.headers or self.input)
 
     def holds(self, request: Request) -> bool:
+        """Whether the conditions on path, headers and input hold."""
+        return self.holds_but_for_input(request) and (self.input is None or self.input.holds(request))
+
+    def holds_but_for_input(self, request: Request) -> bool:
         """Whether the conditions on path and headers hold."""
         return _path_matches(self.path, request.path) and all(
-            request.headers.get(name) == text for name, text in self.headers
+            _header_matches(name, text, request) for name, text in self.headers
         )
 
     def names(self, key: RoutingKey, model: str, operation: Operation) -> bool:
@@ -69,3 +100,14 @@ def _path_matches(wanted: str, path: str) -> bool:
     if wanted.endswith("*"):
         return path.startswith(wanted[:-1])
     return wanted in ("", path)
+
+
+def _header_matches(name: str, wanted: str | None, request: Request) -> bool:
+    """Whether the header is there and its first value is `wanted`."""
+    values = request.headers.all(name)
+    return bool(values) and wanted in (None, values[0])
+
+
+def _has_shape(tensor: Tensor, wanted: Shape) -> bool:
+    shape = tensor.shape
+    return len(shape) == len(wanted) and all(each in (-1, size) for each, size in zip(wanted, shape, strict=True))

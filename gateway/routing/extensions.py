@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 
 from gateway.core.errors import GatewayError, Status, unsupported
 from gateway.core.frozen import frozen
+from gateway.core.globs import Rewritten, backend_name, client_name
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Traits
 from gateway.core.transport import Handler
@@ -23,7 +24,8 @@ from gateway.routing.listing import Remembered
 class Extended:
     """One route, as far as extensions are concerned.
 
-    - `model`, `version`: the names in the backend if the route rewrites them, else None.
+    - `model`: the model's name in the backend.
+    - `version`: the version in the backend if the route rewrites it, else None.
     - `info`, `handler`: the backend's server metadata and the backend itself; None if its protocol has no extensions.
     """
 
@@ -31,7 +33,7 @@ class Extended:
     protocols: frozenset[str]
     backend: str
     traits: Traits
-    model: str | None = None
+    model: Rewritten = None
     version: str | None = None
     info: Remembered[ServerInfo | None] | None = None
     handler: Handler | None = None
@@ -136,9 +138,8 @@ def _with_client_names(route: Extended, entries: Sequence[ModelStatistics]) -> l
     """The entries about models that the route takes, each with the name that clients use."""
     conditions = route.conditions
     if conditions.exact:
-        backend = conditions.model if route.model is None else route.model
+        backend = backend_name(route.model, conditions.model)
         version = route.version or conditions.version
         return [(conditions.model, each) for each in entries if each.name == backend and version in ("", each.version)]
-    if route.model is not None:
-        return []
-    return [(each.name, each) for each in entries if route.takes(each.name, each.version)]
+    named = ((client_name(route.model, each.name), each) for each in entries)
+    return [(name, each) for name, each in named if name is not None and route.takes(name, each.version)]

@@ -1,9 +1,9 @@
 """The list of models that a client can ask for.
 
 First the models that routes name exactly, in the order of the routes; then, for routes with globs, the models that
-their backends list and the globs match. A model is listed once, under a name whose requests the listed route really
-takes. For clients of tensor protocols each model is followed by its companions (`M.gradient`), if it supports the
-derivative.
+their backends list, under the names by which clients reach them. A model is listed once, under a name whose requests
+the listed route really takes. For clients of tensor protocols each model is followed by its companions (`M.gradient`),
+if it supports the derivative.
 
 Backends' lists are remembered for a minute. A listing waits at most SECONDS_WAITED for a backend and else shows what
 was last known, so it never fails because a backend is down.
@@ -16,6 +16,7 @@ from typing import Generic, TypeVar, cast
 
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
+from gateway.core.globs import Rewritten, backend_name, client_name
 from gateway.core.operations import DERIVATIVES, Operation, split_companion
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler
@@ -94,19 +95,31 @@ class Listed:
 
     - `protocols`: the client protocols that it serves.
     - `models`: its backend's list.
-    - `rewritten`: the model's name in the backend if the route rewrites it, else None.
+    - `rewritten`: the model's name in the backend.
     - `claims`: returns the derivatives that a model of the backend supports as operations; None if none can.
     """
 
     conditions: Conditions
     protocols: frozenset[str]
     models: BackendModels
-    rewritten: str | None = None
+    rewritten: Rewritten = None
     claims: Callable[[str], Awaitable[frozenset[Operation]]] | None = None
 
     def is_same(self, name: str, other: "Listed") -> bool:
         """Whether both routes lead from `name` to the same model of the same backend."""
-        return self.models is other.models and (self.rewritten or name) == (other.rewritten or name)
+        return self.models is other.models and self.backend_name(name) == other.backend_name(name)
+
+    def backend_name(self, name: str) -> str:
+        """The backend's name of the model that clients call `name`."""
+        return backend_name(self.rewritten, name)
+
+    def with_client_name(self, entry: ModelEntry) -> ModelEntry | None:
+        """A model of the backend's list under the name that clients use; None if the route does not take it there."""
+        name = client_name(self.rewritten, entry.name)
+        wanted = self.conditions.model
+        if name is None or (wanted and not fnmatchcase(name, wanted)):
+            return None
+        return entry if name == entry.name else replace(entry, name=name)
 
 
 class Listing:
@@ -137,14 +150,14 @@ class Listing:
 async def _expanded(routes: Sequence[Listed]) -> list[tuple[Listed, ModelEntry]]:
     """The models of backends behind globs, each with its route. All backends are asked at once: several slow ones cost
     one wait."""
-    globs = [route for route in routes if not route.conditions.exact and route.rewritten is None]
+    globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
     lists = dict(zip(backends, await asyncio.gather(*(models.get() for models in backends)), strict=True))
     return [
         (route, entry)
         for route in globs
-        for entry in lists[route.models]
-        if not route.conditions.model or fnmatchcase(entry.name, route.conditions.model)
+        for listed in lists[route.models]
+        if (entry := route.with_client_name(listed)) is not None
     ]
 
 
@@ -203,7 +216,7 @@ async def _with_companions(ordered: Sequence[tuple[Listed, ModelEntry]], wait: f
             return []
         try:
             async with asyncio.timeout_at(deadline), places:
-                claimed = await route.claims(route.rewritten or entry.name)
+                claimed = await route.claims(route.backend_name(entry.name))
         except (GatewayError, TimeoutError):
             return []
         return [replace(entry, name=f"{entry.name}.{each.value}") for each in DERIVATIVES if each in claimed]

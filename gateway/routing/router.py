@@ -13,12 +13,14 @@ then
 4. Else it is a plain name: routes in their order.
 
 Decisions are cached by listener, protocol, model, version and operation. Where routes before the one that matches by
-names have conditions on path or headers, the cache holds all these candidates, and each request checks them in order.
+names have conditions on path, headers or input, the cache holds all these candidates, and each request checks them in
+order.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
+from typing import TypeAlias
 
 from gateway.core.errors import Reason, not_found, refusal, unsupported
 from gateway.core.frozen import frozen, replace
@@ -28,6 +30,9 @@ from gateway.core.types import Request
 from gateway.routing.conditions import Conditions, RoutingKey
 from gateway.routing.unknown_models import UnknownModels
 from gateway.routing.version_names import renamed, split_version, whole_or_version
+
+Candidate: TypeAlias = tuple[Conditions | None, Destination]
+"""A Destination, and the conditions that each request must be checked for; None if its names were enough."""
 
 MOST_CACHED = 4096
 """Entries of the cache; clients choose the names in its keys."""
@@ -79,8 +84,8 @@ class Router:
         self._unknown = UnknownModels(((route.conditions, route.whole) for route in routes), joined)
         self._controlling = controlling
         self._server = dict(server)
-        self._candidates: Callable[[str, str, str, str, Operation], tuple[tuple[Conditions, Destination], ...]] = (
-            lru_cache(MOST_CACHED)(self._find)
+        self._candidates: Callable[[str, str, str, str, Operation], tuple[Candidate, ...]] = lru_cache(MOST_CACHED)(
+            self._find
         )
 
     def select(self, request: Request) -> Destination:
@@ -98,9 +103,9 @@ class Router:
             request.listener, request.protocol, request.model, request.version, request.operation
         )
         for conditions, destination in candidates:
-            if not conditions.per_request or conditions.holds(request):
+            if conditions is None or conditions.holds(request):
                 return destination
-        raise self._unknown.error(request)
+        raise self._unknown.error(request, [conditions for conditions, _ in candidates if conditions is not None])
 
     def _server_destination(self, operation: Operation) -> Destination:
         destination = self._server.get(operation)
@@ -110,7 +115,7 @@ class Router:
 
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation
-    ) -> tuple[tuple[Conditions, Destination], ...]:
+    ) -> tuple[Candidate, ...]:
         if operation in CONTROL_OPERATIONS and listener not in self._controlling:
             text = f"clients of listener {listener!r} may not ask for {operation.value}"
             raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
@@ -125,7 +130,7 @@ class Router:
             return _candidates_of((route, _whole(route, key)) for route in self._routes)
         return _candidates_of((route, _companion(route, key, *derivative)) for route in self._exact_first)
 
-    def _versioned(self, key: RoutingKey, model: str, version: str) -> tuple[tuple[Conditions, Destination], ...]:
+    def _versioned(self, key: RoutingKey, model: str, version: str) -> tuple[Candidate, ...]:
         split = replace(key, model=model, version=version)
         derivative = None if self._is_named(split) else split_companion(model)
 
@@ -162,12 +167,13 @@ def _companion(route: Route, key: RoutingKey, model: str, derivative: Operation)
 
 def _candidates_of(
     found: Iterable[tuple[Route, Destination | None]],
-) -> tuple[tuple[Conditions, Destination], ...]:
+) -> tuple[Candidate, ...]:
     """The Destinations up to the first whose conditions depend on names alone: requests go no further."""
-    candidates = []
+    candidates: list[Candidate] = []
     for route, destination in found:
-        if destination is not None:
+        if destination is not None and route.conditions.per_request:
             candidates.append((route.conditions, destination))
-            if not route.conditions.per_request:
-                break
+        elif destination is not None:
+            candidates.append((None, destination))
+            break
     return tuple(candidates)

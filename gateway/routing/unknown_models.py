@@ -1,17 +1,17 @@
 """The error for a model that no route takes: it suggests a similar name, or lists the versions that exist.
 
-Only models that routes name exactly are suggested: for this listener and protocol, without conditions on path or
-headers. Models behind globs are not known here. Clients choose the names, so an error costs a bounded number of
-lookups: names are compared by looking up their `variants` in a table.
+Only models that routes name exactly are suggested: for this listener and protocol, without conditions on path,
+headers or input. Models behind globs are not known here. Clients choose the names, so an error costs a bounded number
+of lookups: names are compared by looking up their `variants` in a table.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from gateway.core.errors import GatewayError, not_found
+from gateway.core.errors import GatewayError, invalid_input, not_found
 from gateway.core.frozen import frozen
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
-from gateway.core.types import Request
+from gateway.core.types import Request, Tensor
 from gateway.routing.conditions import Conditions
 from gateway.routing.version_names import split_version
 
@@ -20,6 +20,7 @@ LONGEST_SUGGESTED = 64
 """Characters; longer names are not suggested. At most MOST_NAMES names are known."""
 _SHORTEST_SUGGESTED = 3
 _MOST_VERSIONS = 5
+_MOST_INPUTS = 5
 
 
 @frozen
@@ -42,8 +43,11 @@ class UnknownModels:
         self._joined = joined
         self._visible = lru_cache(None)(self._find)  # unbounded: the configuration has few listeners and protocols
 
-    def error(self, request: Request) -> GatewayError:
-        """The NOT_FOUND error for `request`."""
+    def error(self, request: Request, candidates: Sequence[Conditions] = ()) -> GatewayError:
+        """The error for `request`: INVALID_ARGUMENT if only its inputs keep it from the route of one of `candidates`,
+        whose conditions on names hold, else NOT_FOUND."""
+        if any(each.input and each.holds_but_for_input(request) for each in candidates):
+            return invalid_input(_text_for_inputs(request))
         if not request.model:
             return not_found(f"no route for {_without_model(request.operation)}")
         visible = self._visible(request.listener, request.protocol)
@@ -99,6 +103,19 @@ def variants(name: str) -> Iterator[str]:
     yield folded
     for at in range(len(folded)):
         yield folded[:at] + folded[at + 1 :]
+
+
+def _text_for_inputs(request: Request) -> str:
+    if request.schemaless:
+        return f"model {request.model!r} takes only requests here whose inputs have datatypes and shapes"
+    shown = ", ".join(map(_described, request.inputs[:_MOST_INPUTS])) or "none"
+    more = ", ..." if len(request.inputs) > _MOST_INPUTS else ""
+    return f"model {request.model!r} takes no request here with these inputs: {shown}{more}"
+
+
+def _described(tensor: Tensor) -> str:
+    name = tensor.name if len(tensor.name) <= LONGEST_SUGGESTED else f"{tensor.name[:LONGEST_SUGGESTED]}..."
+    return f"{name!r} {tensor.datatype} {list(tensor.shape)}" if name else f"{tensor.datatype} {list(tensor.shape)}"
 
 
 def _text_for_known(model: str, version: str, versions: tuple[str, ...], request: Request) -> str:

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gateway.bridge.rows import each
 from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.protocol import Models, Protocol, Rows, Traits, Wire
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
@@ -272,3 +273,19 @@ async def test_replies_that_do_not_stack_are_the_backends_fault(replies: list[tu
     backend = Backend({}, lambda request: Response(answers[int(request.inputs[0].array)]))
     with pytest.raises(GatewayError, match=why):
         await call(bridge(TENSORS, SINGLE, backend), infer(named("x", [1, 2])))
+
+
+@pytest.mark.parametrize(
+    ("failing", "sent", "may_have_run"), [(0, False, False), (0, True, True), (2, False, True)], ids=str
+)
+async def test_the_error_of_a_row_says_whether_any_row_may_have_run(
+    failing: int, sent: bool, may_have_run: bool
+) -> None:
+    async def call(row: int) -> int:
+        if row == failing:
+            raise TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "down", sent=sent)
+        return row
+
+    with pytest.raises(TransportError, match=f"row {failing}: down") as failed:
+        await each(range(4), call, 1)
+    assert failed.value.sent is may_have_run

@@ -5,7 +5,7 @@ import pytest
 from gateway.config import ConfigError, loads
 from gateway.config.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from gateway.core.frozen import replace
-from tests.config.toys import ANYWHERE, BACKEND, CATALOG, ENVIRON, LISTENER, MESSAGES, ROUTE, SOUND, TRANSLATE
+from tests.config.toys import ANYWHERE, BACKEND, CATALOG, ENVIRON, LISTENER, MESSAGES, ROUTE, SOUND, TRANSLATE, TWO
 
 
 def problems(text: str) -> list[str]:
@@ -178,6 +178,76 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ("map for a list", "listeners: {name: a}\n", ["1:12: expected a list, got a map"]),
     ("nothing for a list", "listeners:\n", ["1:11: expected a list, got nothing"]),
     ("empty list", "listeners: []\n", ["1:12: must not be empty"]),
+    *(
+        (f"several backends: {end}", f"{TWO}match: {{}}, {end}}}]\n", told)
+        for end, told in (
+            ("rewrite: {}", ["3:10: the key 'backend' is missing; for several backends, 'split'"]),
+            (
+                "backend: old, split: [{backend: science}]",
+                ["3:36: a route has either 'backend' or 'split'; remove one of them"],
+            ),
+            ("backend: old, sticky: {header: x}", ["3:36: sticky needs a split; remove the key"]),
+            ("split: []", ["3:29: must not be empty"]),
+            ("split: [{backend: old, weight: 0}]", ["3:29: all weights are 0; at least one must be above"]),
+            ("split: [{backend: old, weight: -1}]", ["3:53: must be at least 0, got -1"]),
+            ("split: [{backend: old, wieght: 1}]", ["3:45: 'wieght' is not a key here; did you mean 'weight'?"]),
+            ("split: [{backend: old}, {backend: old}]", ["3:56: 'old' is listed twice"]),
+            ("split: [{backend: old}, {backend: odl}]", ["3:56: no backend is called 'odl'; expected old or science"]),
+            (
+                "split: [{backend: old}, {backend: science}], rewrite: {version: x}",
+                ["3:86: 'x' is not a possible version in v2-rest"],
+            ),
+            (
+                "split: [{backend: old}], sticky: {header: Trace-Bin}",
+                ["3:64: headers that end in -bin are bytes over gRPC; expected another one, got 'Trace-Bin'"],
+            ),
+            ("backend: old, fallback: [science, old]", ["3:56: 'old' is already one of the route's own backends"]),
+            ("backend: old, fallback: [sceince]", ["3:47: no backend is called 'sceince'; did you mean 'science'?"]),
+        )
+    ),
+    *(
+        (f"conditions on inputs: {wanted}", f"{TWO}match: {{{wanted}}}, backend: old}}]\n", [told])
+        for wanted, told in (
+            ("input: {}", "3:19: expected name, datatype or shape of an input"),
+            ("input: {dtype: FP32}", "3:27: 'dtype' is not a key here; did you mean 'datatype'?"),
+            ("input: {shape: [-2]}", "3:35: must be at least -1, got -2"),
+            (
+                "operation: metadata, input: {name: x}",
+                "3:40: only inference, explanation and derivatives have inputs; remove the key",
+            ),
+            (
+                "header: {trace-bin: a}",
+                "3:28: headers that end in -bin are bytes over gRPC; expected another one, got 'trace-bin'",
+            ),
+        )
+    ),
+    *(
+        (f"captures: {match}", f"{TWO}match: {{{match}}}, backend: old, rewrite: {{model: 'm{{3}}'}}}}]\n", [told])
+        for match, told in (
+            ("model: 'a*b?'", "3:66: match.model has 2 wildcards, so there is no {3}; expected {0}, {1} or {2}"),
+            ("model: 'a*'", "3:64: match.model has 1 wildcard, so there is no {3}; expected {0} or {1}"),
+            ("model: a", "3:61: match.model has no wildcards, so there is no {3}; expected {0}"),
+            ("", "3:53: 'm{3}' needs match: {model: GLOB}, whose wildcards are {1}, {2}, ..."),
+        )
+    ),
+    *(
+        (f"passthrough: {end}", f"{start}passthrough: true, {end}}}]\n", [told])
+        for start in (MESSAGES.replace("backend: science, ", ""),)
+        for end, told in (
+            (
+                "match: {path: /x}, split: [{backend: science}]",
+                "3:49: a route with passthrough has one backend; remove split",
+            ),
+            (
+                "match: {path: /x}, backend: science, fallback: []",
+                "3:67: a route with passthrough has one backend; remove fallback",
+            ),
+            (
+                "match: {path: /x, input: {name: a}}, backend: science",
+                "3:48: input has no effect on a route with passthrough; remove the key",
+            ),
+        )
+    ),
     ("number for text", ROUTE + "match: {version: 1}}]\n", ["3:46: expected text, got 1; quote it"]),
     ("flag for text", ROUTE + "match: {model: true}}]\n", ["3:44: expected text, got true; quote it"]),
     ("empty text", ROUTE + "match: {model: ''}}]\n", ["3:44: must not be empty"]),

@@ -90,6 +90,20 @@ def test_a_reference_is_valid_where_a_scalar_is(key: str) -> None:
     assert not valid({"listeners": listeners, "backends": {"b": {**BACKEND, key: "NAME"}}})
 
 
+@pytest.mark.parametrize(
+    ("keys", "valid"),
+    [
+        ({"backend": "a"}, True),
+        ({"split": [{"backend": "a"}]}, True),
+        ({}, False),
+        ({"backend": "a", "split": []}, False),
+    ],
+)
+def test_a_route_has_a_backend_or_a_split(keys: dict[str, Any], valid: bool) -> None:
+    listeners = [{"name": "a", "bind": "h:1", "protocols": ["v2-rest"]}]
+    assert Draft202012Validator(REAL).is_valid({"listeners": listeners, "routes": [{"match": {}, **keys}]}) == valid
+
+
 def test_the_documentation_has_every_key() -> None:
     """After a change of the keys, put what this test expects between the document's two marks."""
     real = json_schema(Catalog({}, registry.policies()))  # names of protocols are not its matter

@@ -164,6 +164,19 @@ REACH: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
     (("header: {team: red}", "model: m*"), ()),
     (("header: {Team: red}", "model: m*, header: {team: red, size: big}"), (0,)),
     (("header: {team: red}", "model: m*, header: {team: blue}"), ()),
+    (("header: {team: '*'}", "header: {team: red}"), (0,)),
+    (("header: {team: red}", "header: {team: '*'}"), ()),
+    (("header: {team: '*'}", "model: m*"), ()),
+    # inputs, which only some operations have
+    (("input: {datatype: FP32}", "model: m*"), ()),
+    (("model: m*", "model: m*, input: {datatype: FP32}"), (0,)),
+    (("input: {datatype: FP32}", "input: {datatype: FP32, name: x}"), (0,)),
+    (("input: {datatype: FP32}", "input: {name: x}"), ()),
+    (("input: {shape: [-1, 2]}", "input: {shape: [1, 2]}"), (0,)),
+    (("input: {shape: [1, 2]}", "input: {shape: [-1, 2]}"), ()),
+    (("input: {shape: [-1]}", "input: {shape: [1, 2]}"), ()),
+    (("input: {name: x}", "operation: metadata"), (0,)),
+    (("input: {name: x}", "operation: explain"), ()),
     (("path: /a/*", "path: /a/b"), (0,)),
     (("path: /a/*", "path: /a/b/*"), (0,)),
     (("path: /a/b/*", "path: /a/*"), ()),
@@ -175,6 +188,12 @@ REACH: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
 @pytest.mark.parametrize(("matches", "takers"), REACH)
 def test_a_route_that_nothing_reaches(matches: tuple[str, ...], takers: tuple[int, ...]) -> None:
     assert of_routes(*matches) == (unreachable(*takers) if takers else [])
+
+
+def test_every_backend_of_a_route_is_used() -> None:
+    backends = "".join(ONE.replace("a:", f"{name}:") for name in "abc")
+    routes = "[{match: {model: m}, split: [{backend: a}, {backend: b, weight: 0}], fallback: [c]}]"
+    assert warnings(f"{LISTENERS}backends:\n{backends}routes: {routes}\n") == []
 
 
 def test_a_route_that_only_names_made_of_its_model_reach() -> None:

@@ -95,6 +95,9 @@ routes: [{match: {model: m}, backend: science}]
 LISTENER = SOUND.split("\n", 1)[0] + "\n"
 BACKEND = LISTENER + "backends: {science: {protocol: umbridge, endpoints: ['127.0.0.1:4242'], "
 ROUTE = SOUND.rsplit("\n", 2)[0] + "\nroutes: [{backend: science, "
+TWO = ROUTE.replace("backend: science, ", "").replace(
+    "backends: {", "backends: {old: {protocol: v2-rest, endpoints: ['h:1']}, "
+)
 MESSAGES = ROUTE.replace("umbridge", "messages")
 ANYWHERE = ROUTE.replace("[umbridge]", "[anywhere, else]")
 TRANSLATE = ROUTE + "match: {}, translate: {"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, unsupported
+from gateway.core.globs import ModelRenaming, Rewritten
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Servers, Traits
 from gateway.core.transport import Destination
@@ -43,7 +44,7 @@ class Lab:
             tuple(ModelStatistics(name, version or "1", {"of": self.name}) for name, _, version in parted)
         )
 
-    def route(self, model: str = "", rewritten: str | None = None, version: str | None = None, **more: str) -> Extended:
+    def route(self, model: str = "", rewritten: Rewritten = None, version: str | None = None, **more: str) -> Extended:
         conditions = Conditions(model=model, **more)  # type: ignore[arg-type]
         return Extended(conditions, CLIENTS, self.name, TRAITS, rewritten, version, self.info, self)
 
@@ -75,6 +76,13 @@ async def test_what_another_route_takes_first_is_not_counted() -> None:
     assert await counted(one.route("a", listener="x"), listener="x") == ["a:1 of one"]
     with pytest.raises(GatewayError, match="no backend here is one"):
         await counted(one.route("a", listener="x"), listener="y")
+
+
+async def test_names_made_of_captures_are_those_that_clients_use() -> None:
+    lab = Lab("lab", "prod-a", "prod-b:2", "other")
+    assert await counted(lab.route("team-*", ModelRenaming("team-*", "prod-{1}"))) == [
+        "team-a:1 of lab", "team-b:2 of lab",
+    ]  # fmt: skip
 
 
 async def test_a_backend_that_does_not_answer_is_left_out_unless_none_does() -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.frozen import replace
+from gateway.core.globs import ModelRenaming
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, ModelEntry, Request
 from gateway.routing.conditions import Conditions
@@ -99,6 +101,27 @@ async def test_a_route_without_a_model_lists_all_and_one_that_renames_lists_noth
     lab = Lab("a", "b")
     assert await names([lab.listed()]) == ["a", "b"]
     assert await names([lab.listed("*", rewritten="z"), lab.listed("q", rewritten="z")]) == ["q"]
+
+
+async def test_a_route_that_makes_names_of_captures_lists_what_clients_call() -> None:
+    lab, legacy = Lab("prod-a", "prod-b", "stage-c"), Lab("prod-b", "prod-d")
+    made = ModelRenaming("team-*", "prod-{1}")
+    routes = [
+        Listed(Conditions(model="team-*"), BOTH, lab.models, made),
+        Listed(Conditions(model="team-*"), BOTH, legacy.models, made),  # its fallback
+        Listed(Conditions(model="any-*-*"), BOTH, lab.models, ModelRenaming("any-*-*", "prod-{1}")),
+    ]
+    assert await names(routes) == ["team-a", "team-b", "team-d"]
+    asked: list[str] = []
+
+    async def claims(model: str) -> frozenset[Operation]:
+        asked.append(model)
+        return frozenset({Operation.GRADIENT})
+
+    assert await names([replace(routes[0], claims=claims)]) == [
+        "team-a", "team-a.gradient", "team-b", "team-b.gradient",
+    ]  # fmt: skip
+    assert asked == ["prod-a", "prod-b"]
 
 
 async def test_only_what_the_client_can_reach_is_listed() -> None:

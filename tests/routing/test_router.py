@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Status
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.transport import Destination
-from gateway.core.types import Headers, Request, Translate
-from gateway.routing.conditions import Conditions
+from gateway.core.types import Headers, Request, Tensor, Translate
+from gateway.routing.conditions import Conditions, InputCondition
 from gateway.routing.router import LONGEST_NAME, MOST_CACHED, Route, Router
 
 INFER, GRADIENT, METADATA = Operation.INFER, Operation.GRADIENT, Operation.METADATA
@@ -159,3 +161,78 @@ def test_no_name_is_so_long_that_remembering_it_costs_memory(request_of: Callabl
     with pytest.raises(GatewayError, match=r"no route for 'm{40}\.\.\.': a .* at most 1024 characters, got 1025") as no:
         taken(routes, request_of("m" * (LONGEST_NAME + 1)))
     assert no.value.status is Status.NOT_FOUND
+
+
+def tensor_of(name: str, datatype: Datatype, *shape: int) -> Tensor:
+    return Tensor(name, datatype, shape, b"")
+
+
+FP32 = tensor_of("x", Datatype.FP32, 1, 3, 8, 8)
+INT64 = tensor_of("n", Datatype.INT64, 1)
+UNNAMED = tensor_of("", Datatype.FP32, 2)
+
+BY_INPUT = [
+    route("named", model="m", input=InputCondition(name="n")),
+    route("image", model="m", input=InputCondition("x", Datatype.FP32, (-1, 3, 8, 8))),
+    route("vector", model="m", input=InputCondition(shape=(-1,), datatype=Datatype.FP32)),
+    route("scalar", model="m", input=InputCondition(shape=())),
+]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "name"),
+    [
+        ((FP32, INT64), "named"),
+        ((FP32,), "image"),
+        ((replace(FP32, shape=(9, 3, 8, 8)),), "image"),
+        ((INT64, UNNAMED), "named"),
+        ((UNNAMED,), "vector"),
+        ((replace(UNNAMED, shape=()),), "scalar"),
+    ],
+)
+def test_a_route_is_taken_for_an_input_that_has_all_that_is_given(inputs: tuple[Tensor, ...], name: str) -> None:
+    assert taken(BY_INPUT, replace(asking("m"), inputs=inputs)) == name
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shown"),
+    [
+        ((replace(FP32, shape=(1, 3, 8)),), "'x' FP32 [1, 3, 8]"),  # another rank
+        ((replace(FP32, shape=(1, 3, 8, 9)),), "'x' FP32 [1, 3, 8, 9]"),
+        ((replace(FP32, datatype=Datatype.FP16),), "'x' FP16 [1, 3, 8, 8]"),
+        ((replace(FP32, name="y"),), "'y' FP32 [1, 3, 8, 8]"),
+        # no input has all of it, though together they do
+        ((replace(FP32, name="y"), tensor_of("x", Datatype.BOOL, 1)), "'y' FP32 [1, 3, 8, 8], 'x' BOOL [1]"),
+        ((replace(UNNAMED, datatype=Datatype.FP64),), "FP64 [2]"),
+        ((), "none"),
+    ],
+)
+def test_a_request_whose_inputs_fit_no_route_is_told_so(inputs: tuple[Tensor, ...], shown: str) -> None:
+    with pytest.raises(GatewayError) as failed:
+        taken(BY_INPUT, replace(asking("m"), inputs=inputs))
+    assert failed.value.status is Status.INVALID_ARGUMENT
+    assert failed.value.message == f"model 'm' takes no request here with these inputs: {shown}"
+
+
+def test_what_has_no_inputs_takes_the_first_route_by_names() -> None:
+    assert taken(BY_INPUT, asking("m", METADATA)) == "named"
+    assert taken(BY_INPUT, replace(asking("m"), flaw="not JSON")) == "named"
+
+
+def test_inputs_that_only_the_signature_can_tell_meet_no_condition() -> None:
+    request = replace(asking("m"), inputs=(FP32,), schemaless=True)
+    assert taken([*BY_INPUT, route("rest", model="m")], request) == "rest"
+    with pytest.raises(GatewayError, match="whose inputs have datatypes and shapes"):
+        taken(BY_INPUT, request)
+
+
+def test_a_header_must_be_there_with_its_value_or_any() -> None:
+    routes = [
+        route("empty", model="m", headers=(("team", ""),)),
+        route("red", model="m", headers=(("team", "red"),)),
+        route("any", model="m", headers=(("team", None),)),
+        route("rest", model="m"),
+    ]
+    assert [taken(routes, asking("m", headers=each)) for each in ("red", "blue")] == ["red", "any"]
+    assert taken(routes, asking("m")) == "rest"
+    assert taken(routes, replace(asking("m"), headers=Headers([(b"team", b"")]))) == "empty"

@@ -1,0 +1,137 @@
+"""Globs of model names, as fnmatch reads them: what their wildcards matched, and names made of it.
+
+A wildcard is `*`, `?` or `[...]`. Every `*` but the last takes the shortest text after which the rest up to the next
+`*` fits. No longer text is tried after that: clients choose the names, and backtracking would let them choose how long
+it takes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import translate
+from typing import TypeAlias
+
+from gateway.core.frozen import frozen
+
+# A `]` that comes first in `[...]` is a member, and a `[` without its `]` is a plain character.
+TOKEN = re.compile(r"\*|\?|\[!?+\]?+[^\]]*\]|.", re.DOTALL)
+"""One wildcard or character of a glob."""
+
+_CAPTURE = re.compile(r"\{([0-9]+)\}")
+
+
+def wildcards(glob: str) -> list[str]:
+    """The wildcards in `glob`, in their order."""
+    return [token for token in TOKEN.findall(glob) if _is_wildcard(token)]
+
+
+def captures(template: str) -> tuple[int, ...]:
+    """The numbers in `{0}`, `{1}`, ... in `template`, in their order."""
+    return tuple(int(each) for each in _CAPTURE.findall(template))
+
+
+@frozen
+class _Part:
+    """A literal text of a template, or the number of a capture."""
+
+    text: str = ""
+    capture: int | None = None
+
+
+class ModelRenaming:
+    """Makes the backend's name of the clients' name: `{1}`, `{2}`, ... in `template` are what the first, second, ...
+    wildcard of `glob` matched, `{0}` is the whole name.
+
+    Raises:
+        ValueError: `template` has the number of a wildcard that `glob` does not have.
+    """
+
+    def __init__(self, glob: str, template: str) -> None:
+        self._tokens = TOKEN.findall(glob)
+        self._pattern = _compiled(self._tokens)
+        self._parts = _parts(template)
+        captured = ["*", *wildcards(glob)]
+        used = set(captures(template))
+        if used and max(used) >= len(captured):
+            raise ValueError(f"{glob!r} has {len(captured) - 1} wildcards, {template!r} needs {max(used)}")
+        reversed_tokens = [each.text if each.capture is None else captured[each.capture] for each in self._parts]
+        self._backend = _compiled(reversed_tokens)
+        self._is_invertible = 0 in used or used >= set(range(1, len(captured)))
+
+    def __call__(self, name: str) -> str:
+        """The backend's name for a name that the glob matches; any other name is returned unchanged."""
+        found = self._pattern.fullmatch(name)
+        if found is None:
+            return name
+        groups = (name, *found.groups())
+        return "".join(part.text if part.capture is None else groups[part.capture] for part in self._parts)
+
+    def client_name(self, name: str) -> str | None:
+        """A clients' name that becomes the backend's `name`; None if there is none, or it cannot be told."""
+        found = self._backend.fullmatch(name) if self._is_invertible else None
+        if found is None:
+            return None
+        numbers = [part.capture for part in self._parts if part.capture is not None]
+        taken: Mapping[int, str] = dict(zip(numbers, found.groups(), strict=True))
+        client = taken[0] if 0 in taken else self._filled(taken)
+        return client if self._pattern.fullmatch(client) and self(client) == name else None
+
+    def _filled(self, taken: Mapping[int, str]) -> str:
+        """The glob with texts in place of its wildcards."""
+        texts, number = [], 0
+        for token in self._tokens:
+            number += _is_wildcard(token)
+            texts.append(taken[number] if _is_wildcard(token) else token)
+        return "".join(texts)
+
+
+Rewritten: TypeAlias = str | ModelRenaming | None
+"""The backend's name of a model: this one, one made of the clients' name, or the clients' name itself."""
+
+
+def backend_name(rewritten: Rewritten, name: str) -> str:
+    """The backend's name of the model that clients call `name`."""
+    if rewritten is None:
+        return name
+    return rewritten if isinstance(rewritten, str) else rewritten(name)
+
+
+def client_name(rewritten: Rewritten, name: str) -> str | None:
+    """A name by which clients reach the model that the backend calls `name`; None if it cannot be told."""
+    return rewritten.client_name(name) if isinstance(rewritten, ModelRenaming) else None if rewritten else name
+
+
+def _parts(template: str) -> tuple[_Part, ...]:
+    """The template in parts: texts of one character each, and captures."""
+    pieces = _CAPTURE.split(template)  # texts at even places, numbers at odd ones
+    parts: list[_Part] = []
+    for at, piece in enumerate(pieces):
+        parts += [_Part(capture=int(piece))] if at % 2 else [_Part(each) for each in piece]
+    return tuple(parts)
+
+
+def _is_wildcard(token: str) -> bool:
+    return token in ("*", "?") or len(token) > 1
+
+
+def _compiled(tokens: Sequence[str]) -> re.Pattern[str]:
+    """The regular expression of these tokens, with a group for each wildcard. The text between two `*` is found by an
+    atomic group, so that there is no backtracking between them."""
+    segments = [""]
+    for token in tokens:
+        if token == "*":
+            segments.append("")
+        elif token == "?":
+            segments[-1] += "(.)"
+        else:
+            segments[-1] += f"({_character_class(token)})" if len(token) > 1 else re.escape(token)
+    first, *rest = segments
+    if not rest:
+        return re.compile(first, re.DOTALL)
+    inner = "".join(f"(?>(.*?){segment})" for segment in rest[:-1])
+    return re.compile(f"{first}{inner}(.*){rest[-1]}", re.DOTALL)
+
+
+def _character_class(token: str) -> str:
+    """`[...]` of a glob as a regular expression, translated by fnmatch itself."""
+    whole = translate(token)
+    return whole.removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")

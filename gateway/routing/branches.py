@@ -1,0 +1,191 @@
+"""A route with several backends: `split` chooses one of them for each call, `fallback` names those that are tried in
+order when it cannot answer.
+
+| what is asked | who answers |
+|---|---|
+| a call: inference, explanation, derivative, stream | the backend that the split chooses, then the fallbacks |
+| whether the model is ready | all at once; one that is ready is enough |
+| load, unload, trace and log settings | the first backend of the split alone |
+| anything else (metadata, configuration, ...) | the first backend of the split, then the fallbacks |
+
+The next backend is asked only after an error that says that the call was not run: nothing could be sent, the queue is
+full, the server is not ready or does not have the model. After any other failure to answer in time the call may have
+run, so it is repeated only if the backend is `safe`. Errors of the request or of the model end the chain. A call of a
+sequence has no fallback: the state is in one backend.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import aclosing
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, drop_tracebacks
+from gateway.core.frozen import frozen
+from gateway.core.log_limit import LogLimit
+from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
+from gateway.core.tasks import spawn
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response
+from gateway.routing.sequences import sequence_of
+from gateway.routing.split import Split
+
+_lines = LogLimit(logging.getLogger(__name__))
+
+NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
+"""With these reasons a call was refused before it ran."""
+_NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
+
+
+@frozen
+class Branch:
+    """One backend of a route, as it answers the clients of one protocol.
+
+    `safe`: its calls may be repeated even if they were sent.
+    """
+
+    backend: str
+    handler: Handler
+    stream: StreamHandler
+    safe: bool = False
+
+
+class Branches:
+    """A Handler that asks one of a route's backends, and further ones if it cannot answer.
+
+    - `own`: the backends of the split, or the only one.
+    - `fallback`: those that are tried after the chosen one, in order.
+    """
+
+    def __init__(self, own: Sequence[Branch], split: Split, fallback: Sequence[Branch] = ()) -> None:
+        self._own = tuple(own)
+        self._split = split
+        self._first = self._own[split.first]
+        self._fallback = tuple(fallback)
+        self._ready = (*(self._own[at] for at in split.taking), *self._fallback)
+
+    def __call__(self, request: Request) -> Awaitable[Answer]:
+        """The answer of the first backend that can give one.
+
+        Raises:
+            GatewayError, DecodeError: the error of the backend that was asked last, or of an earlier one that could not
+                be asked, if the last one does not have the model.
+        """
+        operation = request.operation
+        if operation in CONTROL_OPERATIONS:
+            return self._first.handler(request)
+        if operation is Operation.MODEL_READY:
+            return self._is_ready(request)
+        chosen = self._own[self._split.choose(request)] if operation in CALLS else self._first
+        return self._answer(request, self._chain(chosen, request)) if self._fallback else chosen.handler(request)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses of the first backend that gives one.
+
+        Raises:
+            GatewayError, DecodeError: as a call, also after some responses.
+        """
+        chain = self._chain(self._own[self._split.choose(request)], request)
+        unreached: GatewayError | None = None
+        for at, branch in enumerate(chain):
+            begun = False
+            try:
+                async with aclosing(branch.stream(request)) as responses:
+                    async for response in responses:
+                        begun = True
+                        yield response
+                return
+            except GatewayError as error:
+                if begun or not self._goes_on(error, request, chain, at):
+                    raise _told(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
+                unreached = _unreached(error, unreached)
+
+    def _chain(self, chosen: Branch, request: Request) -> tuple[Branch, ...]:
+        """The backends to ask, in order."""
+        return (chosen,) if sequence_of(request) is not None else (chosen, *self._fallback)
+
+    async def _answer(self, request: Request, chain: Sequence[Branch]) -> Answer:
+        unreached: GatewayError | None = None
+        for at, branch in enumerate(chain):
+            try:
+                return await branch.handler(request)
+            except GatewayError as error:
+                if not self._goes_on(error, request, chain, at):
+                    raise _told(error, unreached)  # noqa: B904 - one of the two, each with a cause of its own
+                unreached = _unreached(error, unreached)
+        raise AssertionError("a chain has at least one backend")
+
+    def _goes_on(self, error: GatewayError, request: Request, chain: Sequence[Branch], at: int) -> bool:
+        """Whether the next backend is asked after `chain[at]` has failed. Logs that it is, or that there is none."""
+        branch = chain[at]
+        if not _may_be_asked_elsewhere(error, branch, request):
+            return False
+        # That a model is not there yet is what a chain to an older server is made for.
+        level = logging.DEBUG if error.status is Status.NOT_FOUND else logging.WARNING
+        key = ("fallback", branch.backend, len(chain) - at, level)
+        if at + 1 < len(chain):
+            text = "backend %r cannot answer, backend %r is asked: %s"
+            _lines.write(key, level, text, branch.backend, chain[at + 1].backend, error.message)
+            return True
+        if at:
+            names = ", ".join(repr(each.backend) for each in chain)
+            _lines.write(key, level, "no backend of a route can answer (%s): %s", names, error.message)
+        return False
+
+    async def _is_ready(self, request: Request) -> Answer:
+        """Whether the model is ready in one of the backends that calls go to. All are asked at once.
+
+        Raises:
+            GatewayError: the error of the first backend, if all have failed.
+        """
+        asking = [spawn(_answer_or_error(branch, request)) for branch in self._ready]
+        try:
+            for each in asyncio.as_completed(asking):
+                if await each is True:
+                    return True
+        finally:
+            for task in asking:
+                task.cancel()
+        found = [task.result() for task in asking]
+        answers = [each for each in found if not isinstance(each, GatewayError)]
+        if not answers:
+            assert isinstance(found[0], GatewayError)
+            raise found[0]
+        return answers[0]
+
+
+async def _answer_or_error(branch: Branch, request: Request) -> Answer | GatewayError:
+    try:
+        return await branch.handler(request)
+    except GatewayError as error:
+        return error
+
+
+def _told(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
+    """The error that the client gets: that of the last backend. But if that one does not have the model and an earlier
+    one could not be asked, nobody knows that there is no such model: the client gets the earlier error."""
+    return unreached if unreached is not None and error.status is Status.NOT_FOUND else error
+
+
+def _unreached(error: GatewayError, before: GatewayError | None) -> GatewayError | None:
+    """The last error so far of a backend that could not be asked for the model."""
+    if error.status is Status.NOT_FOUND:
+        return before
+    drop_tracebacks(error)  # they would keep the request as long as the error is kept
+    return error
+
+
+def _may_be_asked_elsewhere(error: GatewayError, branch: Branch, request: Request) -> bool:
+    """Whether another backend may answer the request that `branch` answered with `error`."""
+    repeatable = branch.safe or request.operation not in CALLS
+    if error.status is Status.NOT_FOUND:
+        return True
+    if isinstance(error, TransportError):
+        may_have_run = error.sent and not repeatable
+        return not may_have_run and (error.status in _NO_ANSWER or error.reason in NOT_RUN) and _has_time(request)
+    if error.reason in NOT_RUN:
+        return True
+    return repeatable and error.status in _NO_ANSWER and _has_time(request)
+
+
+def _has_time(request: Request) -> bool:
+    return request.deadline is None or asyncio.get_running_loop().time() < request.deadline

@@ -1,0 +1,65 @@
+"""`split` and `sticky` of a route: which of several backends gets a call.
+
+Without anything to stick to, the choice is random, by the weights. Calls of one sequence, and calls with the same value
+of the `sticky` header, always get the same backend, in every process and replica: it is chosen by rendezvous hashing.
+Each backend gets a score from a hash of the value and the backend's name, and the highest score wins. So a changed
+weight moves only as many values as it has to.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from itertools import accumulate
+from math import log
+from random import Random
+
+from gateway.core.types import Request
+from gateway.routing.sequences import sequence_of
+
+RANDOM = Random()
+"""The source of all random choices."""
+
+
+class Split:
+    """Chooses one of several backends for each call.
+
+    - `weights`: the name of each backend and its share of the calls; at least one weight is above 0.
+    - `header`: the header, in lower case, whose value decides; "" without one.
+    - `random`: returns numbers from 0 to 1, without 1.
+    """
+
+    def __init__(
+        self, weights: Sequence[tuple[str, int]], header: str = "", random: Callable[[], float] = RANDOM.random
+    ) -> None:
+        self._weights = [(at, name.encode(), weight) for at, (name, weight) in enumerate(weights) if weight]
+        self._bounds = list(accumulate(weight for _, weight in weights))
+        self._header = header
+        self._random = random
+        self.taking = tuple(at for at, _, _ in self._weights)
+        """The indices of the backends that get calls."""
+        self.first = self.taking[0]
+
+    def choose(self, request: Request) -> int:
+        """The index of the backend for `request`.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, the `sequence_id` is too long.
+        """
+        sequence = sequence_of(request)
+        if sequence is not None:
+            return self._by_hash(f"sequence {sequence[1]} {sequence[0]}")
+        value = request.headers.get(self._header) if self._header else ""
+        if value:
+            return self._by_hash(f"header {value}")
+        return bisect_right(self._bounds, self._random() * self._bounds[-1])
+
+    def _by_hash(self, value: str) -> int:
+        key = value.encode("utf-8", "surrogatepass")
+        return max(self._weights, key=lambda each: _score(key, each[1], each[2]))[0]
+
+
+def _score(key: bytes, name: bytes, weight: int) -> float:
+    """The score of a backend for a value. Over many values the highest score is shared by weight, because
+    `-log(uniform) / weight` is exponentially distributed with the rate `weight`."""
+    number = int.from_bytes(blake2b(b"%d %s %s" % (len(name), name, key), digest_size=6).digest())
+    return weight / -log((number + 0.5) / 2**48)
