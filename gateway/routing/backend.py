@@ -4,7 +4,8 @@ A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. W
 every request does. The endpoint is chosen so:
 
 1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that is full.
-2. Others go to the endpoint with the fewest calls in flight; equally busy ones take turns.
+2. Others go to the endpoint that the backend's strategy chooses (`balancing`): by default the one with the fewest calls
+   in flight.
 3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
 
 Ejected endpoints are left out, but at most `Ejection.most` of them: beyond that the ones that failed least recently are
@@ -13,8 +14,7 @@ used all the same. If nothing could be sent to an endpoint, another one is tried
 
 import asyncio
 import math
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
@@ -24,6 +24,7 @@ from gateway.core.protocol import Protocol, Target
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
+from gateway.routing.balancing import LeastInFlight, Strategy
 from gateway.routing.endpoint import Attempt, Endpoint
 from gateway.routing.health import Ejection
 from gateway.routing.queue import FairQueue
@@ -52,6 +53,7 @@ class Backend:
         endpoints: Sequence[Endpoint],
         max_in_flight: int,
         ejection: Ejection | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
         self.name = target.backend
         self.protocol = protocol
@@ -59,12 +61,11 @@ class Backend:
         self._send_in_slot = self._to_the_end if self._servers.runs_to_the_end else self._in_slot
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
+        self._strategy = strategy or LeastInFlight()
         self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
         self._targets = Targets(target, protocol, endpoints)
         self._sequences = Sequences()
         self._on_recovery: list[Callable[[], None]] = []
-        self._next = 0
-        """The index after that of the endpoint chosen last, where the search for the next one starts."""
         self._most_left_out = math.ceil((ejection or Ejection()).most * len(endpoints))
         for endpoint in endpoints:
             endpoint.watch(self._hand_over_slot if max_in_flight else None, self._recovered)
@@ -221,23 +222,26 @@ class Backend:
         """The endpoint for this request; None if it has to wait for a slot. If the request takes a slot, it is taken
         already."""
         if not self._takes_slot(request):
-            return self._least_busy(0, tried) or self.endpoints[0]
+            return self._choose(0, tried) or self.endpoints[0]
         if (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, tried)
-        endpoint = self._least_busy(self.max_in_flight, tried)
+        # As `_choose`, written out: this is done for every call.
+        endpoint = self._strategy.choose(self.endpoints, self.max_in_flight, tried)
+        if endpoint is not None and not endpoint.health.is_up:
+            endpoint = self._instead_of(endpoint, self.max_in_flight, tried)
         if endpoint is not None:
             endpoint.take()
         return endpoint
 
     def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint:
-        """The endpoint that has the sequence's state, or the least busy one for a new sequence, with a slot taken.
+        """The endpoint that has the sequence's state, or the one chosen for a new sequence, with a slot taken.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot.
         """
         endpoint = self._sequences.endpoint(key)
         if endpoint is None or endpoint in tried:
-            endpoint = self._least_busy(self.max_in_flight, tried)
+            endpoint = self._choose(self.max_in_flight, tried)
         if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
             # The sequence stays where its state is: the client's next try finds the same endpoint.
             text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
@@ -246,37 +250,28 @@ class Backend:
         endpoint.take()
         return endpoint
 
-    def _least_busy(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
-        """The endpoint with the fewest calls in flight, fewer than `limit` (0: any number), that is not in `tried`."""
-        endpoints = self.endpoints
-        count = len(endpoints)
-        best, fewest = None, limit or sys.maxsize
-        at = start = self._next
-        for _ in endpoints:
-            each = endpoints[at]
-            at = at + 1 if at + 1 < count else 0
-            if not each.health.is_up:  # some are ejected: the slower search leaves them out
-                self._next = start
-                return self._least_busy_in_use(limit or sys.maxsize, tried)
-            if each.in_flight < fewest and (not tried or each not in tried):
-                best, fewest, self._next = each, each.in_flight, at
-                if not fewest:
-                    break
-        return best
+    def _choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """The endpoint that the strategy chooses among those with fewer than `limit` calls in flight (0: any number)
+        that are not in `tried`; another one instead of an ejected one."""
+        endpoint = self._strategy.choose(self.endpoints, limit, tried)
+        if endpoint is None or endpoint.health.is_up:
+            return endpoint
+        return self._instead_of(endpoint, limit, tried)
 
-    def _least_busy_in_use(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
-        """As `_least_busy`, if some endpoints are ejected: None if those not left out are all busy, since a slot will
-        become free; if all are left out or tried, the one that failed least recently."""
+    def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """The endpoint to use if an ejected one was `chosen`: itself if it is not left out; else another one; None if
+        those not left out are all busy, since a slot will become free; if all are left out or tried, the one that
+        failed least recently."""
         left_out = self._left_out()
-        turns = (*self.endpoints[self._next :], *self.endpoints[: self._next])
-        others = [each for each in turns if each not in tried]
-        in_use = [each for each in others if each not in left_out]
-        free = [each for each in in_use or others if each.in_flight < limit]
-        if not free:
-            return None
-        best = min(free, key=lambda each: each.in_flight if in_use else each.health.failed_at)
-        self._next = (self.endpoints.index(best) + 1) % len(self.endpoints)
-        if not best.health.is_up:
+        unused = (*tried, *left_out)
+        if chosen not in left_out:
+            best: Endpoint | None = chosen
+        elif any(each not in unused for each in self.endpoints):
+            best = self._strategy.choose(self.endpoints, limit, unused)
+        else:
+            free = [each for each in self.endpoints if each not in tried and (not limit or each.in_flight < limit)]
+            best = min(free, key=lambda each: each.health.failed_at, default=None)
+        if best is not None and not best.health.is_up:
             best.health.try_again()
         return best
 

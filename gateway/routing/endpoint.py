@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from math import inf
 from time import monotonic
 
 from gateway.core.errors import Reason, Status, TransportError
@@ -33,6 +34,7 @@ class Endpoint:
         "health",
         "in_flight",
         "passthrough",
+        "since",
     )
 
     def __init__(
@@ -48,6 +50,8 @@ class Endpoint:
         self.passthrough: PassthroughConnector | None = None
         """For the messages of `passthrough` routes, to the same address."""
         self.in_flight = 0
+        self.since = -inf
+        """When it came back after its last ejection, or was added to a running gateway; its slow start begins then."""
         self._clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
@@ -143,6 +147,7 @@ class Endpoint:
             self._recovered()
 
     def _recovered(self) -> None:
+        self.since = self._clock()
         self.changed()
         while self.offer():
             pass

@@ -13,6 +13,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Message, Request
 from gateway.routing.backend import MAX_WAITING, Backend
+from gateway.routing.balancing import LeastInFlight
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
 from gateway.routing.queue import FairQueue
@@ -45,6 +46,12 @@ class Lab:
         task = self.ask(model, peer)
         await settle()
         return task
+
+    def next_is(self, at: int) -> None:
+        """The next call goes to the endpoint at this index, if it is as idle as the others."""
+        strategy = LeastInFlight()
+        strategy._next = at
+        self.backend._strategy = strategy
 
     @property
     def in_flight(self) -> list[int]:
@@ -467,7 +474,7 @@ def hanging(wires: int = 2, limit: int = 0, protocol: Protocol = TOY) -> Lab:
 async def fail(lab: Lab, times: int, **more: Any) -> None:
     """So many calls time out at the first endpoint."""
     for _ in range(times):
-        lab.backend._next = 0
+        lab.next_is(0)
         await lab.time_out(**more)
 
 
@@ -485,7 +492,7 @@ async def test_five_timeouts_in_a_row_eject_an_endpoint() -> None:
 async def test_an_answer_in_between_begins_the_count_anew() -> None:
     lab = hanging()
     await fail(lab, 4)
-    lab.backend._next = 0
+    lab.next_is(0)
     task = await lab.asked()
     lab.wires[0].answer()
     await task
@@ -519,7 +526,7 @@ async def test_each_ejection_takes_twice_as_long_up_to_a_limit() -> None:
         await fail(lab, 1)
     assert seconds == [10, 20, 40, LONGEST_SECONDS, LONGEST_SECONDS]
     lab.clock.now += LONGEST_SECONDS
-    lab.backend._next = 0
+    lab.next_is(0)
     task = await lab.asked()
     lab.wires[0].answer()
     await task
@@ -540,7 +547,7 @@ async def test_if_all_are_ejected_the_one_that_failed_least_recently_is_asked() 
     lab = Lab(wires=3, limit=0)
     for at in (1, 2, 0):
         for _ in range(5):
-            lab.backend._next = at
+            lab.next_is(at)
             await lab.time_out()
     assert lab.states == [State.EJECTED] * 3
     lab.endpoints[1].take()  # how many calls run there does not count
@@ -554,7 +561,7 @@ async def test_no_more_than_half_of_the_endpoints_are_left_out_at_once() -> None
     lab = Lab(wires=4, limit=0)
     for at in (0, 1, 2):
         for _ in range(5):
-            lab.backend._next = at
+            lab.next_is(at)
             await lab.time_out()
     lab.wires[0].answers_at_once = lab.wires[3].answers_at_once = True
     lab.clock.now -= 6.0  # within all three ejections
@@ -684,7 +691,7 @@ async def test_a_stream_that_hangs_counts_as_a_call_does() -> None:
     lab.wires[0].answers_at_once = True
     for _ in range(5):
         responses = lab.backend.stream(Request(Operation.INFER, "m", time_limit=2.0))
-        lab.backend._next = 0
+        lab.next_is(0)
         lab.wires[0].answers_at_once = False
         task = asyncio.ensure_future(anext(responses))
         await settle()
