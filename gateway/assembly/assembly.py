@@ -82,7 +82,7 @@ class Assembly:
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]
-        endpoints = [self._endpoint(address, protocol, config) for address in config.endpoints]
+        endpoints = [self._endpoint(address, protocol, config) for address in config.addresses]
         limit = protocol.traits.servers.max_in_flight if config.max_in_flight is None else config.max_in_flight
         batch, _ = resolve_batch(protocol, config.batch)
         target = Target(
@@ -101,7 +101,7 @@ class Assembly:
         backend = self.backends[name]
         protocol = backend.protocol
         _, traits = resolve_batch(protocol, config.batch)
-        traits = traits_at_endpoints(traits, config.endpoints)
+        traits = traits_at_endpoints(traits, config.addresses)
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
         handler = with_policies(backend, config.policies, self._policies)

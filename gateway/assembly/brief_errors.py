@@ -61,7 +61,7 @@ class BriefErrors:
 def _shorten(config: Config) -> _Shorten:
     """A function that replaces the names of backends (after the word "backend") and their addresses in a text: as they
     are configured, and as host and port."""
-    addresses = {address for backend in config.backends.values() for address in backend.endpoints}
+    addresses = {address for backend in config.backends.values() for address in backend.addresses}
     addresses |= {place for address in addresses for place in _hosts_and_paths(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
     address = f"(?:{alternatives})" if alternatives else "(?!)"

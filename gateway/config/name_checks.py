@@ -136,8 +136,8 @@ def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for key, backend in parts.backends.items():
         if backend.protocol in catalog.protocols:
             transport = catalog.protocols[backend.protocol].transport
-            for i, endpoint in enumerate(backend.endpoints):
-                yield from _endpoint(("backends", key, "endpoints", i), transport, endpoint, catalog)
+            for i, endpoint in enumerate(backend.addresses):
+                yield from _endpoint(("backends", key, "endpoints", i, "address"), transport, endpoint, catalog)
 
 
 def _trust_metadata(parts: Parts, catalog: Catalog) -> Iterator[Finding]:

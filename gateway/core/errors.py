@@ -4,6 +4,7 @@ right.
 Only codecs convert a Status and a Reason to a protocol's own error numbers, and back.
 """
 
+import math
 from enum import Enum, IntEnum
 
 
@@ -77,6 +78,9 @@ class Reason(Enum):
 REASON_HEADER = "gateway-reason"
 """The header or metadata key of an error reply that carries its Reason between gateways."""
 
+RETRY_HEADER = "retry-after"
+"""The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says in how many seconds to try again."""
+
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
 DEFAULT_REASONS: dict[Status, Reason] = {
@@ -88,13 +92,17 @@ MODEL_ERROR."""
 
 
 class GatewayError(Exception):
-    """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine."""
+    """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine.
 
-    def __init__(self, status: Status, reason: Reason, message: str) -> None:
+    `retry_after`: the seconds after which another try may succeed; None if nothing is known of it.
+    """
+
+    def __init__(self, status: Status, reason: Reason, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
+        self.retry_after = retry_after
 
 
 class DecodeError(Exception):
@@ -121,6 +129,14 @@ class TransportError(GatewayError):
 def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
     """The name and value of the header that carries the Reason of `error` to another gateway."""
     return REASON_HEADER.encode(), error.reason.value.encode()
+
+
+def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers of a reply that reports `error`: `reason_field`, and RETRY_HEADER if `retry_after` is known, in whole
+    seconds rounded up, at least 1."""
+    if error.retry_after is None:
+        return (reason_field(error),)
+    return reason_field(error), (RETRY_HEADER.encode(), b"%d" % max(math.ceil(error.retry_after), 1))
 
 
 def refusal(reason: Reason, message: str) -> GatewayError:
