@@ -25,9 +25,11 @@ from gateway.core.transport import Connector, Destination, Handler, StreamHandle
 from gateway.core.types import ServerInfo
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
+from gateway.routing.balancing import Weights, strategy
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
+from gateway.routing.queue import QueueSettings
 from gateway.routing.readiness import BackendReadiness, Readiness
 from gateway.routing.router import Route, Router
 
@@ -88,7 +90,16 @@ class Assembly:
         target = Target(
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
         )
-        return Backend(target, protocol, endpoints, limit)
+        weights: dict[Hashable, float] = {at: each.weight for at, each in zip(endpoints, config.endpoints, strict=True)}
+        return Backend(
+            target,
+            protocol,
+            endpoints,
+            limit,
+            strategy=strategy(config.balance, Weights(weights, config.slow_start, self._clock)),
+            queue=QueueSettings(config.queue.length, config.queue.timeout),
+            clock=self._clock,
+        )
 
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""

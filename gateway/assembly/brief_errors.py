@@ -49,7 +49,7 @@ class BriefErrors:
         if text == error.message:
             return error
         self._log(listener, request, message.peer, error.message)
-        return GatewayError(error.status, error.reason, text)
+        return GatewayError(error.status, error.reason, text, error.retry_after)
 
     def _log(self, listener: str, request: Request | None, peer: str, text: str) -> None:
         model = request.model if request is not None else ""

@@ -79,7 +79,7 @@ def _result(task: "asyncio.Task[T]", row: int) -> T:
     try:
         return task.result()
     except GatewayError as error:
-        raise GatewayError(error.status, error.reason, f"row {row}: {error.message}") from error
+        raise GatewayError(error.status, error.reason, f"row {row}: {error.message}", error.retry_after) from error
     except DecodeError as error:
         raise DecodeError(f"row {row}: {error}") from error
 

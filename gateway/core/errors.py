@@ -79,7 +79,8 @@ REASON_HEADER = "gateway-reason"
 """The header or metadata key of an error reply that carries its Reason between gateways."""
 
 RETRY_HEADER = "retry-after"
-"""The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says in how many seconds to try again."""
+"""The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says in how many seconds to try
+again."""
 
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 

@@ -25,6 +25,7 @@ from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.frozen import set_field
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
 
@@ -70,10 +71,13 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
     try:
         response = await _in_time(destination.handler, request)
         if isinstance(response, Response) and are_large(response.outputs):
-            return await in_thread(protocol.encode_response, response, request, destination.translate)
-        return protocol.encode_response(response, request, destination.translate)
+            reply = await in_thread(protocol.encode_response, response, request, destination.translate)
+        else:
+            reply = protocol.encode_response(response, request, destination.translate)
     except Exception as error:
-        return _error_reply(error, protocol, request, message)
+        reply = _error_reply(error, protocol, request, message)
+    wait = queue_wait.get()
+    return reply if wait is None or isinstance(protocol.carrier, StreamForm) else with_wait(reply, wait)
 
 
 def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:

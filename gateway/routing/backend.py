@@ -16,18 +16,20 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from time import monotonic
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Target
+from gateway.core.queue_wait import note_wait
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
 from gateway.routing.balancing import LeastInFlight, Strategy
 from gateway.routing.endpoint import Attempt, Endpoint
 from gateway.routing.health import Ejection
-from gateway.routing.queue import FairQueue
+from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, overloaded
 from gateway.routing.readiness import is_ready
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.targets import Targets
@@ -36,8 +38,8 @@ CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVA
 """The operations that run a model. Only these take a slot: a busy server can still answer others, unless it serves one
 connection at a time."""
 
-MAX_WAITING = 1000
-"""Calls in the queue of one backend."""
+MAX_WAITING = QueueSettings().length
+"""Calls in the queue of a backend without a `queue` of its own."""
 
 
 class Backend:
@@ -54,15 +56,21 @@ class Backend:
         max_in_flight: int,
         ejection: Ejection | None = None,
         strategy: Strategy | None = None,
+        queue: QueueSettings | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.name = target.backend
         self.protocol = protocol
         self._servers = protocol.traits.servers
+        self._in_slot = self._in_timed_slot if max_in_flight else self._in_any_slot
         self._send_in_slot = self._to_the_end if self._servers.runs_to_the_end else self._in_slot
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
         self._strategy = strategy or LeastInFlight()
-        self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
+        self.queue_settings = queue or QueueSettings()
+        self.queue: FairQueue[Endpoint] = FairQueue(self.name, self.queue_settings.length, self.seconds_until)
+        self._slot_times = SlotTimes()
+        self._clock = clock
         self._targets = Targets(target, protocol, endpoints)
         self._sequences = Sequences()
         self._on_recovery: list[Callable[[], None]] = []
@@ -74,6 +82,11 @@ class Backend:
     def capacity(self) -> int:
         """The number of calls that can run at once; 0: any number."""
         return self.max_in_flight * len(self.endpoints)
+
+    def seconds_until(self, place: int) -> float | None:
+        """The estimated seconds until the call at this place of the queue (1: the next one) gets a slot; None before
+        the first call has ended, and where the number of slots is not limited."""
+        return self._slot_times.until(place, self.capacity)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` when an endpoint answers again after an ejection, and when its models have changed."""
@@ -120,7 +133,7 @@ class Backend:
         while True:
             endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
             tried = (*tried, endpoint)
-            attempt = endpoint.begin_attempt()
+            attempt, began = endpoint.begin_attempt(), self._clock()
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
@@ -129,6 +142,7 @@ class Backend:
                     async for response in responses:
                         yield response
                         attempt.responded()
+                self._slot_times.add(self._clock() - began)
                 return
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
@@ -199,9 +213,19 @@ class Backend:
         the exchange is a task of its own that outlives the client's."""
         return outlived_by(spawn(self._in_slot(request, endpoint)))
 
-    async def _in_slot(self, request: Request, endpoint: Endpoint) -> Answer:
+    async def _in_any_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         try:
             return await self._ask(request, endpoint)
+        finally:
+            endpoint.give_back()
+
+    async def _in_timed_slot(self, request: Request, endpoint: Endpoint) -> Answer:
+        """As `_in_any_slot`, noting how long a call that was answered held the slot."""
+        began = self._clock()
+        try:
+            answer = await self._ask(request, endpoint)
+            self._slot_times.add(self._clock() - began)
+            return answer
         finally:
             endpoint.give_back()
 
@@ -282,16 +306,28 @@ class Backend:
         return out[: self._most_left_out]
 
     async def _wait_for_slot(self, request: Request) -> Endpoint:
-        client, model = _host(request.peer), request.model
-        waiter = self.queue.join(client, model)
+        """The endpoint whose slot this request gets when its turn comes.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over.
+        """
+        client, model, seconds = _host(request.peer), request.model, self.queue_settings.timeout
+        place = self.queue.place(client, model)
+        waiter, joined = self.queue.join(client, model), self._clock()
         try:
-            return await waiter
-        except asyncio.CancelledError:
+            async with asyncio.timeout(seconds):
+                return await waiter
+        except (asyncio.CancelledError, TimeoutError) as error:
             if waiter.done() and not waiter.cancelled():
                 waiter.result().give_back()
             else:
                 self.queue.leave(client, model, waiter)
-            raise
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            text = f"no endpoint was free within {seconds:g} s (queue.timeout); try again later"
+            raise overloaded(f"backend {self.name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
+        finally:
+            note_wait(place, self._clock() - joined)
 
     def _hand_over_slot(self, endpoint: Endpoint) -> bool:
         """Give a free slot of `endpoint` to the next waiter. Returns whether there was one.

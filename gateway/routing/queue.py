@@ -18,6 +18,7 @@ clients.
 """
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from heapq import nlargest
@@ -104,8 +105,11 @@ class FairQueue(Generic[T]):
         own = entry.waiting if entry else 0
         if own >= self._limit - self._waiting:
             text = f"backend {self._name!r}: {self._waiting} calls are waiting already, {own} of them from this client"
-            surplus = own - (self._limit - self._waiting) + 1
-            raise overloaded(f"{text} (queue.length is {self._limit}); try again later", self._until(surplus))
+            missing = own - (self._limit - self._waiting) + 1
+            # Every call that leaves the queue frees a place. If it is this client's, it also has one less waiting.
+            turns = len(self._clients)
+            leaving = math.ceil(missing * turns / (turns + 1)) if own else missing
+            raise overloaded(f"{text} (queue.length is {self._limit}); try again later", self._until(leaving))
         if entry is None:
             entry = self._clients[client] = _Client()
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
