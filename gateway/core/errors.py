@@ -82,6 +82,9 @@ RETRY_HEADER = "retry-after"
 """The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says in how many seconds to try
 again."""
 
+_LONGEST_SECONDS = 9
+"""Digits of a RETRY_HEADER that is read; 30 years."""
+
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
 DEFAULT_REASONS: dict[Status, Reason] = {
@@ -133,11 +136,16 @@ def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
 
 
 def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers of a reply that reports `error`: `reason_field`, and RETRY_HEADER if `retry_after` is known, in whole
+    """The headers of a reply that reports `error`: REASON_HEADER, and RETRY_HEADER if `retry_after` is known, in whole
     seconds rounded up, at least 1."""
     if error.retry_after is None:
         return (reason_field(error),)
     return reason_field(error), (RETRY_HEADER.encode(), b"%d" % max(math.ceil(error.retry_after), 1))
+
+
+def retry_after(text: str) -> float | None:
+    """The seconds in a RETRY_HEADER; None for a date, which the header may also hold, and for anything else."""
+    return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
 
 
 def refusal(reason: Reason, message: str) -> GatewayError:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable
 
 from gateway.core.errors import (
+    RETRY_HEADER,
     DecodeError,
     GatewayError,
     Reason,
@@ -19,6 +20,7 @@ from gateway.core.errors import (
     drop_tracebacks,
     invalid_output,
     refusal,
+    retry_after,
     without_traceback,
 )
 from gateway.core.forwarding import add_forwarded_headers
@@ -167,6 +169,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
         sanitize_error(error, target)
+        error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))
         raise
 
 
