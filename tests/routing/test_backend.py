@@ -14,7 +14,7 @@ from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.queue_wait import QueueWait, queue_wait
 from gateway.core.types import Answer, Message, Request
 from gateway.routing.backend import MAX_WAITING, Backend
-from gateway.routing.balancing import LeastInFlight
+from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
 from gateway.routing.queue import FairQueue, QueueSettings
@@ -52,9 +52,9 @@ class Lab:
 
     def next_is(self, at: int) -> None:
         """The next call goes to the endpoint at this index, if it is as idle as the others."""
-        strategy = LeastInFlight()
-        strategy._next = at
-        self.backend._strategy = strategy
+        turns = LeastInFlight()
+        turns._next = at
+        self.backend._strategy = turns
 
     @property
     def in_flight(self) -> list[int]:
@@ -461,6 +461,32 @@ async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable
     with pytest.raises(TransportError):
         await endpoint.exchange(Message())
     assert endpoint.health.state is state
+
+
+# Strategies
+
+
+@pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "power_of_two"])
+async def test_whatever_the_strategy_an_ejected_endpoint_is_left_out_tried_and_starts_slowly(name: str) -> None:
+    lab = Lab(wires=3, limit=0)
+    lab.backend._strategy = strategy(name, Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock))
+    for wire in lab.wires:
+        wire.answers_at_once = True
+    lab.wires[0].refuses = True
+    for _ in range(60):
+        await lab.ask()  # nothing could be sent, so another one is asked
+    assert (lab.counts[0], sum(lab.counts), lab.state()) == (0, 60, State.EJECTED)
+    lab.wires[0].refuses = False
+    lab.clock.now = UNREACHABLE_SECONDS
+    for _ in range(200):
+        await lab.ask()
+    assert (lab.state(), lab.endpoints[0].since) == (State.UP, UNREACHABLE_SECONDS)
+    assert 1 <= lab.counts[0] < 20  # a twentieth of its third
+    lab.clock.now += 10.0
+    before = lab.counts
+    for _ in range(200):
+        await lab.ask()
+    assert lab.counts[0] - before[0] > 20
 
 
 # Waiting
