@@ -23,6 +23,8 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
 from gateway.registry import protocols
+from gateway.routing.balancing import LeastInFlight, RoundRobin, WeightedLeastInFlight
+from gateway.routing.queue import QueueSettings
 from gateway.transports.http.address import parse_address
 
 INFO = ServerInfo("gateway", "1")
@@ -225,6 +227,29 @@ async def test_backends_that_name_one_place_share_its_endpoint_however_they_writ
     assert (plain, other) == (written_so, same)
     assert backends["other"].endpoints[0] is not other
     assert (backends["one"].capacity, backends["two"].capacity, backends["other"].capacity) == (2, 4, 0)
+
+
+BALANCED = """
+backends:
+  plain: {protocol: umbridge, endpoints: ["lab:1", {address: "lab:2"}]}
+  weighted: {protocol: umbridge, endpoints: ["lab:1", {address: "lab:2", weight: 4}], slow_start: 10}
+  turns: {protocol: umbridge, endpoints: ["lab:1"], balance: round_robin, queue: {length: 7, timeout: 1.5}}
+routes: [{match: {}, backend: plain}]
+"""
+
+
+async def test_backends_balance_and_queue_as_configured() -> None:
+    backends = Assembled(BALANCED).assembly.backends
+    assert isinstance(backends["plain"]._strategy, LeastInFlight)
+    assert isinstance(backends["turns"]._strategy, RoundRobin)
+    weighted = backends["weighted"]._strategy
+    assert isinstance(weighted, WeightedLeastInFlight)
+    one, two = backends["weighted"].endpoints
+    assert [weighted._weights.of(each) for each in (one, two)] == [1, 4]
+    two.since = asyncio.get_running_loop().time()
+    assert weighted._weights.of(two) < 4
+    assert backends["plain"].queue_settings == QueueSettings(1000, None)
+    assert backends["turns"].queue_settings == QueueSettings(7, 1.5)
 
 
 async def test_the_gateway_answers_for_itself() -> None:
