@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from sys import executable
@@ -58,7 +58,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list
 
 @asynccontextmanager
 async def asking(
-    protocol: str, balance: str, endpoints: list[object]
+    protocol: str, balance: str, endpoints: Sequence[object]
 ) -> AsyncIterator[grpc.aio.UnaryUnaryMultiCallable]:
     """The call of one client, which has one HTTP/2 connection, to a gateway before these endpoints."""
     text = CONFIG.format(protocol=protocol, balance=balance, endpoints=json.dumps(endpoints))
@@ -98,7 +98,7 @@ async def test_servers_get_calls_by_their_weight(servers: dict[str, list[str]], 
 async def test_the_calls_of_one_http2_connection_go_to_all_servers(
     servers: dict[str, list[str]], protocol: str, balance: str
 ) -> None:
-    async with asking(protocol, balance, list(servers[protocol])) as call:
+    async with asking(protocol, balance, servers[protocol]) as call:
         counts = Counter(await asyncio.gather(*(answer(call) for _ in range(60))))
     assert sorted(counts) == [1, 2, 3]
     assert sum(counts.values()) == 60
