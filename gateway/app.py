@@ -209,6 +209,7 @@ def _backend_status(backend: Backend) -> status.BackendStatus:
         protocol=backend.protocol.name,
         max_in_flight=backend.max_in_flight,
         waiting=len(backend.queue),
+        queue=_queue_status(backend) if backend.max_in_flight else None,
         endpoints=[
             status.EndpointStatus(
                 address=each.address,
@@ -219,6 +220,19 @@ def _backend_status(backend: Backend) -> status.BackendStatus:
             )
             for each in backend.endpoints
             for last in [each.health.last]
+        ],
+    )
+
+
+def _queue_status(backend: Backend) -> status.QueueStatus:
+    is_free = any(each.in_flight < backend.max_in_flight for each in backend.endpoints)
+    return status.QueueStatus(
+        length=backend.queue_settings.length,
+        timeout=backend.queue_settings.timeout,
+        estimated_wait=0.0 if is_free else backend.seconds_until(len(backend.queue) + 1),
+        clients=[
+            status.ClientWaiting(client=client, waiting=waiting)
+            for client, waiting in backend.queue.longest(status.MOST_CLIENTS)
         ],
     )
 

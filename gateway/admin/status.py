@@ -34,6 +34,33 @@ class EndpointStatus(BaseModel):
     down, or down because probes fail."""
 
 
+MOST_CLIENTS = 20
+"""The most clients that the status of a queue names."""
+
+
+class ClientWaiting(BaseModel):
+    """A client with waiting calls."""
+
+    client: str
+    """Its host; empty for clients over unix sockets."""
+    waiting: int
+
+
+class QueueStatus(BaseModel):
+    """The queue of a backend whose endpoints have a limit of calls in flight."""
+
+    length: int
+    """The most calls that may wait."""
+    timeout: float | None
+    """The seconds that each may wait; null means any time."""
+    estimated_wait: float | None
+    """Seconds that a call would wait that joined now, behind all others: the mean time for which recent calls held
+    their slot, times its place, divided by the number of slots. 0 while a slot is free, null before the first call has
+    ended."""
+    clients: list[ClientWaiting]
+    """The clients with the most waiting calls, at most MOST_CLIENTS."""
+
+
 class BackendStatus(BaseModel):
     """A backend: its endpoints, and how many calls wait for one."""
 
@@ -41,6 +68,8 @@ class BackendStatus(BaseModel):
     max_in_flight: int
     """The most calls in flight to each endpoint; 0 means no limit."""
     waiting: int
+    queue: QueueStatus | None
+    """Null if any number of calls can be in flight, so that none waits."""
     endpoints: list[EndpointStatus]
 
 

@@ -33,12 +33,14 @@ from gateway.discovery.source import Found
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
+from gateway.routing.balancing import Weights, strategy
 from gateway.routing.branches import Branch, Branches
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.health import Ejection
 from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
 from gateway.routing.probing import Prober, Probes
+from gateway.routing.queue import QueueSettings
 from gateway.routing.readiness import BackendReadiness, Readiness
 from gateway.routing.router import Route, Router
 
@@ -78,6 +80,8 @@ class Assembly:
         self._closer = EndpointCloser(self.endpoints)
         self._passing = {each.main_backend for each in config.routes if each.passthrough}
         """The backends with `passthrough` routes."""
+        self._weights: dict[str, dict[Hashable, float]] = {}
+        """For each backend the weights of its endpoints, and of its addresses as they are written."""
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self.probers = [
             Prober(self.backends[name], probes, clock)
@@ -120,7 +124,7 @@ class Assembly:
             if each.discovery is not None:
                 protocol = self._protocols[each.protocol]
                 endpoint = partial(self._endpoint, name=name, protocol=protocol, config=each)
-                endpoints = DiscoveredEndpoints(self.backends[name], endpoint, self._closer.release)
+                endpoints = DiscoveredEndpoints(self.backends[name], endpoint, partial(self._release, name))
                 discovery.add(name, each, endpoints, self._parser(protocol))
         return discovery
 
@@ -136,14 +140,25 @@ class Assembly:
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]
-        addresses = fixed_addresses(config.endpoints, config.discovery, self._parser(protocol))
+        self._weights[name] = {each.address: each.weight for each in config.endpoints}
+        addresses = fixed_addresses(config.addresses, config.discovery, self._parser(protocol))
         endpoints = [self._endpoint(Found(address), name, protocol, config) for address in addresses]
         limit = protocol.traits.servers.max_in_flight if config.max_in_flight is None else config.max_in_flight
         batch, _ = resolve_batch(protocol, config.batch)
         target = Target(
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
         )
-        return Backend(target, protocol, endpoints, limit, _ejection(config))
+        weights = self._weights[name]
+        return Backend(
+            target,
+            protocol,
+            endpoints,
+            limit,
+            _ejection(config),
+            strategy=strategy(config.balance, Weights(weights, config.slow_start, self._clock)),
+            queue=QueueSettings(config.queue.length, config.queue.timeout),
+            clock=self._clock,
+        )
 
     def _endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
@@ -158,13 +173,21 @@ class Assembly:
             assert form is not None
             passing = self._connect(found.address, form, config.limits, found.ip)
             endpoint.passthrough = PassthroughConnector(endpoint, passing)
+        weight = self._weights[name].get(found.address, 1.0)
+        if weight != 1:
+            self._weights[name][endpoint] = weight
         return endpoint
+
+    def _release(self, name: str, endpoint: Endpoint) -> None:
+        """Close an endpoint that a backend no longer has, unless another one has it."""
+        self._weights[name].pop(endpoint, None)
+        self._closer.release(endpoint)
 
     def _backend_side(self, name: str, config: BackendConfig) -> BackendSide:
         backend = self.backends[name]
         protocol = backend.protocol
         _, traits = resolve_batch(protocol, config.batch)
-        traits = traits_at_endpoints(traits, config.endpoints)
+        traits = traits_at_endpoints(traits, config.addresses)
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
         handler = with_policies(backend, config.policies, self._policies)

@@ -60,7 +60,7 @@ class BriefErrors:
         if text == error.message:
             return error
         self._log(listener, request, message.peer, error.message)
-        return GatewayError(error.status, error.reason, text)
+        return GatewayError(error.status, error.reason, text, error.retry_after)
 
     def _log(self, listener: str, request: Request | None, peer: str, text: str) -> None:
         model = request.model if request is not None else ""
@@ -72,7 +72,7 @@ class BriefErrors:
 def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
     """A function that replaces the names of backends (after the word "backend") and their addresses in a text: as they
     are configured or `found`, and as host and port."""
-    addresses = found | {address for backend in config.backends.values() for address in backend.endpoints}
+    addresses = found | {address for backend in config.backends.values() for address in backend.addresses}
     addresses |= {place for address in addresses for place in _hosts_and_paths(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
     address = f"(?:{alternatives})" if alternatives else "(?!)"

@@ -43,7 +43,7 @@ class Discovery:
         """Add a backend that has `discovery`."""
         discovery = config.discovery
         assert discovery is not None
-        for source in _sources(name, config.endpoints, discovery, parse_address):
+        for source in _sources(name, config.addresses, discovery, parse_address):
             self._watchers.append(Watcher(name, source, endpoints.updater()))
         if discovery.registration is not None:
             leases = Leases(discovery.registration.seconds, parse_address, self._clock)

@@ -179,7 +179,7 @@ class Bridge:
         except GatewayError as error:
             if not self._says_that_model_streams(error) or self._settings.stream != "error" or _HINT in error.message:
                 raise
-            raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}") from error
+            raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}", error.retry_after) from error
 
     async def _explain(self, request: Request) -> Response:
         """The explanation of an inference. Its tensors are passed unchanged: no signature describes an explanation, nor

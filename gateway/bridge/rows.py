@@ -84,8 +84,8 @@ def _result(task: "asyncio.Task[T]", row: int, *, others_ran: bool) -> T:
         if others_ran or isinstance(error, TransportError):
             # Whoever would repeat the batch must know that rows of it may have been computed.
             sent = others_ran or getattr(error, "sent", True)
-            raise TransportError(error.status, error.reason, text, sent=sent) from error
-        raise GatewayError(error.status, error.reason, text) from error
+            raise TransportError(error.status, error.reason, text, sent=sent, retry_after=error.retry_after) from error
+        raise GatewayError(error.status, error.reason, text, error.retry_after) from error
     except DecodeError as error:
         raise DecodeError(f"row {row}: {error}") from error
 

@@ -4,17 +4,19 @@ An attribute is a key, and its docstring is the key's description in `docs/confi
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, Strict
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from gateway.config.address import Bind
 from gateway.config.fields import (
+    VALUE,
     Flag,
     HeaderName,
     Keys,
     Name,
-    Names,
     Period,
     Seconds,
     Secret,
@@ -250,16 +252,64 @@ class DiscoveryConfig(Keys):
     often than this."""
 
 
+class EndpointConfig(Keys):
+    """A model server: its address, or a map of address and weight."""
+
+    address: Name
+    """The address of the server: `HOST:PORT`, or a URL if the protocol is over HTTP."""
+    weight: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1
+    """The server's share of the calls, relative to the weights of the backend's other servers."""
+
+
+class _TextOrMap:
+    """The annotation of an EndpointConfig that can also be written as its address alone."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        whole = handler(source)
+
+        def read(item: Any, validate: core_schema.ValidatorFunctionWrapHandler) -> Any:
+            return validate(item if isinstance(item, (dict, EndpointConfig)) else {"address": item})
+
+        return core_schema.no_info_wrap_validator_function(read, whole)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"type": "string", "minLength": 1}]}
+
+
+def _distinct_addresses(endpoints: tuple[EndpointConfig, ...]) -> tuple[EndpointConfig, ...]:
+    addresses = [each.address for each in endpoints]
+    for at, address in enumerate(addresses):
+        if address in addresses[:at]:
+            raise refusal(f"{VALUE} is listed twice", at, "address")
+    return endpoints
+
+
+class QueueConfig(Keys):
+    """The calls that wait because every endpoint has `max_in_flight` calls in flight."""
+
+    length: Size = 1000
+    """How many calls may wait. Further ones are refused, and so are those of a client that has as many waiting as there
+    are free places."""
+    timeout: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
+    """Seconds that a call may wait; then it is refused. Without it a call waits until its deadline."""
+
+
 class BackendConfig(Keys):
     """A group of model servers that have the same models."""
 
     protocol: Name
     """The protocol of the servers."""
-    endpoints: Names = ()
-    """The addresses of the servers: `HOST:PORT`, or a URL if the protocol is over HTTP. A request goes to the one with
-    the fewest requests in flight. Required unless `discovery` finds some by `srv`, `files` or `register`."""
+    endpoints: Annotated[tuple[Annotated[EndpointConfig, _TextOrMap()], ...], AfterValidator(_distinct_addresses)] = ()
+    """The servers: the address of each, or `{address, weight}`. An address is `HOST:PORT`, or a URL if the protocol is
+    over HTTP. Required unless `discovery` finds some by `srv`, `files` or `register`."""
     discovery: DiscoveryConfig | None = None
     """How further endpoints are found while the gateway runs. Without it the endpoints never change."""
+    balance: Literal["least_in_flight", "round_robin", "power_of_two"] = "least_in_flight"
+    """Which endpoint gets a call: the one with the fewest calls in flight (equally busy ones take turns), the next one,
+    or the less busy one of two that are drawn at random."""
+    slow_start: Seconds = 0
+    """Seconds in which the weight of an endpoint that came back after an ejection grows from a twentieth to the whole;
+    0: it has its whole weight at once."""
     policies: Policies = ()
     """Policies around calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     trust_metadata: Flag = False
@@ -268,6 +318,8 @@ class BackendConfig(Keys):
     max_in_flight: Size | None = None
     """The most calls in flight per endpoint; further ones wait. The default is the protocol's: 1 for umbridge and mip,
     no limit for the others."""
+    queue: QueueConfig = QueueConfig()
+    """Calls that wait for a free slot, if `max_in_flight` limits the calls."""
     batch: Name = ""
     """How a batch is sent, if the protocol has several ways. For mip: `split`: the first dimension of every tensor
     counts the examples of one packet; `whole`: a packet has one example, which holds the tensors unchanged; `each`: one
@@ -284,6 +336,11 @@ class BackendConfig(Keys):
     """The only headers of clients that are sent on to the backend."""
     health: BackendHealthConfig | None = None
     """Active probes, and when endpoints that fail get no calls. Without it endpoints are judged by their calls only."""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of its endpoints, as they are written."""
+        return tuple(each.address for each in self.endpoints)
 
 
 class ShedConfig(Keys):

@@ -138,8 +138,8 @@ def _endpoints(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for key, backend in parts.backends.items():
         if backend.protocol in catalog.protocols:
             transport = catalog.protocols[backend.protocol].transport
-            for i, endpoint in enumerate(backend.endpoints):
-                yield from _endpoint(("backends", key, "endpoints", i), transport, endpoint, catalog)
+            for i, endpoint in enumerate(backend.addresses):
+                yield from _endpoint(("backends", key, "endpoints", i, "address"), transport, endpoint, catalog)
 
 
 def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -168,7 +168,7 @@ def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding
         return
     transport = catalog.protocols[backend.protocol].transport
     try:
-        places = [catalog.parse_endpoint(transport, endpoint) for endpoint in backend.endpoints]
+        places = [catalog.parse_endpoint(transport, endpoint) for endpoint in backend.addresses]
     except ValueError:
         return  # another check reports it
     if not any(place.has_name for place in places):

@@ -53,7 +53,7 @@ def _ends_with_beginning(prefix: str, path: str) -> bool:
 def _same_places(config: Config, catalog: Catalog) -> Iterator[Finding]:
     first: dict[tuple[str, Place], int] = {}
     for location, name, _, place in _endpoints(config, catalog):
-        at = int(location[-1])
+        at = int(location[-2])
         same = first.setdefault((name, place), at)
         if same != at:
             yield Finding(location, f"{VALUE} is the same as endpoints[{same}], written in another way")
@@ -98,11 +98,11 @@ def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str
     for name, backend in config.backends.items():
         protocol = catalog.protocols[backend.protocol]
         for at, place in enumerate(_places(backend, protocol, catalog)):
-            yield ("backends", name, "endpoints", at), name, protocol, place
+            yield ("backends", name, "endpoints", at, "address"), name, protocol, place
 
 
 def _places(backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Place]:
-    return (catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.endpoints)
+    return (catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.addresses)
 
 
 _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (

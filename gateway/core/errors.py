@@ -4,6 +4,7 @@ right.
 Only codecs convert a Status and a Reason to a protocol's own error numbers, and back.
 """
 
+import math
 from enum import Enum, IntEnum
 
 
@@ -81,6 +82,13 @@ class Reason(Enum):
 REASON_HEADER = "gateway-reason"
 """The header or metadata key of an error reply that carries its Reason between gateways."""
 
+RETRY_HEADER = "retry-after"
+"""The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says in how many seconds to try
+again."""
+
+_LONGEST_SECONDS = 9
+"""Digits of a RETRY_HEADER that is read; 30 years."""
+
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
 DEFAULT_REASONS: dict[Status, Reason] = {
@@ -93,9 +101,11 @@ MODEL_ERROR."""
 
 class GatewayError(Exception):
     """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine.
-    `retry_after`: the seconds after which a new try may succeed, if that is known."""
 
-    def __init__(self, status: Status, reason: Reason, message: str, *, retry_after: float | None = None) -> None:
+    `retry_after`: the seconds after which another try may succeed; None if nothing is known of it.
+    """
+
+    def __init__(self, status: Status, reason: Reason, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
@@ -118,8 +128,17 @@ class TransportError(GatewayError):
     `sent`: the endpoint may have seen the request. `answered`: it did answer, but its reply is beyond a limit.
     """
 
-    def __init__(self, status: Status, reason: Reason, message: str, *, sent: bool, answered: bool = False) -> None:
-        super().__init__(status, reason, message)
+    def __init__(
+        self,
+        status: Status,
+        reason: Reason,
+        message: str,
+        *,
+        sent: bool,
+        answered: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(status, reason, message, retry_after)
         self.sent = sent
         self.answered = answered
 
@@ -129,7 +148,20 @@ def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
     return REASON_HEADER.encode(), error.reason.value.encode()
 
 
-def refusal(reason: Reason, message: str, *, retry_after: float | None = None) -> GatewayError:
+def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers of a reply that reports `error`: REASON_HEADER, and RETRY_HEADER if `retry_after` is known, in whole
+    seconds rounded up, at least 1."""
+    if error.retry_after is None:
+        return (reason_field(error),)
+    return reason_field(error), (RETRY_HEADER.encode(), b"%d" % max(math.ceil(error.retry_after), 1))
+
+
+def retry_after(text: str) -> float | None:
+    """The seconds in a RETRY_HEADER; None for a date, which the header may also hold, and for anything else."""
+    return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
+
+
+def refusal(reason: Reason, message: str, retry_after: float | None = None) -> GatewayError:
     """An error with this Reason and its Status."""
     return GatewayError(reason.status, reason, message, retry_after=retry_after)
 

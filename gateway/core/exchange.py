@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 
 from gateway.core.deadlines import DeadlinePassedError, call_until
 from gateway.core.errors import (
+    RETRY_HEADER,
     DecodeError,
     GatewayError,
     Reason,
@@ -19,12 +20,14 @@ from gateway.core.errors import (
     drop_tracebacks,
     invalid_output,
     refusal,
+    retry_after,
     without_traceback,
 )
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.frozen import set_field
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
 
@@ -70,10 +73,13 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
     try:
         response = await _in_time(destination.handler, request)
         if isinstance(response, Response) and are_large(response.outputs):
-            return await in_thread(protocol.encode_response, response, request, destination.translate)
-        return protocol.encode_response(response, request, destination.translate)
+            reply = await in_thread(protocol.encode_response, response, request, destination.translate)
+        else:
+            reply = protocol.encode_response(response, request, destination.translate)
     except Exception as error:
-        return _error_reply(error, protocol, request, message)
+        reply = _error_reply(error, protocol, request, message)
+    wait = queue_wait.get()
+    return reply if wait is None or isinstance(protocol.carrier, StreamForm) else with_wait(reply, wait)
 
 
 def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:
@@ -160,6 +166,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
     except GatewayError as error:
         sanitize_error(error, target)
+        error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))
         raise
 
 

@@ -13,7 +13,8 @@ from gateway.core.errors import DecodeError, GatewayError, TransportError, inval
 from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, sanitize_error, with_backend
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.offload import are_large, in_thread, is_large
-from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.transport import Connector, Select, StreamHandler
 from gateway.core.types import Message, Request, Response
 
@@ -48,14 +49,25 @@ async def _answer_one(
         async with aclosing(_in_time(destination.stream, request, deadline)) as responses:
             async for response in responses:
                 if are_large(response.outputs):
-                    yield await in_thread(protocol.encode_response, response, request, destination.translate)
+                    reply = await in_thread(protocol.encode_response, response, request, destination.translate)
                 else:
-                    yield protocol.encode_response(response, request, destination.translate)
+                    reply = protocol.encode_response(response, request, destination.translate)
+                yield _with_wait(reply, protocol)
         end = protocol.encode_end(request) if protocol.encode_end else None
         if end is not None:
             yield end
     except Exception as error:
-        yield protocol.encode_error(as_gateway_error(error), request, message)
+        yield _with_wait(protocol.encode_error(as_gateway_error(error), request, message), protocol)
+
+
+def _with_wait(reply: Message, protocol: Protocol) -> Message:
+    """`reply`, over HTTP with the headers that tell of the wait in a queue if it is the first one after a wait. A gRPC
+    stream has one set of metadata for all its requests."""
+    wait = queue_wait.get()
+    if wait is None:
+        return reply
+    told = with_wait(reply, wait)
+    return told if isinstance(protocol.carrier, HttpForm) else reply
 
 
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:

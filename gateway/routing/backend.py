@@ -4,7 +4,8 @@ A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. W
 every request does. The endpoint is chosen so:
 
 1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that is full.
-2. Others go to the endpoint with the fewest calls in flight; equally busy ones take turns.
+2. Others go to the endpoint that the backend's strategy chooses (`balancing`): by default the one with the fewest calls
+   in flight.
 3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
 
 Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come.
@@ -16,26 +17,28 @@ could be sent to an endpoint, another one is tried, each at most once.
 
 import asyncio
 import math
-import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from time import monotonic
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
+from gateway.core.queue_wait import note_wait
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
+from gateway.routing.balancing import LeastInFlight, Strategy
 from gateway.routing.endpoint import Attempt, Endpoint
 from gateway.routing.health import Ejection
-from gateway.routing.queue import FairQueue
+from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, overloaded
 from gateway.routing.readiness import is_ready, probe
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.targets import Targets
 
-MAX_WAITING = 1000
-"""Calls in the queue of one backend."""
+MAX_WAITING = QueueSettings().length
+"""Calls in the queue of a backend without a `queue` of its own."""
 
 
 class Backend:
@@ -51,19 +54,25 @@ class Backend:
         endpoints: Sequence[Endpoint],
         max_in_flight: int,
         ejection: Ejection | None = None,
+        strategy: Strategy | None = None,
+        queue: QueueSettings | None = None,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.name = target.backend
         self.protocol = protocol
         self._servers = protocol.traits.servers
+        self._in_slot = self._in_timed_slot if max_in_flight else self._in_any_slot
         self._send_in_slot = self._to_the_end if self._servers.runs_to_the_end else self._in_slot
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
-        self.queue: FairQueue[Endpoint] = FairQueue(self.name, MAX_WAITING)
+        self._strategy = strategy or LeastInFlight()
+        self.queue_settings = queue or QueueSettings()
+        self.queue: FairQueue[Endpoint] = FairQueue(self.name, self.queue_settings.length, self.seconds_until)
+        self._slot_times = SlotTimes()
+        self._clock = clock
         self._targets = Targets(target, protocol, endpoints)
         self._sequences = Sequences()
         self._on_recovery: list[Callable[[], None]] = []
-        self._next = 0
-        """The index after that of the endpoint chosen last, where the search for the next one starts."""
         self._share_left_out = (ejection or Ejection()).most
         self._most_left_out = _most_left_out(self._share_left_out, len(endpoints))
         self.is_probed = False
@@ -86,6 +95,7 @@ class Backend:
         if endpoint in self.endpoints:
             return
         is_first = not self.endpoints
+        endpoint.since = self._clock()
         self._targets.add(endpoint)
         endpoint.health.used_by(self.name)
         self._replace_endpoints((*self.endpoints, endpoint))
@@ -116,12 +126,16 @@ class Backend:
 
     def _replace_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
         self.endpoints = endpoints
-        self._next = 0
         self._most_left_out = _most_left_out(self._share_left_out, len(endpoints))
 
     def _no_endpoint(self) -> TransportError:
         text = f"backend {self.name!r} has no endpoint at the moment"
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
+
+    def seconds_until(self, place: int) -> float | None:
+        """The estimated seconds until the call at this place of the queue (1: the next one) gets a slot; None before
+        the first call has ended, and where the number of slots is not limited."""
+        return self._slot_times.until(place, self.capacity)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
@@ -170,7 +184,7 @@ class Backend:
         while True:
             endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
             tried = (*tried, endpoint)
-            attempt = endpoint.begin_attempt()
+            attempt, began = endpoint.begin_attempt(), self._clock()
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
@@ -179,6 +193,7 @@ class Backend:
                     async for response in responses:
                         yield response
                         attempt.responded()
+                self._slot_times.add(self._clock() - began)
                 return
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
@@ -267,7 +282,7 @@ class Backend:
         the exchange is a task of its own that outlives the client's."""
         return outlived_by(spawn(self._in_slot(request, endpoint)))
 
-    async def _in_slot(self, request: Request, endpoint: Endpoint) -> Answer:
+    async def _in_any_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         try:
             return await self._ask(request, endpoint)
         finally:
@@ -276,6 +291,16 @@ class Backend:
     async def _send_without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         with endpoint.in_use():
             return await self._ask(request, endpoint)
+
+    async def _in_timed_slot(self, request: Request, endpoint: Endpoint) -> Answer:
+        """As `_in_any_slot`, noting how long a call that was answered held the slot."""
+        began = self._clock()
+        try:
+            answer = await self._ask(request, endpoint)
+            self._slot_times.add(self._clock() - began)
+            return answer
+        finally:
+            endpoint.give_back()
 
     def _ask(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
         target = self._targets.known.get(endpoint)
@@ -298,16 +323,19 @@ class Backend:
         if not self._takes_slot(request):
             if not self.endpoints:
                 raise self._no_endpoint()
-            return self._least_busy(0, tried) or self.endpoints[0]
+            return self._choose(0, tried) or self.endpoints[0]
         if (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, tried)
-        endpoint = self._least_busy(self.max_in_flight, tried)
+        # As `_choose`, written out: this is done for every call.
+        endpoint = self._strategy.choose(self.endpoints, self.max_in_flight, tried)
+        if endpoint is not None and not endpoint.health.is_up:
+            endpoint = self._instead_of(endpoint, self.max_in_flight, tried)
         if endpoint is not None:
             endpoint.take()
         return endpoint
 
     def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint:
-        """The endpoint that has the sequence's state, or the least busy one for a new sequence, with a slot taken.
+        """The endpoint that has the sequence's state, or the one chosen for a new sequence, with a slot taken.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot; UNAVAILABLE, there is no
@@ -315,7 +343,7 @@ class Backend:
         """
         endpoint = self._sequences.endpoint(key)
         if endpoint is None or endpoint in tried:
-            endpoint = self._least_busy(self.max_in_flight, tried)
+            endpoint = self._choose(self.max_in_flight, tried)
         if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
             if not self.endpoints:
                 raise self._no_endpoint()
@@ -326,27 +354,18 @@ class Backend:
         endpoint.take()
         return endpoint
 
-    def _least_busy(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
-        """The endpoint with the fewest calls in flight, fewer than `limit` (0: any number), that is not in `tried`."""
-        endpoints = self.endpoints
-        count = len(endpoints)
-        best, fewest = None, limit or sys.maxsize
-        at = start = self._next
-        for _ in endpoints:
-            each = endpoints[at]
-            at = at + 1 if at + 1 < count else 0
-            if not each.health.is_up:  # some are down: the slower search leaves them out
-                self._next = start
-                return self._least_busy_in_use(limit or sys.maxsize, tried)
-            if each.in_flight < fewest and (not tried or each not in tried):
-                best, fewest, self._next = each, each.in_flight, at
-                if not fewest:
-                    break
-        return best
+    def _choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """The endpoint that the strategy chooses among those with fewer than `limit` calls in flight (0: any number)
+        that are not in `tried`; another one instead of one that is down."""
+        endpoint = self._strategy.choose(self.endpoints, limit, tried)
+        if endpoint is None or endpoint.health.is_up:
+            return endpoint
+        return self._instead_of(endpoint, limit, tried)
 
-    def _least_busy_in_use(self, limit: int, tried: Container[Endpoint]) -> Endpoint | None:
-        """As `_least_busy`, if some endpoints are down: None if those not left out are all busy, since a slot will
-        become free; if all others are tried, the one that failed least recently.
+    def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """The endpoint to use if one that is down was `chosen`: itself if it is not left out; else another one; None if
+        those not left out are all busy, since a slot will become free; if all others are tried, the one that failed
+        least recently.
 
         Raises:
             TransportError: UNAVAILABLE (unreachable), every endpoint is left out.
@@ -354,15 +373,15 @@ class Backend:
         left_out = self._left_out()
         if len(left_out) == len(self.endpoints):
             raise self._all_down()
-        turns = (*self.endpoints[self._next :], *self.endpoints[: self._next])
-        others = [each for each in turns if each not in tried]
-        in_use = [each for each in others if each not in left_out]
-        free = [each for each in in_use or others if each.in_flight < limit]
-        if not free:
-            return None
-        best = min(free, key=lambda each: each.in_flight if in_use else each.health.failed_at)
-        self._next = (self.endpoints.index(best) + 1) % len(self.endpoints)
-        if not best.health.is_up:
+        unused = (*tried, *left_out)
+        if chosen not in left_out:
+            best: Endpoint | None = chosen
+        elif any(each not in unused for each in self.endpoints):
+            best = self._strategy.choose(self.endpoints, limit, unused)
+        else:
+            free = [each for each in self.endpoints if each not in tried and (not limit or each.in_flight < limit)]
+            best = min(free, key=lambda each: each.health.failed_at, default=None)
+        if best is not None and not best.health.is_up:
             best.health.try_again()
         return best
 
@@ -379,19 +398,32 @@ class Backend:
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     async def _wait_for_slot(self, request: Request) -> Endpoint:
+        """The endpoint whose slot this request gets when its turn comes.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
+                UNAVAILABLE, there is no endpoint.
+        """
         if not self.endpoints:
             raise self._no_endpoint()
-        client, model = _host(request.peer), request.model
-        waiter = self.queue.join(client, model)
+        client, model, seconds = _host(request.peer), request.model, self.queue_settings.timeout
+        place = self.queue.place(client, model)
+        waiter, joined = self.queue.join(client, model), self._clock()
         try:
-            return await waiter
-        except asyncio.CancelledError:
+            async with asyncio.timeout(seconds):
+                return await waiter
+        except (asyncio.CancelledError, TimeoutError) as error:
             if waiter.done() and not waiter.cancelled():
                 if waiter.exception() is None:
                     waiter.result().give_back()
             else:
                 self.queue.leave(client, model, waiter)
-            raise
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            text = f"no endpoint was free within {seconds:g} s (queue.timeout); try again later"
+            raise overloaded(f"backend {self.name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
+        finally:
+            note_wait(place, self._clock() - joined)
 
     def _hand_over_slot(self, endpoint: Endpoint) -> bool:
         """Give a free slot of `endpoint` to the next waiter. Returns whether there was one.

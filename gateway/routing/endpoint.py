@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from math import inf
 from time import monotonic
 
 from gateway.core.errors import Reason, Status, TransportError
@@ -36,6 +37,7 @@ class Endpoint:
         "next_probe",
         "passthrough",
         "probe",
+        "since",
     )
 
     def __init__(
@@ -57,6 +59,8 @@ class Endpoint:
         """When the next probe is due, on the clock of the Probers; they share it where backends share the Endpoint."""
         self.probe: asyncio.Task[None] | None = None
         """The probe that runs now."""
+        self.since = -inf
+        """When it came back after its last ejection, or was added to a running gateway; its slow start begins then."""
         self._clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
@@ -201,6 +205,7 @@ class Endpoint:
             self._recovered()
 
     def _recovered(self) -> None:
+        self.since = self._clock()
         self.changed()
         while self.offer():
             pass

@@ -18,16 +18,50 @@ clients.
 """
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from heapq import nlargest
 from typing import Generic, TypeAlias, TypeVar
 
-from gateway.core.errors import Reason, refusal
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.frozen import frozen
 
 T = TypeVar("T")
 
 Waiters: TypeAlias = deque[asyncio.Future[T]]
 """The waiting calls of one client and model, the oldest first."""
+
+
+NEWEST_SHARE = 0.1
+"""The share of the newest measurement in the mean time for which slots are held."""
+
+
+@frozen
+class QueueSettings:
+    """`length`: the most calls that may wait. `timeout`: the seconds that each may wait; None: any time."""
+
+    length: int = 1000
+    timeout: float | None = None
+
+
+class SlotTimes:
+    """How long calls hold a slot: an exponentially weighted mean, of which the newest call has NEWEST_SHARE."""
+
+    __slots__ = ("mean",)
+
+    def __init__(self) -> None:
+        self.mean: float | None = None
+        """Seconds; None if no call has ended yet."""
+
+    def add(self, seconds: float) -> None:
+        """Note the time for which one call held its slot."""
+        self.mean = seconds if self.mean is None else self.mean + NEWEST_SHARE * (seconds - self.mean)
+
+    def until(self, place: int, slots: int) -> float | None:
+        """The estimated seconds until the call at this place of a queue (1: the next one) has one of `slots`; None if
+        nothing is known."""
+        return self.mean * place / slots if self.mean is not None and slots else None
 
 
 class _Client(Generic[T]):
@@ -40,12 +74,20 @@ class _Client(Generic[T]):
         self.waiting = 0
 
 
-class FairQueue(Generic[T]):
-    """A queue of at most `limit` waiters. A waiter is a future of the slot (T) that it will be given."""
+def _unknown(place: int) -> float | None:
+    return None
 
-    def __init__(self, name: str, limit: int) -> None:
+
+class FairQueue(Generic[T]):
+    """A queue of at most `limit` waiters. A waiter is a future of the slot (T) that it will be given.
+
+    `until` estimates the seconds until the waiter at a place (1: the next one) gets its slot; None if nothing is known.
+    """
+
+    def __init__(self, name: str, limit: int, until: Callable[[int], float | None] = _unknown) -> None:
         self._name = name
         self._limit = limit
+        self._until = until
         self._clients: OrderedDict[str, _Client[T]] = OrderedDict()
         self._waiting = 0
 
@@ -56,13 +98,18 @@ class FairQueue(Generic[T]):
         """Add a waiter behind the client's others for `model`.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), the client has as many waiting as there are free places.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), the client has as many waiting as there are free places; its
+                `retry_after` is the estimated time until one is free for it.
         """
         entry = self._clients.get(client)
         own = entry.waiting if entry else 0
         if own >= self._limit - self._waiting:
             text = f"backend {self._name!r}: {self._waiting} calls are waiting already, {own} of them from this client"
-            raise refusal(Reason.OVERLOADED, f"{text}; try again later")
+            missing = own - (self._limit - self._waiting) + 1
+            # Every call that leaves the queue frees a place. If it is this client's, it also has one less waiting.
+            turns = len(self._clients)
+            leaving = math.ceil(missing * turns / (turns + 1)) if own else missing
+            raise overloaded(f"{text} (queue.length is {self._limit}); try again later", self._until(leaving))
         if entry is None:
             entry = self._clients[client] = _Client()
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -70,6 +117,24 @@ class FairQueue(Generic[T]):
         entry.waiting += 1
         self._waiting += 1
         return waiter
+
+    def place(self, client: str, model: str) -> int:
+        """The place that a new call would have if no others came: 1 if it would be the next to get a slot.
+
+        A call that is the n-th of its client waits for the first n - 1 of all other clients, and for the n-th of those
+        whose turn is sooner. The same holds for the models of a client.
+        """
+        entry = self._clients.get(client)
+        if entry is None:
+            return len(self._clients) + 1
+        own = len(entry.models.get(model, ()))
+        turn = own + _sooner({name: len(waiters) for name, waiters in entry.models.items()}, model, own)
+        return turn + _sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
+
+    def longest(self, most: int) -> list[tuple[str, int]]:
+        """The clients with the most waiting calls, at most so many of them, and the number of these calls."""
+        counts = ((name, each.waiting) for name, each in self._clients.items())
+        return nlargest(most, counts, key=lambda count: count[1])
 
     def leave(self, client: str, model: str, waiter: "asyncio.Future[T]") -> None:
         """Remove a waiter whose client has gone."""
@@ -106,3 +171,20 @@ class FairQueue(Generic[T]):
             del entry.models[model]
         if not entry.models:
             del self._clients[client]
+
+
+def overloaded(text: str, seconds: float | None) -> GatewayError:
+    """The error for a call that the backend has no room for, with the estimated seconds until it has."""
+    return GatewayError(Reason.OVERLOADED.status, Reason.OVERLOADED, text, retry_after=seconds or 1.0)
+
+
+def _sooner(waiting: dict[str, int], own: str, turn: int) -> int:
+    """How many waiters of others are served before waiter number `turn` (0: the first) of `own`. `waiting` has their
+    numbers in the order of their turns; `own` comes last if it is not among them."""
+    count, is_before = 0, True
+    for name, number in waiting.items():
+        if name == own:
+            is_before = False
+        else:
+            count += min(number, turn + is_before)
+    return count

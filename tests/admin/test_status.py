@@ -6,7 +6,16 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
-from gateway.admin.status import BackendStatus, EndpointStatus, GatewayStatus, LastError, ListenerStatus, application
+from gateway.admin.status import (
+    BackendStatus,
+    ClientWaiting,
+    EndpointStatus,
+    GatewayStatus,
+    LastError,
+    ListenerStatus,
+    QueueStatus,
+    application,
+)
 from tests.admin.served import served
 
 STATUS = GatewayStatus(
@@ -18,6 +27,9 @@ STATUS = GatewayStatus(
             protocol="umbridge",
             max_in_flight=1,
             waiting=3,
+            queue=QueueStatus(
+                length=10, timeout=None, estimated_wait=2.5, clients=[ClientWaiting(client="a", waiting=3)]
+            ),
             endpoints=[
                 EndpointStatus(
                     address="h:1",

@@ -23,8 +23,10 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
 from gateway.registry import protocols
+from gateway.routing.balancing import LeastInFlight, RoundRobin, WeightedLeastInFlight
 from gateway.routing.health import Ejection
 from gateway.routing.probing import Probes
+from gateway.routing.queue import QueueSettings
 from gateway.transports.http.address import parse_address
 
 INFO = ServerInfo("gateway", "1")
@@ -255,6 +257,29 @@ async def test_a_backend_with_health_is_probed_and_its_keys_say_how() -> None:
         **dict.fromkeys(["passive", "v2", "grps", "own"], 0),
         "ejected": 1,
     }
+
+
+BALANCED = """
+backends:
+  plain: {protocol: umbridge, endpoints: ["lab:1", {address: "lab:2"}]}
+  weighted: {protocol: umbridge, endpoints: ["lab:1", {address: "lab:2", weight: 4}], slow_start: 10}
+  turns: {protocol: umbridge, endpoints: ["lab:1"], balance: round_robin, queue: {length: 7, timeout: 1.5}}
+routes: [{match: {}, backend: plain}]
+"""
+
+
+async def test_backends_balance_and_queue_as_configured() -> None:
+    backends = Assembled(BALANCED).assembly.backends
+    assert isinstance(backends["plain"]._strategy, LeastInFlight)
+    assert isinstance(backends["turns"]._strategy, RoundRobin)
+    weighted = backends["weighted"]._strategy
+    assert isinstance(weighted, WeightedLeastInFlight)
+    one, two = backends["weighted"].endpoints
+    assert [weighted._weights.of(each) for each in (one, two)] == [1, 4]
+    two.since = asyncio.get_running_loop().time()
+    assert weighted._weights.of(two) < 4
+    assert backends["plain"].queue_settings == QueueSettings(1000, None)
+    assert backends["turns"].queue_settings == QueueSettings(7, 1.5)
 
 
 async def test_the_gateway_answers_for_itself() -> None:

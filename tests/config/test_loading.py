@@ -51,7 +51,7 @@ def test_backends_are_read(whole: Config) -> None:
     assert (reference.protocol, reference.bind) == ("umbridge", Address("127.0.0.1", 4242))
     assert reference.models == ("posterior", "double", "my.models:half")
     triton, science = whole.backends["triton"], whole.backends["science"]
-    assert (triton.protocol, triton.endpoints) == ("v2-rest", ("triton-0:8001", "triton-1:8001"))
+    assert (triton.protocol, triton.addresses) == ("v2-rest", ("triton-0:8001", "triton-1:8001"))
     assert (triton.max_in_flight, triton.limits, triton.forward_headers) == (None, Limits(), ("x-request-id",))
     [policy] = triton.policies
     assert (policy.name, policy.settings) == ("timeout", timeout.Settings(seconds=2))

@@ -141,9 +141,25 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "key of a later feature",
         BACKEND + "safe: true}}\n",
         [
-            "2:73: 'safe' is not a key here; expected batch, discovery, endpoints, flavor, forward_headers, "
-            "health, limits, max_in_flight, policies, protocol or trust_metadata"
+            "2:73: 'safe' is not a key here; expected balance, batch, discovery, endpoints, flavor, forward_headers, "
+            "health, limits, max_in_flight, policies, protocol, queue, slow_start or trust_metadata"
         ],
+    ),
+    (
+        "strategy that there is not",
+        BACKEND + "balance: round_robbin}}\n",
+        [
+            "2:82: expected least_in_flight, round_robin or power_of_two, got 'round_robbin'; "
+            "did you mean 'round_robin'?"
+        ],
+    ),
+    ("slow start before now", BACKEND + "slow_start: -1}}\n", ["2:85: must be at least 0, got -1"]),
+    ("queue without room", BACKEND + "queue: {length: 0}}}\n", ["2:89: must be at least 1, got 0"]),
+    ("queue where nobody may wait", BACKEND + "queue: {timeout: 0}}}\n", ["2:90: must be above 0, got 0"]),
+    (
+        "misspelt key of a queue",
+        BACKEND + "queue: {lenght: 5}}}\n",
+        ["2:81: 'lenght' is not a key here; did you mean 'length'?"],
     ),
     (
         "key in a nested map",
@@ -383,6 +399,28 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "endpoint",
         LISTENER + "backends: {s: {protocol: umbridge, endpoints: ['a:1', 'triton', 'a:1']}}\n",
         ["2:65: 'a:1' is listed twice"],
+    ),
+    (
+        "endpoint listed twice, once with a weight",
+        LISTENER + "backends: {s: {protocol: umbridge, endpoints: ['a:1', {address: 'a:1', weight: 2}]}}\n",
+        ["2:65: 'a:1' is listed twice"],
+    ),
+    (
+        "endpoint with a weight and no port",
+        LISTENER + "backends: {s: {protocol: umbridge, endpoints: [{weight: 0.5, address: triton}]}}\n",
+        ["2:71: bad address 'triton': it has no port; expected host:port (http)"],
+    ),
+    (
+        "endpoints with weights that are none",
+        LISTENER + "backends: {s: {protocol: umbridge, endpoints: [{address: 'a:1', weight: 0}, "
+        "{address: 'b:1', weight: heavy}, {address: 'c:1', wieght: 2}, {weight: 2}, 7]}}\n",
+        [
+            "2:73: must be above 0, got 0",
+            "2:102: expected a number, got 'heavy'",
+            "2:127: 'wieght' is not a key here; did you mean 'weight'?",
+            "2:139: the key 'address' is missing",
+            "2:152: expected text, got 7; quote it",
+        ],
     ),
     (
         "endpoint that is none",

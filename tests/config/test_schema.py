@@ -181,4 +181,4 @@ def values(schema: dict[str, Any], part: dict[str, Any]) -> str:
 def test_the_documented_example_is_sound() -> None:
     """Only its keys and names are of interest: the toys stand in for the protocols."""
     example = DOCUMENT.read_text().split("```yaml\n")[1].split("```")[0]
-    assert loads(example, "example", CATALOG).backends["science"].endpoints == ("http://127.0.0.1:4242",)
+    assert loads(example, "example", CATALOG).backends["science"].addresses == ("http://127.0.0.1:4242",)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core import exchange
-from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
 from gateway.core.protocol import StreamForm
 from gateway.core.types import Request
@@ -44,6 +44,18 @@ def test_an_error_keeps_its_status_reason_and_text(dialect: Dialect, reason: Rea
     assert found.status is found.reason.status
     assert 'input "x" is É' in found.message
     assert told(dialect, found, decoded=decoded).reason is found.reason
+
+
+@each_dialect
+@pytest.mark.parametrize(("seconds", "expected"), [(None, ""), (0.0, "1"), (1.0, "1"), (1.2, "2"), (3600.0, "3600")])
+def test_an_error_says_when_to_try_again(dialect: Dialect, seconds: float | None, expected: str) -> None:
+    """Where there are headers, in whole seconds, rounded up."""
+    protocol = dialect.protocol
+    message = arrived(protocol.encode_request(REQUEST, dialect.target), protocol)
+    error = GatewayError(Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED, "full", retry_after=seconds)
+    for request in (exchange.decoded(message, protocol, LISTENER), None):
+        reply = protocol.encode_error(error, request, message)
+        assert reply.headers.get("retry-after") == (expected if is_exact(dialect) else "")
 
 
 @each_dialect

@@ -30,6 +30,7 @@ from gateway.core.protocol import (
     Target,
     Traits,
 )
+from gateway.core.queue_wait import note_wait
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response
 from gateway.registry import protocols
@@ -276,3 +277,44 @@ async def test_headers_are_forwarded_where_the_wire_has_them(form: Carrier, sent
     request = Request(Operation.INFER, "m", headers=Headers([(b"x-team", b"a")]))
     await ask(request, replace(TOY, carrier=form), wire, target)
     assert dict(wire.sent[0].headers.raw).get(b"x-team") == sent
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [(b"7", 7.0), (b"", None), (b"-1", None), (b"Fri, 31 Dec 1999 23:59:59 GMT", None), (b"9" * 10, None)],
+)
+async def test_when_a_backend_says_to_try_again_is_passed_on(written: bytes, seconds: float | None) -> None:
+    wire = Wire()
+    asked = asyncio.ensure_future(ask(Request(Operation.INFER, "m"), TOY, wire, Target("lab", "lab:1")))
+    await settle()
+    headers = Headers([(b"retry-after", written)] if written else [])
+    wire.open.pop().set_result(Message(status=400, headers=headers, parts=(b"full",)))
+    with pytest.raises(GatewayError) as failed:
+        await asked
+    assert failed.value.retry_after == seconds
+
+
+async def test_only_the_reply_to_a_call_that_waited_tells_of_it() -> None:
+    async def waited(request: Request) -> Answer:
+        note_wait(3, 1.5)
+        note_wait(1, 0.25)  # another try, in another queue
+        return Response(id="late")
+
+    async def fails(request: Request) -> Answer:
+        note_wait(2, 0.5)
+        raise refusal(Reason.OVERLOADED, "full")
+
+    async def at_once(request: Request) -> Answer:
+        return Response(id="soon")
+
+    told = []
+    for handler in (waited, at_once, fails, at_once):  # all in one task
+        reply = answer(message(), TOY, LISTENER, to(handler))
+        assert not isinstance(reply, Message)
+        told.append([(name, text) for name, text in (await reply).headers if "queue" in name])
+    assert told == [
+        [("gateway-queue-place", "3"), ("gateway-queue-seconds", "1.750")],
+        [],
+        [("gateway-queue-place", "2"), ("gateway-queue-seconds", "0.500")],
+        [],
+    ]

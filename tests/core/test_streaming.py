@@ -10,6 +10,7 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, no
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpForm, ListenerSettings, Protocol, Target
+from gateway.core.queue_wait import note_wait, queue_wait
 from gateway.core.streaming import answer_stream, ask_stream
 from gateway.core.transport import Destination
 from gateway.core.types import Message, Request, Response
@@ -229,3 +230,18 @@ async def test_what_comes_behind_the_error_does_not_take_its_place() -> None:
     broken = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=True)
     with pytest.raises(GatewayError, match="no"):
         await anext(ask_stream(Request(Operation.INFER), TOY, Wire(TOLD, broken), TARGET))
+
+
+async def test_over_http_the_first_message_after_a_wait_tells_of_it() -> None:
+    async def waits(request: Request) -> AsyncGenerator[Response, None]:
+        note_wait(2, 0.5)
+        yield Response(id="1")
+        yield Response(id="2")
+
+    async def places(protocol: Protocol) -> list[str]:
+        found = answer_stream(sent(b"stream", b"stream"), protocol, LISTENER, to(waits))
+        return [reply.headers.get("gateway-queue-place") async for reply in found]
+
+    assert await places(HTTP_TOY) == ["2", "", "2", ""]
+    assert await places(TOY) == [""] * 4
+    assert queue_wait.get() is None

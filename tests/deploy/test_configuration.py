@@ -204,6 +204,8 @@ def test_booleans_that_are_meant_pass() -> None:
 
 def kinds(whole: Schema, part: Schema, key: str, found: dict[str, set[object]]) -> None:
     """The JSON types of the values below each key of the configuration."""
+    if {"type": "string", "minLength": 1} in part.get("anyOf", ()):  # a text or a map
+        found.setdefault(key, set()).add("string")
     part = dereferenced(whole, part)
     if part.get("type") == "array":
         kinds(whole, part["items"], key, found)

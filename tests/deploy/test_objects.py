@@ -292,7 +292,7 @@ def _peer_has(peer: Object, host: str) -> bool:
 def places(read: Config) -> Iterator[Place]:
     """What the backends of a configuration are connected to, but for what is in the pod itself."""
     for backend in read.backends.values():
-        for endpoint in backend.endpoints:
+        for endpoint in backend.addresses:
             scheme, _, rest = endpoint.rpartition("://")
             if scheme == "unix":
                 continue

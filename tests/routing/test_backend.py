@@ -11,11 +11,13 @@ from gateway.core.errors import DEFAULT_REASONS, GatewayError, Reason, Status, T
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, Target, Traits
+from gateway.core.queue_wait import QueueWait, queue_wait
 from gateway.core.types import Answer, Message, Request
 from gateway.routing.backend import MAX_WAITING, Backend
+from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
-from gateway.routing.queue import FairQueue
+from gateway.routing.queue import FairQueue, QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
 
@@ -30,11 +32,13 @@ class Clock:
 class Lab:
     """A Backend of wires."""
 
-    def __init__(self, wires: int = 1, limit: int = 1, protocol: Protocol = TOY) -> None:
+    def __init__(
+        self, wires: int = 1, limit: int = 1, protocol: Protocol = TOY, queue: QueueSettings | None = None
+    ) -> None:
         self.clock = Clock()
         self.wires = [Wire() for _ in range(wires)]
         self.endpoints = [Endpoint(f"host:{at}", wire, self.clock) for at, wire in enumerate(self.wires)]
-        self.backend = Backend(Target("lab"), protocol, self.endpoints, limit)
+        self.backend = Backend(Target("lab"), protocol, self.endpoints, limit, queue=queue, clock=self.clock)
 
     def ask(
         self, model: str = "m", peer: str = "", operation: Operation = Operation.INFER, **more: Any
@@ -45,6 +49,12 @@ class Lab:
         task = self.ask(model, peer)
         await settle()
         return task
+
+    def next_is(self, at: int) -> None:
+        """The next call goes to the endpoint at this index, if it is as idle as the others."""
+        turns = LeastInFlight()
+        turns._next = at
+        self.backend._strategy = turns
 
     @property
     def in_flight(self) -> list[int]:
@@ -453,6 +463,105 @@ async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable
     assert endpoint.health.state is state
 
 
+# Strategies
+
+
+@pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "power_of_two"])
+async def test_whatever_the_strategy_an_ejected_endpoint_is_left_out_tried_and_starts_slowly(name: str) -> None:
+    lab = Lab(wires=3, limit=0)
+    lab.backend._strategy = strategy(name, Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock))
+    for wire in lab.wires:
+        wire.answers_at_once = True
+    lab.wires[0].refuses = True
+    for _ in range(60):
+        await lab.ask()  # nothing could be sent, so another one is asked
+    assert (lab.counts[0], sum(lab.counts), lab.state()) == (0, 60, State.DOWN)
+    lab.wires[0].refuses = False
+    lab.clock.now = UNREACHABLE_SECONDS
+    for _ in range(200):
+        await lab.ask()
+    assert (lab.state(), lab.endpoints[0].since) == (State.UP, UNREACHABLE_SECONDS)
+    assert 1 <= lab.counts[0] < 20  # a twentieth of its third
+    lab.clock.now += 10.0
+    before = lab.counts
+    for _ in range(200):
+        await lab.ask()
+    assert lab.counts[0] - before[0] > 20
+
+
+# Waiting
+
+
+async def test_a_call_that_waited_too_long_is_refused_and_its_place_is_free() -> None:
+    lab = Lab(queue=QueueSettings(length=5, timeout=0.001))
+    first = await lab.asked("first")
+    with pytest.raises(
+        GatewayError, match=r"backend 'lab': no endpoint was free within 0\.001 s \(queue\.timeout\)"
+    ) as it:
+        await lab.ask("late")
+    assert (it.value.reason, it.value.retry_after) == (Reason.OVERLOADED, 1.0)
+    assert (len(lab.backend.queue), lab.in_flight) == (0, [1])
+    lab.wires[0].answer()
+    await first
+    assert (lab.paths(), lab.in_flight) == (["first"], [0])
+
+
+async def test_a_call_that_got_its_slot_in_time_is_not_refused_later() -> None:
+    lab = Lab(queue=QueueSettings(timeout=0.01))
+    first, second = await lab.asked("first"), await lab.asked("second")
+    lab.wires[0].answer()
+    await first
+    await asyncio.sleep(0.02)  # longer than it may wait
+    lab.wires[0].answer()
+    assert await second
+
+
+async def test_the_queue_is_as_long_as_configured() -> None:
+    lab = Lab(queue=QueueSettings(length=2))
+    tasks = [await lab.asked(peer=f"host{at}:1") for at in range(3)]
+    with pytest.raises(GatewayError, match=r"2 calls are waiting already, 0 of them .*queue\.length is 2"):
+        await lab.ask(peer="host9:1")
+    for _ in tasks:
+        lab.wires[0].answer()
+        await settle()
+    await asyncio.gather(*tasks)
+
+
+async def test_the_wait_is_estimated_by_the_time_that_calls_held_their_slot() -> None:
+    lab = Lab(wires=2, limit=2, queue=QueueSettings(length=1))
+    assert lab.backend.seconds_until(1) is None
+    tasks = [await lab.asked() for _ in range(5)]
+    lab.clock.now = 8.0
+    lab.wires[0].answer()
+    await settle()
+    assert [lab.backend.seconds_until(place) for place in (1, 2)] == [2.0, 4.0]
+    tasks.append(await lab.asked())
+    with pytest.raises(GatewayError) as refused:
+        await lab.ask()
+    assert refused.value.retry_after == 2.0
+    for at in (0, 0, 1, 1, 0):
+        if lab.wires[at].open:
+            lab.wires[at].answer()
+        await settle()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_wait_is_noted_where_the_request_is_answered() -> None:
+    lab = Lab()
+
+    async def answered(model: str) -> QueueWait | None:
+        await lab.backend(Request(Operation.INFER, model))
+        return queue_wait.get()
+
+    tasks = [asyncio.ensure_future(answered(model)) for model in ("a", "b", "c")]
+    await settle()
+    for seconds in (2.0, 3.0, 4.0):
+        lab.clock.now += seconds
+        lab.wires[0].answer()
+        await settle()
+    assert await asyncio.gather(*tasks) == [None, QueueWait(1, 2.0), QueueWait(2, 5.0)]
+
+
 # Endpoints that hang
 
 
@@ -467,7 +576,7 @@ def hanging(wires: int = 2, limit: int = 0, protocol: Protocol = TOY) -> Lab:
 async def fail(lab: Lab, times: int, **more: Any) -> None:
     """So many calls time out at the first endpoint."""
     for _ in range(times):
-        lab.backend._next = 0
+        lab.next_is(0)
         await lab.time_out(**more)
 
 
@@ -485,7 +594,7 @@ async def test_five_timeouts_in_a_row_eject_an_endpoint() -> None:
 async def test_an_answer_in_between_begins_the_count_anew() -> None:
     lab = hanging()
     await fail(lab, 4)
-    lab.backend._next = 0
+    lab.next_is(0)
     task = await lab.asked()
     lab.wires[0].answer()
     await task
@@ -520,7 +629,7 @@ async def test_each_ejection_takes_twice_as_long_up_to_a_limit() -> None:
         await fail(lab, 1)
     assert seconds == [10, 20, 40, LONGEST_SECONDS, LONGEST_SECONDS]
     lab.clock.now += LONGEST_SECONDS
-    lab.backend._next = 0
+    lab.next_is(0)
     task = await lab.asked()
     lab.wires[0].answer()
     await task
@@ -541,7 +650,7 @@ async def test_if_all_are_ejected_the_one_that_failed_least_recently_is_asked() 
     lab = Lab(wires=3, limit=0)
     for at in (1, 2, 0):
         for _ in range(5):
-            lab.backend._next = at
+            lab.next_is(at)
             await lab.time_out()
     assert lab.states == [State.DOWN] * 3
     lab.endpoints[1].take()  # how many calls run there does not count
@@ -555,7 +664,7 @@ async def test_no_more_than_half_of_the_endpoints_are_left_out_at_once() -> None
     lab = Lab(wires=4, limit=0)
     for at in (0, 1, 2):
         for _ in range(5):
-            lab.backend._next = at
+            lab.next_is(at)
             await lab.time_out()
     lab.wires[0].answers_at_once = lab.wires[3].answers_at_once = True
     lab.clock.now -= 6.0  # within all three ejections
@@ -685,7 +794,7 @@ async def test_a_stream_that_hangs_counts_as_a_call_does() -> None:
     lab.wires[0].answers_at_once = True
     for _ in range(5):
         responses = lab.backend.stream(Request(Operation.INFER, "m", time_limit=2.0))
-        lab.backend._next = 0
+        lab.next_is(0)
         lab.wires[0].answers_at_once = False
         task = asyncio.ensure_future(anext(responses))
         await settle()

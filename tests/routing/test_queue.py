@@ -1,9 +1,11 @@
 """Who is next."""
 
+import random
+
 import pytest
 
 from gateway.core.errors import GatewayError
-from gateway.routing.queue import FairQueue
+from gateway.routing.queue import FairQueue, SlotTimes
 
 
 def joined(queue: FairQueue[str], client: str, calls: int) -> int:
@@ -59,3 +61,55 @@ async def test_a_waiter_that_was_cancelled_and_has_not_left_is_passed_over() -> 
     assert queue.next() is here
     queue.leave("a", "m", gone)
     assert len(queue) == 0
+
+
+# Places and estimates
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_the_place_says_when_a_call_is_served_if_no_others_come(seed: int) -> None:
+    chance = random.Random(seed)
+    queue: FairQueue[str] = FairQueue("lab", 1000)
+    for _ in range(chance.randrange(40)):
+        queue.join(chance.choice("abcd"), chance.choice("xyz"))
+        if chance.random() < 0.3:
+            queue.next()
+    client, model = chance.choice("abcde"), chance.choice("xyz")
+    place = queue.place(client, model)
+    mine = queue.join(client, model)
+    order = []
+    while (waiter := queue.next()) is not None:
+        order.append(waiter)
+    assert order.index(mine) + 1 == place
+
+
+async def test_a_full_queue_says_when_a_place_will_be_free() -> None:
+    queue: FairQueue[str] = FairQueue("lab", 8, lambda place: place * 2.5)
+    assert joined(queue, "a", 9) == 4
+    assert joined(queue, "b", 9) == 2
+    with pytest.raises(GatewayError, match=r"queue\.length is 8") as refused:
+        queue.join("a", "m")
+    assert refused.value.retry_after == 5.0  # when one call of each has left, it has 3 waiting, and 4 places are free
+    with pytest.raises(GatewayError) as refused:
+        queue.join("b", "m")
+    assert refused.value.retry_after == 2.5
+
+
+async def test_the_clients_that_wait_most_are_told() -> None:
+    queue: FairQueue[str] = FairQueue("lab", 100)
+    for client, calls in (("a", 1), ("b", 5), ("c", 3)):
+        joined(queue, client, calls)
+    assert queue.longest(2) == [("b", 5), ("c", 3)]
+    assert len(queue.longest(20)) == 3
+
+
+def test_the_estimate_is_the_mean_time_in_a_slot_for_each_turn() -> None:
+    times = SlotTimes()
+    assert times.until(1, 1) is None
+    times.add(10.0)
+    assert [times.until(place, slots) for place, slots in ((1, 1), (6, 1), (6, 3), (1, 0))] == [10.0, 60.0, 20.0, None]
+    times.add(20.0)
+    assert times.until(1, 1) == pytest.approx(11.0)
+    for _ in range(100):
+        times.add(1.0)
+    assert times.until(1, 1) == pytest.approx(1.0, abs=0.01)

@@ -8,7 +8,7 @@ of an error, and only under status 200: with `?errors=200` in its URL a client g
 from typing import TypeAlias
 
 from gateway.core import http_status
-from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.graphpipe import schema
@@ -37,13 +37,13 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The reply that reports `error`. The reply to GET is plain text, since it is read by people."""
     code = http_status.number(error)
-    reason = reason_field(error)
+    about = error_fields(error)
     text = error.message.encode("utf-8", "replace")
     if message.method in ("GET", "HEAD"):
-        return Message(headers=Headers((_TEXT, reason)), parts=(text,), status=code)
+        return Message(headers=Headers((_TEXT, *about)), parts=(text,), status=code)
     status = 200 if UNDER_200 in message.query.split("&") else code
     errors = error.errors if isinstance(error, GraphPipeError) else ((code, error.message),)
-    return Message(headers=Headers((schema.OCTETS, reason)), parts=(encode_errors(errors),), status=status)
+    return Message(headers=Headers((schema.OCTETS, *about)), parts=(encode_errors(errors),), status=status)
 
 
 def encode_errors(errors: Errors) -> bytes:

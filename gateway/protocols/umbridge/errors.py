@@ -7,7 +7,7 @@ client show any other type unchanged, so other failures get types of their own.
 
 from reprlib import Repr
 
-from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request
 from gateway.json import Json, read, write
@@ -69,7 +69,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     # orjson refuses lone surrogates, which a client may have put into a name
     text = error.message.encode("utf-8", "replace").decode()
     body = write({"error": {"type": type_, "message": text}})
-    headers = ((b"content-type", b"application/json"), reason_field(error))
+    headers = ((b"content-type", b"application/json"), *error_fields(error))
     return Message(headers=Headers(headers), parts=(body,), status=status)
 
 

@@ -5,7 +5,7 @@ The header `gateway-reason` carries the Reason, so that it survives a chain of g
 
 from gateway import json
 from gateway.core import http_status
-from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.v1.flavors import TENSORFLOW
@@ -32,7 +32,7 @@ def encode_error(flavor: str, error: GatewayError, request: Request | None, mess
     text = message_text.encode("utf-8", "replace").decode()
     write = _as_tensorflow if flavor == TENSORFLOW else _as_kserve
     status, body = write(error, text, message)
-    headers = Headers(((b"content-type", b"application/json"), reason_field(error)))
+    headers = Headers(((b"content-type", b"application/json"), *error_fields(error)))
     return Message(headers=headers, parts=(body,), status=status)
 
 

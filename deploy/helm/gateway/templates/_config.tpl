@@ -83,7 +83,11 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- $endpoints := list -}}
 {{- range $name, $backend := $config.backends | default dict -}}
   {{- range $backend.endpoints -}}
-  {{- $endpoints = append $endpoints (dict "backend" $name "endpoint" (toString .)) -}}
+  {{- $address := . -}}
+  {{- if kindIs "map" . -}}
+  {{- $address = get . "address" -}}
+  {{- end -}}
+  {{- $endpoints = append $endpoints (dict "backend" $name "endpoint" (toString $address)) -}}
   {{- end -}}
 {{- end -}}
 {{- $drain := $config.drain | default dict -}}
@@ -161,7 +165,7 @@ Fails where a map has a boolean or a number in the place of a text: YAML takes o
 time Helm hands the values over nobody can tell what was written. Takes {key, value, path}.
 */}}
 {{- define "gateway.checkText" -}}
-{{- $texts := list "backend" "batch" "bind" "bytes" "cast" "channels" "client" "content_type" "datatype" "detail" "dns" "drop" "endpoints" "files" "flavor" "format"
+{{- $texts := list "address" "backend" "balance" "batch" "bind" "bytes" "cast" "channels" "client" "content_type" "datatype" "detail" "dns" "drop" "endpoints" "files" "flavor" "format"
      "forward_headers" "header" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
      "prefix" "protocol" "protocols" "ready" "scale" "select" "srv" "stream" "token" "version" -}}
 {{- if kindIs "map" .value -}}

@@ -1,6 +1,6 @@
 """Errors of grps over gRPC: messages of calls that succeed. Only a backend's call can fail as such."""
 
-from gateway.core.errors import REASON_HEADER, GatewayError, Reason, reason_field, refusal
+from gateway.core.errors import REASON_HEADER, GatewayError, Reason, error_fields, refusal
 from gateway.core.grpc_status import error_of
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.grps.errors import failure
@@ -10,7 +10,7 @@ from gateway.protocols.grps.protobuf.message import write_message
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The message that reports `error`, even if the client's was not a GrpsMessage: every client of grps looks into the
     reply, and takes a failed call for a failed connection."""
-    return Message(headers=Headers((reason_field(error),)), parts=write_message(failure(error)))
+    return Message(headers=Headers(error_fields(error)), parts=write_message(failure(error)))
 
 
 def call_error(reply: Message) -> GatewayError:

@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, reason_field, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.grps.errors import failure
@@ -18,7 +18,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     status is the code in the body."""
     grps = failure(error)
     assert grps.status is not None
-    headers = Headers((*JSON.raw, reason_field(error)))
+    headers = Headers((*JSON.raw, *error_fields(error)))
     return Message(headers=headers, parts=write_message(grps, "output", ""), status=grps.status.code)
 
 

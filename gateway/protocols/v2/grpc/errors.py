@@ -4,7 +4,7 @@ The error's Reason is beside them, in the trailing metadata or a parameter, so t
 row.
 """
 
-from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, reason_field, refusal
+from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, error_fields, refusal
 from gateway.core.grpc_status import MAX_ERROR_TEXT
 from gateway.core.operations import Operation
 from gateway.core.types import Buffer, Headers, Message, Request
@@ -38,7 +38,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     text = error.message.encode("utf-8", "replace")
     if message.pattern == MODEL_STREAM_INFER:
         return _encode_stream_error(error, request, message, text.decode())
-    headers = Headers((reason_field(error),))
+    headers = Headers(error_fields(error))
     if request and request.operation is Operation.MODEL_READY and error.status not in _CLIENT_ERRORS:
         # As in Triton, so that tritonclient's is_model_ready() is false; it raises for KServe's NOT_FOUND.
         return Message(headers=headers, parts=(ModelReadyResponse().SerializeToString(),))

@@ -5,7 +5,7 @@ The error's Reason is in a header beside them, so that it survives several gatew
 
 from gateway import json
 from gateway.core import http_status
-from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, reason_field, refusal
+from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import SERVER_OPERATIONS, Operation
 from gateway.core.types import Headers, Message, Request
@@ -22,7 +22,7 @@ _REASON = "gateway_reason"
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The reply that reports `error` to the client; in a stream, the event that does."""
     status = http_status.number(error)
-    headers = Headers(((b"content-type", b"application/json"), reason_field(error)))
+    headers = Headers(((b"content-type", b"application/json"), *error_fields(error)))
     document: JsonObject = {"error": error.message.encode("utf-8", "replace").decode()}
     if request and request.operation is Operation.MODEL_READY:
         # "a 4xx status code indicates false": also if the backend cannot be asked

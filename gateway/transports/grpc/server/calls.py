@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, reason_field, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, error_fields, refusal
 from gateway.core.exchange import as_gateway_error, deadline_passed
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
@@ -452,8 +452,9 @@ class _RefusedError(Exception):
 
 def refused(error: GatewayError) -> Message:
     """The reply for an error of the listener itself: gRPC's status."""
-    reason = Headers((reason_field(error),))
-    return Message(headers=reason, parts=(error.message.encode("utf-8", "replace"),), status=error.status)
+    return Message(
+        headers=Headers(error_fields(error)), parts=(error.message.encode("utf-8", "replace"),), status=error.status
+    )
 
 
 def stopping() -> GatewayError:

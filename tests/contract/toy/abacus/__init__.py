@@ -19,7 +19,17 @@ from orjson import Fragment
 from gateway import json
 from gateway.core.casting import cast
 from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
-from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, invalid_input, refusal, unsupported
+from gateway.core.errors import (
+    REASONS,
+    DecodeError,
+    GatewayError,
+    Reason,
+    Status,
+    error_fields,
+    invalid_input,
+    refusal,
+    unsupported,
+)
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Models, Protocol, Target, Traits, Wire
 from gateway.core.types import (
@@ -84,7 +94,8 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
     """The reply that tells of `error`."""
     text = error.message.encode("utf-8", "replace").decode()
     status = 500 if error.status in (Status.INTERNAL, Status.UNKNOWN) else 400
-    return Message(headers=JSON, parts=(json.write({"oops": text, "reason": error.reason.value}),), status=status)
+    headers = Headers((*JSON.raw, *error_fields(error)))
+    return Message(headers=headers, parts=(json.write({"oops": text, "reason": error.reason.value}),), status=status)
 
 
 def encode_request(request: Request, target: Target) -> Message:

@@ -1,0 +1,220 @@
+"""Strategies that choose the endpoint of a call: `least_in_flight`, `round_robin` and `power_of_two`.
+
+A strategy gets all endpoints of a backend and those that are excluded (tried already, or ejected), and returns one that
+has fewer calls in flight than the limit. It knows nothing of queues, sequences or health.
+
+| strategy | without weights | with weights |
+|---|---|---|
+| `least_in_flight` | the fewest calls in flight; equally busy endpoints take turns | the smallest in_flight / weight; ties by weighted turns |
+| `round_robin` | turns | weighted turns |
+| `power_of_two` | two at random, of these the one with fewer calls in flight | two drawn by weight, of these the one with the smaller in_flight / weight |
+
+Weighted turns are smooth: with weights 3 and 1 the order is A A B A, not A A A B. Every endpoint gains its weight in
+credit at each choice, the one with the most credit is chosen and pays the sum of all weights.
+"""  # noqa: E501
+
+import random
+import sys
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Protocol, TypeVar
+
+SMALLEST_SHARE = 0.05
+"""The share of its weight that an endpoint has when its slow start begins."""
+
+
+class Candidate(Hashable, Protocol):
+    """What a strategy needs to know of an endpoint. `since`: when it came back after an ejection, or was added."""
+
+    in_flight: int
+    since: float
+
+
+T = TypeVar("T", bound=Candidate)
+
+
+class Strategy(Protocol):
+    """Chooses the endpoint of a call."""
+
+    def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
+        """One of `endpoints` that is not in `excluded` and has fewer than `limit` calls in flight (0: any number); None
+        if there is none."""
+
+
+class Weights:
+    """The weights of endpoints; 1 for those that have none of their own. `given` may change, but not from equal weights
+    to others.
+
+    In the first `slow_start` seconds after `Candidate.since` a weight grows linearly from SMALLEST_SHARE of it to the
+    whole.
+    """
+
+    def __init__(
+        self,
+        given: Mapping[Hashable, float] | None = None,
+        slow_start: float = 0.0,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._given: Mapping[Hashable, float] = {} if given is None else given
+        self._slow_start = slow_start
+        self._clock = clock
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether all endpoints always have the same weight."""
+        return not self._slow_start and set(self._given.values()) <= {1.0}
+
+    def of(self, endpoint: Candidate) -> float:
+        """The weight of `endpoint` at this time, above 0."""
+        weight = self._given.get(endpoint, 1.0)
+        if self._slow_start:
+            grown = (self._clock() - endpoint.since) / self._slow_start
+            if grown < 1.0:
+                weight *= max(grown, SMALLEST_SHARE)
+        return weight
+
+
+def strategy(name: str, weights: Weights) -> Strategy:
+    """The strategy with this name in the configuration.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _STRATEGIES[name](weights)
+
+
+class LeastInFlight:
+    """`least_in_flight` with equal weights."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        """The index after that of the endpoint chosen last, where the next search starts."""
+
+    def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
+        """As `Strategy.choose`."""
+        count = len(endpoints)
+        best, fewest = None, limit or sys.maxsize
+        at = self._next
+        for _ in endpoints:
+            if at >= count:  # behind the last one; there may also be fewer endpoints than before
+                at = 0
+            each = endpoints[at]
+            at += 1
+            if each.in_flight < fewest and (not excluded or each not in excluded):
+                best, fewest, self._next = each, each.in_flight, at
+                if not fewest:
+                    break
+        return best
+
+
+class WeightedLeastInFlight:
+    """`least_in_flight` with weights."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._turns = _Turns()
+
+    def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
+        """As `Strategy.choose`."""
+        least = float("inf")
+        tied: list[tuple[T, float]] = []
+        for each in _free(endpoints, limit, excluded):
+            weight = self._weights.of(each)
+            load = each.in_flight / weight
+            if load < least:
+                least, tied = load, []
+            if load == least:
+                tied.append((each, weight))
+        return self._turns.next(tied, endpoints)
+
+
+class RoundRobin:
+    """`round_robin`."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._turns = _Turns()
+
+    def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
+        """As `Strategy.choose`."""
+        shares = [(each, self._weights.of(each)) for each in _free(endpoints, limit, excluded)]
+        return self._turns.next(shares, endpoints)
+
+
+class PowerOfTwo:
+    """`power_of_two`. `draw` returns a random number from 0 up to, but without, 1."""
+
+    def __init__(self, weights: Weights, draw: Callable[[], float] = random.random) -> None:
+        self._weights = None if weights.are_equal else weights
+        self._draw = draw
+
+    def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
+        """As `Strategy.choose`."""
+        free = _free(endpoints, limit, excluded)
+        count = len(free)
+        if count < 2:
+            return free[0] if free else None
+        if self._weights is None:
+            first = int(self._draw() * count)
+            second = int(self._draw() * (count - 1))
+            second += second >= first
+            one, other = free[first], free[second]
+            return one if one.in_flight <= other.in_flight else other
+        weights = list(map(self._weights.of, free))
+        first = self._drawn(weights)
+        weight, weights[first] = weights[first], 0.0
+        second = self._drawn(weights)
+        one, other = free[first], free[second]
+        return one if one.in_flight / weight <= other.in_flight / weights[second] else other
+
+    def _drawn(self, weights: Sequence[float]) -> int:
+        """An index, drawn by the weights. One whose weight is 0 is not drawn."""
+        rest = self._draw() * sum(weights)
+        drawn = 0
+        for at, weight in enumerate(weights):
+            if weight:
+                drawn = at
+                if rest < weight:
+                    break
+                rest -= weight
+        return drawn
+
+
+class _Turns:
+    """Smooth weighted round robin; the credits of the endpoints so far."""
+
+    def __init__(self) -> None:
+        self._credits: dict[Candidate, float] = {}
+
+    def next(self, shares: Iterable[tuple[T, float]], endpoints: Sequence[T]) -> T | None:
+        """The endpoint whose turn it is among `shares`, endpoints with their weights; None if there are none.
+        `endpoints` are all that there are: credits of others are dropped."""
+        credits = self._credits
+        best, most, total = None, -float("inf"), 0.0
+        for each, weight in shares:
+            credit = credits[each] = credits.get(each, 0.0) + weight
+            total += weight
+            if credit > most:
+                best, most = each, credit
+        if best is not None:
+            credits[best] = most - total
+        if len(credits) > len(endpoints):
+            self._credits = {each: credits[each] for each in endpoints if each in credits}
+        return best
+
+
+def _free(endpoints: Sequence[T], limit: int, excluded: Container[T]) -> Sequence[T]:
+    if not limit and not excluded:
+        return endpoints
+    return [each for each in endpoints if (not limit or each.in_flight < limit) and each not in excluded]
+
+
+def _least_in_flight(weights: Weights) -> Strategy:
+    return LeastInFlight() if weights.are_equal else WeightedLeastInFlight(weights)
+
+
+_STRATEGIES: Mapping[str, Callable[[Weights], Strategy]] = {
+    "least_in_flight": _least_in_flight,
+    "round_robin": RoundRobin,
+    "power_of_two": PowerOfTwo,
+}

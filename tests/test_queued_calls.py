@@ -1,0 +1,198 @@
+"""Calls that wait for an UM-Bridge server with one slot: what their replies say, and what a full queue says."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+import numpy as np
+import pytest
+
+from gateway.app import Gateway, serve_reference
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.config.keys import ReferenceConfig
+from gateway.core.operations import Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Request, tensor
+from gateway.reference import signature
+from gateway.registry import protocols
+from tests.paused_server import http, port_of
+from tests.transports.grpc.toy import GENEROUS
+
+CONFIG = """
+listeners:
+  - {{name: http, bind: "127.0.0.1:0", protocols: [umbridge, v2-rest]}}
+  - {{name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}}
+backends: {{lab: {{protocol: umbridge, endpoints: ["http://{address}"], queue: {queue}}}}}
+routes: [{{match: {{}}, backend: lab}}]
+"""
+EVALUATE = http(
+    b"POST /Evaluate HTTP/1.1\r\nConnection: close", b'{"name": "gated", "input": [[1.0, 2.0]], "config": {}}'
+)
+INFER = http(
+    b"POST /v2/models/gated/infer HTTP/1.1\r\nConnection: close",
+    b'{"inputs":[{"name":"input0","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',
+)
+QUESTION = Request(Operation.INFER, "gated", inputs=(tensor("input0", np.ones((1, 2))),))
+
+
+class Gate:
+    """Calls of the model wait until it is opened."""
+
+    opened: asyncio.Event
+
+
+@signature(inputs=[("x", "FP64", [-1, 2])], outputs=[("y", "FP64", [-1, 2])])
+async def gated(x: Any) -> Any:
+    await Gate.opened.wait()
+    return x
+
+
+@asynccontextmanager
+async def running(queue: str = "{}") -> AsyncIterator[Gateway]:
+    """A gateway before a server of one slot, whose gate is closed."""
+    Gate.opened = asyncio.Event()
+    config = ReferenceConfig.model_validate(
+        {"protocol": "umbridge", "bind": "127.0.0.1:0", "models": [f"{__name__}:gated"]}
+    )
+    server = await serve_reference(config, asyncio.get_running_loop().time)
+    gateway = Gateway(loads(CONFIG.format(address=server.address, queue=queue), "test.yaml", catalog(), {}))
+    await gateway.start()
+    try:
+        async with asyncio.timeout(GENEROUS):
+            yield gateway
+    finally:
+        Gate.opened.set()
+        await gateway.drain(0)
+        await server.drain(0)
+
+
+class Reply:
+    """A reply of the gateway as raw HTTP."""
+
+    def __init__(self, text: bytes) -> None:
+        head, _, self.body = text.partition(b"\r\n\r\n")
+        first, *lines = head.decode().split("\r\n")
+        self.status = int(first.split(" ", 2)[1])
+        self.headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in lines)}
+
+
+async def ask(gateway: Gateway, host: str, request: bytes = EVALUATE) -> Reply:
+    """One call of a client at this address of the loopback network."""
+    port = port_of(gateway.listeners["http"].address)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+    writer.write(request)
+    reply = await reader.read()
+    writer.close()
+    return Reply(reply)
+
+
+async def waiting(gateway: Gateway, count: int, in_flight: int = 1) -> None:
+    """Until one call is at the server and so many wait for it."""
+    while True:
+        lab = gateway.status().backends["lab"]
+        if (lab.endpoints[0].in_flight, lab.waiting) == (in_flight, count):
+            return
+        await asyncio.sleep(0.001)
+
+
+def asked(gateway: Gateway, host: str, request: bytes = EVALUATE) -> "asyncio.Task[Reply]":
+    return asyncio.ensure_future(ask(gateway, host, request))
+
+
+@asynccontextmanager
+async def grpc_call(gateway: Gateway) -> AsyncIterator[grpc.aio.UnaryUnaryCall]:
+    body = b"".join(protocols()["v2-grpc"].encode_request(QUESTION, Target()).parts)
+    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+        yield channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(body)
+
+
+async def test_each_client_is_told_its_place_and_how_long_it_waited() -> None:
+    async with running() as gateway:
+        first = asked(gateway, "127.0.0.2")
+        await waiting(gateway, 0)
+        others = []
+        for count, host in enumerate(("127.0.0.2", "127.0.0.2", "127.0.0.3"), 1):
+            others.append(asked(gateway, host))
+            await waiting(gateway, count)
+        queue = gateway.status().backends["lab"].queue
+        assert queue is not None
+        assert [(each.client, each.waiting) for each in queue.clients] == [("127.0.0.2", 2), ("127.0.0.3", 1)]
+        assert queue.estimated_wait is None  # no call has ended yet
+        Gate.opened.set()
+        at_once = await first
+        waited = await asyncio.gather(*others)
+        queue = gateway.status().backends["lab"].queue
+        assert queue is not None
+        assert queue.estimated_wait == 0.0
+    assert [each.status for each in (at_once, *waited)] == [200] * 4
+    assert not [name for name in at_once.headers if name.startswith("gateway-queue")]
+    # The third client came last, and its turn is before the second call of the first one.
+    assert [each.headers["gateway-queue-place"] for each in waited] == ["1", "2", "2"]
+    assert all(float(each.headers["gateway-queue-seconds"]) >= 0 for each in waited)
+
+
+@pytest.mark.parametrize(("asked_for", "status"), [(EVALUATE, 503), (INFER, 429)], ids=["umbridge", "v2-rest"])
+async def test_a_full_queue_says_when_to_come_back(asked_for: bytes, status: int) -> None:
+    async with running("{length: 2}") as gateway:
+        calls = []
+        for count, host in enumerate(("127.0.0.2", "127.0.0.3", "127.0.0.4")):
+            calls.append(asked(gateway, host))
+            await waiting(gateway, count)
+        refused = await ask(gateway, "127.0.0.5", asked_for)
+        assert refused.status == status
+        assert refused.headers["gateway-reason"] == "overloaded"
+        assert refused.headers["retry-after"] == "1"
+        assert b"queue.length is 2" in refused.body
+        async with grpc_call(gateway) as call:
+            assert await call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert dict(await call.trailing_metadata() or ())["retry-after"] == "1"
+        Gate.opened.set()
+        assert [each.status for each in await asyncio.gather(*calls)] == [200] * 3
+
+
+async def test_a_grpc_client_is_told_in_its_trailing_metadata() -> None:
+    async with running() as gateway:
+        first = asked(gateway, "127.0.0.2")
+        await waiting(gateway, 0)
+        async with grpc_call(gateway) as call:
+            await waiting(gateway, 1)
+            Gate.opened.set()
+            assert await call.code() == grpc.StatusCode.OK
+            told = dict(await call.trailing_metadata() or ())
+        assert told["gateway-queue-place"] == "1"
+        assert float(str(told["gateway-queue-seconds"])) >= 0
+        assert (await first).status == 200
+
+
+async def test_a_call_that_waits_too_long_is_refused() -> None:
+    async with running("{timeout: 0.01}") as gateway:
+        first = asked(gateway, "127.0.0.2")
+        await waiting(gateway, 0)
+        late = await ask(gateway, "127.0.0.3")
+        assert (late.status, late.headers["gateway-reason"], late.headers["retry-after"]) == (503, "overloaded", "1")
+        assert json.loads(late.body)["error"]["message"] == (
+            "backend 'lab': no endpoint was free within 0.01 s (queue.timeout); try again later"
+        )
+        assert late.headers["gateway-queue-place"] == "1"
+        Gate.opened.set()
+        assert (await first).status == 200
+
+
+async def test_the_place_of_a_client_that_leaves_goes_to_others() -> None:
+    async with running("{length: 1}") as gateway:
+        first = asked(gateway, "127.0.0.2")
+        await waiting(gateway, 0)
+        _, gone = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+        gone.write(EVALUATE)
+        await waiting(gateway, 1)
+        assert (await ask(gateway, "127.0.0.3")).status == 503
+        gone.close()
+        await waiting(gateway, 0)
+        last = asked(gateway, "127.0.0.3")
+        await waiting(gateway, 1)
+        Gate.opened.set()
+        assert [(await each).status for each in (first, last)] == [200, 200]
