@@ -205,7 +205,8 @@ class BackendConfig(Keys):
     """The addresses of the servers: `HOST:PORT`, or a URL if the protocol is over HTTP. A request goes to the one with
     the fewest requests in flight. Required unless `discovery` finds some by `srv`, `files` or `register`."""
     discovery: DiscoveryConfig | None = None
-    """How further endpoints are found while the gateway runs. Without it the endpoints never change."""
+    """How further endpoints are found while the gateway runs; `docs/discovery.md` describes each way. Without it the
+    endpoints never change."""
     policies: Policies = ()
     """Policies around calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     trust_metadata: Flag = False
