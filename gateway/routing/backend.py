@@ -209,8 +209,11 @@ class Backend:
             return endpoint.health.is_up  # busy with a call that may take hours: it would not answer now
         target = self._targets.of(endpoint)
         if not servers.one_connection:
-            with endpoint.in_use():
+            endpoint.enter()
+            try:
                 return await is_ready(self.protocol, endpoint.connector, target)
+            finally:
+                endpoint.leave()
         endpoint.take()
         try:
             return await is_ready(self.protocol, endpoint.connector, target)
@@ -260,8 +263,11 @@ class Backend:
             endpoint.give_back()
 
     async def _send_without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        with endpoint.in_use():
+        endpoint.enter()
+        try:
             return await self._ask(request, endpoint)
+        finally:
+            endpoint.leave()
 
     def _ask(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
         target = self._targets.known.get(endpoint)
