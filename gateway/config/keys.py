@@ -303,7 +303,8 @@ class BackendConfig(Keys):
     """The servers: the address of each, or `{address, weight}`. An address is `HOST:PORT`, or a URL if the protocol is
     over HTTP. Required unless `discovery` finds some by `srv`, `files` or `register`."""
     discovery: DiscoveryConfig | None = None
-    """How further endpoints are found while the gateway runs. Without it the endpoints never change."""
+    """How further endpoints are found while the gateway runs; `docs/discovery.md` describes each way. Without it the
+    endpoints never change."""
     balance: Literal["least_in_flight", "round_robin", "power_of_two"] = "least_in_flight"
     """Which endpoint gets a call: the one with the fewest calls in flight (equally busy ones take turns), the next one,
     or the less busy one of two that are drawn at random."""

@@ -227,8 +227,11 @@ class Backend:
             return endpoint.health.is_up  # busy with a call that may take hours: it would not answer now
         target = self._targets.of(endpoint)
         if not servers.one_connection:
-            with endpoint.in_use():
+            endpoint.enter()
+            try:
                 return await is_ready(self.protocol, endpoint.connector, target)
+            finally:
+                endpoint.leave()
         endpoint.take()
         try:
             return await is_ready(self.protocol, endpoint.connector, target)
@@ -289,8 +292,11 @@ class Backend:
             endpoint.give_back()
 
     async def _send_without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        with endpoint.in_use():
+        endpoint.enter()
+        try:
             return await self._ask(request, endpoint)
+        finally:
+            endpoint.leave()
 
     async def _in_timed_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         """As `_in_any_slot`, noting how long a call that was answered held the slot."""

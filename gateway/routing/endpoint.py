@@ -1,8 +1,8 @@
 """One address of a backend: its calls in flight, its health, and its Connectors."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from math import inf
 from time import monotonic
 
@@ -89,16 +89,15 @@ class Endpoint:
         """Whether a backend has it among its endpoints."""
         return bool(self._on_recovery)
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Count a request that takes no slot, so that `idle` waits for it."""
+    def enter(self) -> None:
+        """Count one more request that takes no slot, so that `idle` waits for it."""
         self._others += 1
-        try:
-            yield
-        finally:
-            self._others -= 1
-            if self._others == 0 and self._on_free:
-                self.offer()
+
+    def leave(self) -> None:
+        """Count one less of these."""
+        self._others -= 1
+        if self._others == 0 and self._on_free:
+            self.offer()
 
     async def idle(self) -> None:
         """Wait until no request is in flight. Others may begin later while a backend has the endpoint."""

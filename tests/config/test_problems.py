@@ -960,6 +960,16 @@ def test_a_prefix_unties_two_protocols() -> None:
     assert problems(text) == []
 
 
+def test_srv_records_need_dnspython() -> None:
+    text = LISTENER + "backends: {b: {protocol: umbridge, discovery: {srv: _http._tcp.lab}}}\n"
+    assert problems(text) == []
+    with pytest.raises(ConfigError) as caught:
+        loads(text, "g.yaml", replace(CATALOG, srv=False), ENVIRON)
+    assert str(caught.value).endswith(
+        ':2:48: needs dnspython, which is not installed: pip install "inference-gateway[discovery]"'
+    )
+
+
 def test_images_need_pillow() -> None:
     text = TRANSLATE + "images: {inputs: [{name: x}]}}}]\n"
     assert problems(text) == []

@@ -269,6 +269,21 @@ async def test_registrations_that_are_refused(authorization: str | None, body: s
         assert endpoints(gateway) == []
 
 
+async def test_the_calls_are_described_with_the_status_api() -> None:
+    async with (
+        running(REGISTER) as gateway,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as admin,
+    ):
+        paths = (await admin.get("/openapi.json")).json()["paths"]
+    assert {path: sorted(paths[path]) for path in paths} == {
+        "/status": ["get"],
+        "/register": ["post"],
+        "/register/{lease}": ["delete", "put"],
+    }
+    [body] = paths["/register"]["post"]["requestBody"]["content"].values()
+    assert list(body["schema"]["properties"]) == ["seconds", "backend", "address"]
+
+
 async def test_leases_of_another_backend_cannot_be_ended() -> None:
     async with (
         running(REGISTER) as gateway,

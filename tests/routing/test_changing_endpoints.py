@@ -85,6 +85,7 @@ async def test_a_waiting_call_that_is_cancelled_as_the_last_endpoint_goes_leaves
     lab.backend.remove(lab.endpoints[0])
     waiting.cancel()
     await asyncio.wait([waiting])
+    assert waiting.cancelled()
     lab.wires[0].answer()
     await running
     assert lab.in_flight == [0]
