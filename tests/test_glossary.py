@@ -29,6 +29,7 @@ REPEATED = {
     "Request": "GraphPipe's schema has a table of this name",
     "RequestHead": "one for HTTP/1.1 and one for gRPC",
     "ServerConnection": "one per transport, and HTTP/2's without a socket",
+    "Settings": "one per policy: its keys in YAML",
     "Tensor": "GraphPipe's schema has a table of this name",
 }
 """Public class names that occur more than once in the package, each with the reason."""

@@ -23,6 +23,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import ServerInfo
+from gateway.policies.context import PolicyContext
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
@@ -58,6 +59,11 @@ class Assembly:
         self._clock = clock
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
+        self._policy_contexts = {
+            name: self._policy_context(f"backend {name!r}", name, each) for name, each in config.backends.items()
+        }
+        """Of the policies of each backend."""
+        self._backend_configs = config.backends
         self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
         self.statistics = {each.name: ListenerStatistics(clock) for each in config.listeners if each.metrics_page}
         """The statistics of listeners with a metrics page, by name."""
@@ -90,6 +96,16 @@ class Assembly:
         )
         return Backend(target, protocol, endpoints, limit)
 
+    def _policy_context(self, owner: str, name: str, config: BackendConfig) -> PolicyContext:
+        """The context of policies around calls to the backend `name`."""
+        backend = self.backends[name]
+        return PolicyContext(owner, safe=config.safe, endpoints=lambda: len(backend.endpoints), clock=self._clock)
+
+    def _route_context(self, config: RouteConfig) -> PolicyContext:
+        """The context of a route's policies."""
+        owner = f"the route to backend {config.backend!r}"
+        return self._policy_context(owner, config.backend, self._backend_configs[config.backend])
+
     def _endpoint(self, address: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
         key = protocol.name, self._parse_address(address, protocol)
@@ -104,9 +120,12 @@ class Assembly:
         traits = traits_at_endpoints(traits, config.endpoints)
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
-        handler = with_policies(backend, config.policies, self._policies)
+        context = self._policy_contexts[name]
+        handler = with_policies(backend, config.policies, self._policies, context)
         responses = (
-            stream_with_policies(backend.stream, config.policies, self._policies) if traits.wire.streams else None
+            stream_with_policies(backend.stream, config.policies, self._policies, context)
+            if traits.wire.streams
+            else None
         )
         signatures = SignatureCache(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
@@ -169,8 +188,9 @@ class Assembly:
             if endpoint.passthrough is None:
                 limits = whole.backends[config.backend].limits
                 endpoint.passthrough = PassthroughConnector(endpoint, self._connect(endpoint.address, form, limits))
-        stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies)
-        stream = stream_with_policies(stream, config.policies, self._policies)
+        own, outer = self._policy_contexts[config.backend], self._route_context(config)
+        stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies, own)
+        stream = stream_with_policies(stream, config.policies, self._policies, outer)
         joins = backend.protocol.traits.models.joined_versions
         return Route(
             conditions(config.match), {backend.protocol.name: Destination(stream=stream)}, joins_versions=joins
@@ -179,12 +199,13 @@ class Assembly:
     def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
         backend, settings = self._backend_sides[config.backend], route_settings(config)
         bridges = {client.name: Bridge(settings, client, backend) for client in _matching_clients(config, clients)}
+        context = self._route_context(config)
 
         def destination(handler: Handler, stream: StreamHandler) -> Destination:
             return Destination(
-                with_policies(handler, config.policies, self._policies),
+                with_policies(handler, config.policies, self._policies, context),
                 settings,
-                stream=stream_with_policies(stream, config.policies, self._policies),
+                stream=stream_with_policies(stream, config.policies, self._policies, context),
             )
 
         return route(

@@ -11,7 +11,8 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
-from gateway.registry import PolicyModule
+from gateway.policies.context import PolicyContext
+from gateway.registry import PolicyModule, wants_context
 from gateway.routing.conditions import Conditions
 from gateway.routing.router import Route
 
@@ -34,19 +35,31 @@ def route_settings(config: RouteConfig) -> RouteSettings:
     return extended(RouteSettings, config.translate, config.rewrite.model, config.rewrite.version, config.signature)
 
 
-def with_policies(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping[str, PolicyModule]) -> Handler:
+def with_policies(
+    handler: Handler,
+    configs: Sequence[PolicyConfig],
+    policies: Mapping[str, PolicyModule],
+    context: PolicyContext,
+) -> Handler:
     """`handler` within its policies, the first one outermost."""
     for config in reversed(configs):
-        handler = policies[config.name].wrap(handler, config.settings)
+        policy = policies[config.name]
+        more = (context,) if wants_context(policy) else ()
+        handler = policy.wrap(handler, config.settings, *more)
     return handler
 
 
 def stream_with_policies(
-    handler: StreamHandler, configs: Sequence[PolicyConfig], policies: Mapping[str, PolicyModule]
+    handler: StreamHandler,
+    configs: Sequence[PolicyConfig],
+    policies: Mapping[str, PolicyModule],
+    context: PolicyContext,
 ) -> StreamHandler:
     """`handler` within its policies, the first one outermost."""
     for config in reversed(configs):
-        handler = policies[config.name].wrap_stream(handler, config.settings)
+        policy = policies[config.name]
+        more = (context,) if wants_context(policy) else ()
+        handler = policy.wrap_stream(handler, config.settings, *more)
     return handler
 
 
