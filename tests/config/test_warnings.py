@@ -243,5 +243,5 @@ def test_a_retry_that_covers_less_than_one_may_expect() -> None:
     text = (
         "warning: retry repeats only calls of which nothing was sent, because the backend 'a' does not have safe: true"
     )
-    assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == [f"7:84: {text}", f"9:38: {text}"]
+    assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == [f"7:84: {text}", f"9:39: {text}"]
     assert warnings(f"{LISTENERS}backends:\n{backend.replace(', pol', ', safe: true, pol')}routes:\n{routes}") == []
