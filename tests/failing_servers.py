@@ -9,6 +9,7 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from sys import executable
 
+from gateway.admin.status import EndpointStatus
 from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
@@ -112,13 +113,13 @@ class Load:
 
 @asynccontextmanager
 async def running(
-    protocol: str, servers: list[Server], clients: int, policies: str = POLICIES
+    protocol: str, addresses: list[str], clients: int, policies: str = POLICIES
 ) -> AsyncIterator[tuple[Gateway, Load]]:
-    """A gateway in front of `servers`, and load on it."""
+    """A gateway in front of the servers at `addresses`, and load on it."""
     scheme = SCHEMES["mip"] if protocol == "mip" else ""
     text = CONFIG.format(
         protocol=protocol,
-        endpoints=json.dumps([scheme + each.address for each in servers]),
+        endpoints=json.dumps([scheme + each for each in addresses]),
         policies=policies,
         more=FLAVORS.get(protocol, ""),
     )
@@ -134,6 +135,11 @@ async def running(
         await gateway.drain(0)
 
 
+def status_of(gateway: Gateway) -> list[EndpointStatus]:
+    """Of the endpoints."""
+    return gateway.status().backends["servers"].endpoints
+
+
 async def survive(protocol: str, folder: Path, calls: int, clients: int, times: int) -> Load:
     """The load of at least `calls` calls on two servers, of which one is killed, comes back, is paused, and goes on;
     `times` times, each time the other one."""
@@ -143,7 +149,7 @@ async def survive(protocol: str, folder: Path, calls: int, clients: int, times: 
         for each in servers:
             stack.callback(each.stop)
         assert eventually(lambda: all(each.serves for each in servers), seconds=60)
-        async with running(protocol, servers, clients=clients) as (gateway, load):
+        async with running(protocol, [each.address for each in servers], clients) as (gateway, load):
             for time in range(times):
                 await fail(servers[time % 2], time % 2, part, gateway, load)
     return load
@@ -153,10 +159,10 @@ async def fail(server: Server, at: int, part: int, gateway: Gateway, load: Load)
     """Let `server`, the endpoint with index `at`, fail in both ways, with `part` calls in each state."""
 
     def are_up() -> bool:
-        return [each.state for each in gateway.status().backends["servers"].endpoints] == ["up", "up"]
+        return [each.state for each in status_of(gateway)] == ["up", "up"]
 
     def is_known_to_hang() -> bool:
-        error = gateway.status().backends["servers"].endpoints[at].last_error
+        error = status_of(gateway)[at].last_error
         return error is not None and error.text.startswith("no answer")
 
     await load.until(are_up)  # the first ejection for a timeout lasts 10 s
