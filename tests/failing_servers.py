@@ -163,7 +163,7 @@ async def fail(server: Server, at: int, part: int, gateway: Gateway, load: Load)
 
     def is_known_to_hang() -> bool:
         error = status_of(gateway)[at].last_error
-        return error is not None and error.text.startswith("no answer")
+        return error is not None and error.text.startswith(("no answer", "no connection"))
 
     await load.until(are_up)  # the first ejection for a timeout lasts 10 s
     await load.calls(part)

@@ -98,10 +98,15 @@ class Retries:
     def _is_retryable(self, error: GatewayError, request: Request) -> bool:
         if isinstance(error, TransportError) and not error.sent:
             return True
-        took_too_long = (
-            error.status is Status.DEADLINE_EXCEEDED and request.tries is not None and request.tries.seconds is not None
-        )
-        return (error.status in self._statuses or took_too_long) and self._context.may_repeat(request)
+        is_retried = error.status in self._statuses or _is_end_of_try(error, request)
+        return is_retried and self._context.may_repeat(request)
+
+
+def _is_end_of_try(error: GatewayError, request: Request) -> bool:
+    """Whether it may be the try and not the call that took too long. A server that was told the limit of the try may
+    say so itself, just before the gateway does."""
+    has_limit = request.tries is not None and request.tries.seconds is not None
+    return error.status is Status.DEADLINE_EXCEEDED and (has_limit or isinstance(error, TransportError))
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:

@@ -22,6 +22,7 @@ NOT_READY = refusal(Reason.NOT_READY, "not now")
 RESET = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=True)
 REFUSED = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "connection refused", sent=False)
 LATE = TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, "no answer", sent=True)
+SERVER_TOO_LATE = refusal(Reason.TIMEOUT, "the server's own limit")
 OVERLOADED = refusal(Reason.OVERLOADED, "busy")
 WRONG = refusal(Reason.INVALID_INPUT, "wrong")
 PER_TRY = Request(Operation.INFER, tries=Tries(1.0))
@@ -70,7 +71,9 @@ def settings(**keys: Any) -> Settings:
         (OVERLOADED, INFER, SAFE, ["UNAVAILABLE"], False),
         (OVERLOADED, INFER, SAFE, ["UNAVAILABLE", "RESOURCE_EXHAUSTED"], True),
         (WRONG, INFER, SAFE, ["UNAVAILABLE"], False),
-        (LATE, INFER, SAFE, ["UNAVAILABLE"], False),
+        (LATE, INFER, SAFE, ["UNAVAILABLE"], True),
+        (SERVER_TOO_LATE, INFER, SAFE, ["UNAVAILABLE"], False),
+        (SERVER_TOO_LATE, PER_TRY, SAFE, ["UNAVAILABLE"], True),
         (LATE, PER_TRY, SAFE, ["UNAVAILABLE"], True),
         (LATE, PER_TRY, UNSAFE, ["UNAVAILABLE"], False),
     ],
