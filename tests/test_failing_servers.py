@@ -53,6 +53,20 @@ async def test_no_call_fails_while_the_replies_of_one_of_two_servers_do(protocol
     assert load.failed == []
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_call_that_hangs_is_answered_by_the_other_server(protocol: str) -> None:
+    async with AsyncExitStack() as stack:
+        addresses = [await stack.enter_async_context(reference(protocol)) for _ in range(2)]
+        relay = await stack.enter_async_context(relaying(addresses[0]))
+        addresses[0] = relay.address
+        policies = "[{timeout: {seconds: 10}}, {hedge: {}}]"
+        _, load = await stack.enter_async_context(running(protocol, addresses, clients=1, policies=policies))
+        await load.calls(300)  # of which a tenth may have a second try
+        relay.replies = Way(then=Then.SWALLOW)
+        await load.calls(10)
+    assert load.failed == []
+
+
 @asynccontextmanager
 async def reference(protocol: str) -> AsyncIterator[str]:
     """The address of a reference server in this process."""
