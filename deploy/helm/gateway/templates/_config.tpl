@@ -162,8 +162,8 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
 */}}
 {{- define "gateway.checkText" -}}
 {{- $texts := list "backend" "batch" "bind" "bytes" "cast" "channels" "client" "content_type" "datatype" "detail" "drop" "endpoints" "flavor" "format"
-     "forward_headers" "header" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
-     "prefix" "protocol" "protocols" "ready" "scale" "select" "stream" "version" -}}
+     "forward_headers" "header" "jitter" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path"
+     "payload" "prefix" "protocol" "protocols" "ready" "scale" "select" "statuses" "stream" "version" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}
