@@ -3,6 +3,7 @@
 There is no list to add a new one to: a file in the right folder is enough.
 """
 
+import inspect
 import typing
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -17,6 +18,7 @@ import gateway.transports
 from gateway.config import catalog
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Handler, StreamHandler
+from gateway.policies.context import PolicyContext
 from gateway.policies.places import PolicyState
 
 POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
@@ -26,10 +28,10 @@ POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 class PolicyModule(catalog.Policy, typing.Protocol):
     """The module of a policy, with the functions that apply it."""
 
-    def wrap(self, handler: Handler, settings: Any) -> Handler:
-        """A Handler that applies the policy to `handler`."""
+    def wrap(self, handler: Handler, settings: Any, *context: PolicyContext) -> Handler:
+        """A Handler that applies the policy to `handler`. `context` is given if the module `wants_context`."""
 
-    def wrap_stream(self, handler: StreamHandler, settings: Any) -> StreamHandler:
+    def wrap_stream(self, handler: StreamHandler, settings: Any, *context: PolicyContext) -> StreamHandler:
         """A StreamHandler that applies the policy to `handler`."""
 
 
@@ -38,6 +40,11 @@ class StatefulPolicyModule(PolicyModule, typing.Protocol):
 
     def state(self, settings: Any) -> PolicyState:
         """The state of the place with these settings."""
+
+
+def wants_context(policy: PolicyModule) -> bool:
+    """Whether `wrap` and `wrap_stream` of this policy take a PolicyContext as their third argument."""
+    return len(inspect.signature(policy.wrap).parameters) > 2
 
 
 @cache

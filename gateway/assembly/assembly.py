@@ -30,6 +30,7 @@ from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, trait
 from gateway.core.transport import Connector, Destination
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
+from gateway.policies.context import PolicyContext
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
@@ -74,7 +75,7 @@ class Assembly:
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
-        self._safe = {name: getattr(each, "safe", False) for name, each in config.backends.items()}
+        self._safe = {name: each.safe for name, each in config.backends.items()}
         self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
         """Those of all backends, by protocol and place, including those that are drained."""
         self._closer = EndpointCloser(self.endpoints)
@@ -88,6 +89,10 @@ class Assembly:
             for name, each in config.backends.items()
             if (probes := _probes(each, protocols[each.protocol]))
         ]
+        self._policy_contexts = {
+            name: self._policy_context(f"backend {name!r}", name, safe=safe) for name, safe in self._safe.items()
+        }
+        """Of the policies of each backend."""
         self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
         self.policy_states = list(self._policy_states(config))
         """The policies that keep a state: place, name and state."""
@@ -160,6 +165,16 @@ class Assembly:
             clock=self._clock,
         )
 
+    def _policy_context(self, owner: str, name: str, *, safe: bool) -> PolicyContext:
+        """The context of policies around calls to the backend `name`."""
+        backend = self.backends[name]
+        return PolicyContext(owner, safe=safe, endpoints=lambda: len(backend.endpoints), clock=self._clock)
+
+    def _route_context(self, config: RouteConfig) -> PolicyContext:
+        """The context of a route's policies. Its calls may be repeated if every backend that may get them allows it."""
+        name, safe = config.main_backend, all(self._safe[each] for each in config.called_backends)
+        return self._policy_context(f"the route to backend {name!r}", name, safe=safe)
+
     def _endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
         place = self._parse_address(found.address, protocol)
@@ -190,9 +205,12 @@ class Assembly:
         traits = traits_at_endpoints(traits, config.addresses)
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
-        handler = with_policies(backend, config.policies, self._policies)
+        context = self._policy_contexts[name]
+        handler = with_policies(backend, config.policies, self._policies, context)
         responses = (
-            stream_with_policies(backend.stream, config.policies, self._policies) if traits.wire.streams else None
+            stream_with_policies(backend.stream, config.policies, self._policies, context)
+            if traits.wire.streams
+            else None
         )
         signatures = SignatureCache(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
@@ -251,8 +269,9 @@ class Assembly:
         """A Route whose messages pass unchanged."""
         name = config.main_backend
         backend, policies = self.backends[name], whole.backends[name].policies
-        stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies)
-        stream = stream_with_policies(stream, config.policies, self._policies)
+        own, outer = self._policy_contexts[name], self._route_context(config)
+        stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies, own)
+        stream = stream_with_policies(stream, config.policies, self._policies, outer)
         joins = backend.protocol.traits.models.joined_versions
         return Route(
             conditions(config.match), {backend.protocol.name: Destination(stream=stream)}, joins_versions=joins
@@ -264,13 +283,14 @@ class Assembly:
             client.name: [Bridge(settings, client, side) for side in sides]
             for client in _matching_clients(config, clients)
         }
+        context = self._route_context(config)
 
         def destination(answering: Sequence[Answering]) -> Destination:
             handler, stream = self._joined(config, answering)
             return Destination(
-                with_policies(handler, config.policies, self._policies),
+                with_policies(handler, config.policies, self._policies, context),
                 settings,
-                stream=stream_with_policies(stream, config.policies, self._policies),
+                stream=stream_with_policies(stream, config.policies, self._policies, context),
             )
 
         joins = all(side.traits.models.joined_versions for side in sides)

@@ -13,8 +13,9 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
+from gateway.policies.context import PolicyContext
 from gateway.policies.places import PolicyState
-from gateway.registry import PolicyModule, StatefulPolicyModule
+from gateway.registry import PolicyModule, StatefulPolicyModule, wants_context
 from gateway.routing.conditions import Conditions, InputCondition
 from gateway.routing.router import Route
 from gateway.routing.split import Split
@@ -59,19 +60,31 @@ def split(config: RouteConfig) -> Split:
     return Split([(each.backend, each.weight) for each in parts], header)
 
 
-def with_policies(handler: Handler, configs: Sequence[PolicyConfig], policies: Mapping[str, PolicyModule]) -> Handler:
+def with_policies(
+    handler: Handler,
+    configs: Sequence[PolicyConfig],
+    policies: Mapping[str, PolicyModule],
+    context: PolicyContext,
+) -> Handler:
     """`handler` within its policies, the first one outermost."""
     for config in reversed(configs):
-        handler = policies[config.name].wrap(handler, config.settings)
+        policy = policies[config.name]
+        more = (context,) if wants_context(policy) else ()
+        handler = policy.wrap(handler, config.settings, *more)
     return handler
 
 
 def stream_with_policies(
-    handler: StreamHandler, configs: Sequence[PolicyConfig], policies: Mapping[str, PolicyModule]
+    handler: StreamHandler,
+    configs: Sequence[PolicyConfig],
+    policies: Mapping[str, PolicyModule],
+    context: PolicyContext,
 ) -> StreamHandler:
     """`handler` within its policies, the first one outermost."""
     for config in reversed(configs):
-        handler = policies[config.name].wrap_stream(handler, config.settings)
+        policy = policies[config.name]
+        more = (context,) if wants_context(policy) else ()
+        handler = policy.wrap_stream(handler, config.settings, *more)
     return handler
 
 

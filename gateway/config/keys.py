@@ -313,6 +313,9 @@ class BackendConfig(Keys):
     0: it has its whole weight at once."""
     policies: Policies = ()
     """Policies around calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
+    safe: Flag = False
+    """Calls that run a model may be repeated after a server may have seen them: the models have no side effects, and
+    computing a call twice is affordable. The policies `retry` and `hedge` need it."""
     trust_metadata: Flag = False
     """Use the backend's metadata although servers of its protocol usually report wrong types (graphpipe) or no tensors
     (grps): requests are fitted to it, and all clients get it."""

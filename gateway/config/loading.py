@@ -3,7 +3,8 @@
 1. The text is composed to a tree of nodes with their places; references are replaced (`document`).
 2. pydantic validates the tree as a Config (`keys`).
 3. Names and addresses are checked, in the sound parts if the whole is not valid (`partial`, `name_checks`, `paths`).
-4. Routes are checked against listeners and backends, if the whole is valid (`route_checks`).
+4. Routes are checked against listeners and backends, and policies against backends, if the whole is valid
+   (`route_checks`, `policy_checks`).
 5. What is valid but probably a mistake becomes a warning (`warnings`).
 
 Problems are collected through all steps and reported in the order of the file.
@@ -23,6 +24,7 @@ from gateway.config.keys import Config, ReferenceConfig
 from gateway.config.messages import finding_of, flattened, shown
 from gateway.config.name_checks import name_findings
 from gateway.config.partial import all_parts, valid_parts
+from gateway.config.policy_checks import policy_findings
 from gateway.config.problems import ConfigError, Finding, Problem, ordered
 from gateway.config.references import Referenced
 from gateway.config.route_checks import route_findings
@@ -87,6 +89,7 @@ def loads_with_warnings(
     findings += name_findings(valid_parts(data) if config is None else all_parts(config), catalog)
     if config is not None:
         findings += route_findings(config, catalog)
+        findings += policy_findings(config, catalog)
     faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
         raise ConfigError(_problem(name, fault) for fault in faults)

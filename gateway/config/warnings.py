@@ -6,6 +6,7 @@ from gateway.config.catalog import Catalog, Place
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import BackendConfig, Config
+from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
 from gateway.config.problems import Finding
 from gateway.config.unreachable import unreachable_routes
 from gateway.core.address import Address
@@ -113,4 +114,6 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     _same_places,
     _shared_endpoints,
     _loops,
+    unbounded_backends,
+    retries_of_unsent_calls,
 )

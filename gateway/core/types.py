@@ -299,11 +299,36 @@ DEFAULT_TRANSLATE = Translate()
 
 
 @frozen
+class Tries:
+    """How a call is tried at endpoints. Policies set it, the Backend obeys it."""
+
+    seconds: float | None = None
+    """The longest that one try may take at its endpoint: connecting included, waiting in a queue not."""
+    avoided: frozenset[str] = frozenset()
+    """The addresses of endpoints where earlier tries of the call failed or still run. Others are preferred."""
+    elsewhere: bool = False
+    """Never use an `avoided` endpoint and never wait in a queue; the call is refused instead."""
+    places: list[str] | None = None
+    """Where the addresses of endpoints are noted while a try there runs, and if it has failed."""
+
+    def began(self, address: str) -> None:
+        """Note that a try begins at an endpoint."""
+        if self.places is not None:
+            self.places.append(address)
+
+    def answered(self, address: str) -> None:
+        """Note that the endpoint answered without an error."""
+        if self.places is not None:
+            self.places.remove(address)
+
+
+@frozen
 class Request:
     """One request of a client, in the same form whatever protocol it came in.
 
     Three groups of fields: up to `flaw` the codec reads them from the message; `listener` to `path` say how the message
-    came and are set for all protocols by `exchange.decoded`; `translate` and `time_limit` are set by the route.
+    came and are set for all protocols by `exchange.decoded`; `translate` and what follows are set by the route and its
+    policies.
     """
 
     operation: Operation
@@ -340,6 +365,8 @@ class Request:
     translate: Translate = DEFAULT_TRANSLATE
     time_limit: float | None = None
     """The shortest of the `timeout` policies around the call, in seconds; None without one."""
+    tries: Tries | None = None
+    """None if the call is tried in the ordinary way."""
 
 
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None

@@ -1,5 +1,19 @@
 """The policies: one module each, whose name is the key under `policies:` of routes and backends.
 
-A policy module has `Settings` (a pydantic model: its keys in YAML), `wrap` (a Handler to a Handler) and `wrap_stream`
-(the same for a StreamHandler). `gateway/registry.py` finds it; `timeout` is an example.
+A policy module has
+
+- `Settings`: a pydantic model, its keys in YAML;
+- `wrap(handler, settings)`: a Handler to a Handler;
+- `wrap_stream(handler, settings)`: the same for a StreamHandler.
+
+Instead, `wrap` and `wrap_stream` may both take a third argument: the PolicyContext (`context`), which says where the
+policy stands (its owner, whether calls may be repeated, the number of endpoints) and keeps what several Handlers share.
+
+`Settings` may have class attributes for `gateway check`:
+
+- `bounds_time = True`: the policy ends calls that take too long;
+- `repeats = "unsent"` or `"sent"`: the policy sends calls again. With "sent" it can do nothing without `safe: true` on
+  the backend, which is an error; with "unsent" it still repeats what was not sent, and there is a warning.
+
+`gateway/registry.py` finds the modules; `timeout` is an example.
 """

@@ -1,27 +1,43 @@
-"""The policy `timeout: {seconds: 2}`: a call that takes longer fails with DEADLINE_EXCEEDED."""
+"""The policy `timeout: {seconds: 30, per_try: 10}`: a call that takes longer fails with DEADLINE_EXCEEDED, and so does
+each try of it at an endpoint. The Backend enforces `per_try` (`Tries.seconds`), because only it knows where a try
+begins."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from gateway.core.deadlines import DeadlinePassedError, call_until
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response
+from gateway.core.types import Answer, Request, Response, Tries
 
 
 class Settings(BaseModel):
     """Bounds how long a call may take."""
+
+    bounds_time: ClassVar[bool] = True
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """The longest that a call may take, waiting in queues included; for a stream, the longest wait for each
     response."""
+    per_try: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """The longest that one try of the call may take at an endpoint, at most `seconds`; for a stream, the longest wait
+    for its first response. The policy `retry` can then try again."""
+
+    @field_validator("per_try")
+    @classmethod
+    def _within_call(cls, per_try: float | None, info: ValidationInfo) -> float | None:
+        seconds = info.data.get("seconds")
+        if per_try is not None and seconds is not None and per_try > seconds:
+            raise PydanticCustomError("refused", f"must be at most seconds, {seconds:g}, got {{value}}")
+        return per_try
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
@@ -30,10 +46,11 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
     The stream raises:
         GatewayError: DEADLINE_EXCEEDED (timeout).
     """
-    seconds = settings.seconds
+    seconds, per_try = settings.seconds, settings.per_try
 
     async def with_timeout(request: Request) -> AsyncGenerator[Response, None]:
-        async with aclosing(handler(replace(request, time_limit=_smaller(request.time_limit, seconds)))) as responses:
+        request = replace(request, time_limit=_smaller(request.time_limit, seconds), tries=_tries(request, per_try))
+        async with aclosing(handler(request)) as responses:
             while True:
                 try:
                     async with asyncio.timeout(seconds) as limit:
@@ -57,12 +74,16 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     The Handler raises:
         GatewayError: DEADLINE_EXCEEDED (timeout).
     """
-    seconds = settings.seconds
+    seconds, per_try = settings.seconds, settings.per_try
 
     async def with_timeout(request: Request) -> Answer:
         deadline = asyncio.get_running_loop().time() + seconds
-        earliest = _smaller(request.deadline, deadline)
-        request = replace(request, deadline=earliest, time_limit=_smaller(request.time_limit, seconds))
+        request = replace(
+            request,
+            deadline=_smaller(request.deadline, deadline),
+            time_limit=_smaller(request.time_limit, seconds),
+            tries=_tries(request, per_try),
+        )
         try:
             return await call_until(deadline, handler, request)
         except DeadlinePassedError as error:
@@ -74,3 +95,12 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 def _smaller(given: float | None, limit: float) -> float:
     return limit if given is None or limit < given else given
+
+
+def _tries(request: Request, per_try: float | None) -> Tries | None:
+    """How `request` is tried, with the limit `per_try` if that is the shorter one."""
+    if per_try is None:
+        return request.tries
+    if request.tries is None:
+        return Tries(per_try)
+    return replace(request.tries, seconds=_smaller(request.tries.seconds, per_try))

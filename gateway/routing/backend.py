@@ -12,17 +12,21 @@ Endpoints can be added and removed at any time. Without any, calls fail at once:
 
 Endpoints that are down are left out, but at most `Ejection.most` of all: beyond that the ones that failed least
 recently are used all the same. Only if `Ejection.most` is 1 can all be left out: then calls fail at once. If nothing
-could be sent to an endpoint, another one is tried, each at most once.
+could be sent to an endpoint, another one is tried, each at most once. Policies can
+bound each try and name endpoints to avoid (`Tries`).
 """
 
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from time import monotonic
+from typing import TypeAlias, TypeVar
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
+from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.queue_wait import note_wait
@@ -36,6 +40,10 @@ from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, overloade
 from gateway.routing.readiness import is_ready, probe
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.targets import Targets
+
+T = TypeVar("T")
+
+Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
 
 MAX_WAITING = QueueSettings().length
 """Calls in the queue of a backend without a `queue` of its own."""
@@ -153,21 +161,53 @@ class Backend:
         if not takes_slot and request.operation in CONTROL_OPERATIONS:
             return await self._control(request)
         send = self._send_in_slot if takes_slot else self._send_without_slot
+        if request.tries is not None:
+            send = partial(self._send_try, send, request)
         tried: tuple[Endpoint, ...] = ()
+        one_try = request
         while True:
-            endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
+            if request.tries is None:
+                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
+            else:
+                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request)
+                one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
-            attempt = endpoint.begin_attempt() if request.deadline is not None else None
+            attempt = endpoint.begin_attempt() if one_try.deadline is not None else None
             try:
-                return await send(request, endpoint)
+                return await send(one_try, endpoint)
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(attempt, request, error)
+                    self._given_up(attempt, one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
             except asyncio.CancelledError:
-                self._given_up(attempt, request)
+                self._given_up(attempt, one_try)
                 raise
+
+    async def _send_try(self, send: Send, request: Request, one_try: Request, endpoint: Endpoint) -> Answer:
+        """Send `one_try`, a try of `request`, to `endpoint`."""
+        sent = send(one_try, endpoint)
+        answer = await (sent if one_try is request else self._in_time(one_try, sent, endpoint))
+        if request.tries is not None:
+            request.tries.answered(endpoint.address)
+        return answer
+
+    async def _in_time(self, one_try: Request, sent: Awaitable[T], endpoint: Endpoint) -> T:
+        """The result of `sent`, which is cancelled at the deadline of `one_try`.
+
+        Raises:
+            TransportError: DEADLINE_EXCEEDED (timeout).
+        """
+        try:
+            async with asyncio.timeout_at(one_try.deadline) as timer:
+                return await sent
+        except TimeoutError as error:
+            if not timer.expired():
+                raise
+            seconds = one_try.tries.seconds if one_try.tries is not None else None
+            text = f"backend {self.name!r} at {endpoint.address}: no answer within {seconds:g} s,"
+            text = f"{text} the limit that the policy timeout sets for one try (timeout.per_try)"
+            raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=True) from error
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
         """The responses of one endpoint. If nothing could be sent to an endpoint, another one is asked.
@@ -180,28 +220,43 @@ class Backend:
         """
         protocol = self.protocol.http.passthrough if passthrough else self.protocol
         assert protocol is not None
+        tries = request.tries
         tried: tuple[Endpoint, ...] = ()
+        one_try = request
         while True:
-            endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
+            if tries is None:
+                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
+            else:
+                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request)
+                one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
             attempt, began = endpoint.begin_attempt(), self._clock()
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
                 assert connector is not None
+                # The server is not told the end of the try: it bounds the wait for the first response only.
                 async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
+                    if one_try is not request:
+                        first = await self._in_time(one_try, anext(responses, None), endpoint)
+                        one_try = request
+                        if first is not None:
+                            yield first
+                            attempt.responded()
                     async for response in responses:
                         yield response
                         attempt.responded()
+                if tries is not None:
+                    tries.answered(endpoint.address)
                 self._slot_times.add(self._clock() - began)
                 return
             except TransportError as error:
                 if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(attempt, request, error)
+                    self._given_up(attempt, one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
             except asyncio.CancelledError:
-                self._given_up(attempt, request)
+                self._given_up(attempt, one_try)
                 raise
             finally:
                 endpoint.give_back()
@@ -340,6 +395,26 @@ class Backend:
             endpoint.take()
         return endpoint
 
+    def _preferred_endpoint(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
+        """As `_free_endpoint`, but one that `request.tries` does not avoid, if such a one is in use and free. A
+        sequence stays where its state is.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), there is none, and `tries` allows no other.
+        """
+        tries = request.tries
+        assert tries is not None
+        if tries.avoided:
+            avoided = tuple(each for each in self.endpoints if each.address in tries.avoided)
+            others = (each for each in self.endpoints if each not in avoided and each not in tried)
+            if any(not each.health.is_left_out for each in others) and sequence_of(request) is None:
+                endpoint = self._free_endpoint(request, (*tried, *avoided))
+                if endpoint is not None and endpoint not in avoided:
+                    return endpoint
+        if tries.elsewhere:
+            raise refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free")
+        return self._free_endpoint(request, tried)
+
     def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint:
         """The endpoint that has the sequence's state, or the one chosen for a new sequence, with a slot taken.
 
@@ -464,6 +539,21 @@ class Backend:
 def _most_left_out(share: float, count: int) -> int:
     """How many of `count` endpoints may be left out at once: never the last one unless `share` is 1."""
     return count if share >= 1 else max(0, min(math.ceil(share * count), count - 1))
+
+
+def _begun(request: Request, endpoint: Endpoint) -> Request:
+    """One try of `request`, which begins now at `endpoint`: with the deadline and the time limit of the try, or
+    `request` itself if the call ends sooner or its tries have no limit."""
+    tries = request.tries
+    assert tries is not None
+    tries.began(endpoint.address)
+    if tries.seconds is None:
+        return request
+    end = asyncio.get_running_loop().time() + tries.seconds
+    if request.deadline is not None and request.deadline <= end:
+        return request
+    limit = tries.seconds if request.time_limit is None else min(request.time_limit, tries.seconds)
+    return replace(request, deadline=end, time_limit=limit)
 
 
 def _host(peer: str) -> str:

@@ -23,6 +23,12 @@ def test_the_sound_configuration_has_no_problems() -> None:
 # (where it is about, YAML, its problems without the file)
 PROTOCOL_NAMES = "anywhere, else, frames, messages, nameless, packets, points, umbridge or v2-rest"
 
+STATUSES = (
+    "2:117: expected CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS, "
+    "PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, ABORTED, OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, "
+    "UNAVAILABLE, DATA_LOSS or UNAUTHENTICATED, got "
+)
+
 PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     # the text
     ("empty", "", ["1:1: the key 'listeners' is missing"]),
@@ -139,10 +145,10 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     (
         "key of a later feature",
-        BACKEND + "safe: true}}\n",
+        BACKEND + "servers: {}}}\n",
         [
-            "2:73: 'safe' is not a key here; expected balance, batch, discovery, endpoints, flavor, forward_headers, "
-            "health, limits, max_in_flight, policies, protocol, queue, slow_start or trust_metadata"
+            "2:73: 'servers' is not a key here; expected balance, batch, discovery, endpoints, flavor, "
+            "forward_headers, health, limits, max_in_flight, policies, protocol, queue, safe, slow_start or trust_metadata"
         ],
     ),
     (
@@ -475,8 +481,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     (
         "policy of a later feature",
-        BACKEND + "policies: [{retry: {attempts: 3}}]}}\n",
-        ["2:85: no policy is called 'retry'; expected timeout"],
+        BACKEND + "policies: [{cache: {seconds: 3}}]}}\n",
+        ["2:85: no policy is called 'cache'; expected hedge, retry or timeout"],
     ),
     (
         "policies written otherwise",
@@ -493,6 +499,37 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "2:120: 'secnds' is not a key here; did you mean 'seconds'?",
             "2:143: the key 'seconds' is missing",
             "2:166: expected a number, got '1'",
+        ],
+    ),
+    (
+        "a try that takes longer than the call",
+        BACKEND + "policies: [{timeout: {seconds: 2, per_try: 2.5}}, {timeout: {seconds: 2, per_try: 2}}]}}\n",
+        ["2:116: must be at most seconds, 2, got 2.5"],
+    ),
+    (
+        "settings of retry",
+        BACKEND + "policies: [{retry: {attempts: 1, statuses: [UNAVAILABEL, 14, OK], jitter: some}}]}}\n",
+        [
+            "2:103: must be at least 2, got 1",
+            STATUSES + "'UNAVAILABEL'; did you mean 'UNAVAILABLE'?",
+            STATUSES.replace("2:117", "2:130") + "14",
+            STATUSES.replace("2:117", "2:134") + "'OK'",
+            "2:147: expected full or none, got 'some'",
+        ],
+    ),
+    (
+        "no statuses",
+        BACKEND + "policies: [{retry: {statuses: []}}]}}\n",
+        ["2:103: must not be empty"],
+    ),
+    (
+        "hedging of calls that must not be repeated",
+        'listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [umbridge]}]\n'
+        "backends: {science: {protocol: umbridge, endpoints: ['127.0.0.1:4242'], policies: [hedge: {}]}}\n"
+        "routes: [{match: {}, backend: science, policies: [{hedge: {percentile: 50}}]}]\n",
+        [
+            "2:84: hedge sends calls twice, which needs safe: true on the backend 'science'",
+            "3:52: hedge sends calls twice, which needs safe: true on the backend 'science'",
         ],
     ),
     (

@@ -16,6 +16,7 @@ listeners:
 - {name: socket, bind: "unix:///run/g.sock", protocols: [packets]}
 - {name: six, bind: "[::]:83", protocols: [messages]}
 """
+TIMEOUT = "policies: [{timeout: {seconds: 1}}]"
 ONE = "  a: {protocol: umbridge, endpoints: ['h:1']}\n"
 
 
@@ -25,7 +26,9 @@ def warnings(text: str) -> list[str]:
 
 
 def of_backends(*backends: str) -> list[str]:
+    """The warnings about backends, to which a timeout is added."""
     names = [each.partition(":")[0] for each in backends]
+    backends = tuple(f"{each.removesuffix('}')}, {TIMEOUT}}}" for each in backends)
     routes = "".join(f"- {{match: {{model: {name}}}, backend: {name}}}\n" for name in names)
     return warnings(f"{LISTENERS}backends:\n" + "".join(f"  {each}\n" for each in backends) + f"routes:\n{routes}")
 
@@ -206,7 +209,7 @@ def test_a_route_that_only_names_made_of_its_model_reach() -> None:
 
 
 def test_messages_that_pass_untouched_have_routes_of_their_own() -> None:
-    backend = "  a: {protocol: messages, endpoints: ['h:1']}\n"
+    backend = f"  a: {{protocol: messages, endpoints: ['h:1'], {TIMEOUT}}}\n"
     routes = "- {match: {}, backend: a}\n- {match: {path: /x}, backend: a, passthrough: true}\n"
     assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == []
 
@@ -234,3 +237,39 @@ def test_an_endpoint_that_backends_share_with_different_health() -> None:
     assert of_backends(f"a: {same}", f"b: {other}") == [
         "8:46: warning: backend 'a' has the endpoint 'http://h:1/', too, with another `health`; give both the same"
     ]
+
+
+UNBOUNDED = (
+    "7:3: warning: no policy bounds the time of calls to the backend 'a'; add policies: [{timeout: {seconds: 60}}]"
+)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "backend", "routes", "expected"),
+    [
+        ("messages", "", ["", ""], [UNBOUNDED]),
+        ("messages", f", {TIMEOUT}", ["", ""], []),
+        ("messages", "", [f", {TIMEOUT}", f", {TIMEOUT}"], []),
+        ("messages", "", [f", {TIMEOUT}", ""], [UNBOUNDED]),
+        ("messages", ", safe: true, policies: [retry: {}]", [f", {TIMEOUT}"], []),
+        ("messages", ", safe: true, policies: [retry: {}]", [""], [UNBOUNDED]),
+        ("umbridge", "", [""], []),  # its calls may take hours
+    ],
+)
+def test_a_backend_whose_calls_no_timeout_bounds(
+    protocol: str, backend: str, routes: list[str], expected: list[str]
+) -> None:
+    text = "".join(f"- {{match: {{model: m{at}}}, backend: a{each}}}\n" for at, each in enumerate(routes))
+    backend = f"  a: {{protocol: {protocol}, endpoints: ['h:1']{backend}}}\n"
+    assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{text}") == expected
+
+
+def test_a_retry_that_covers_less_than_one_may_expect() -> None:
+    policies = "policies: [{timeout: {seconds: 1}}, {retry: {}}]"
+    backend = f"  a: {{protocol: messages, endpoints: ['h:1'], {policies}}}\n"
+    routes = "- {match: {}, backend: a, policies: [{retry: {}}]}\n"
+    text = (
+        "warning: retry repeats only calls of which nothing was sent, because the backend 'a' does not have safe: true"
+    )
+    assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == [f"7:84: {text}", f"9:39: {text}"]
+    assert warnings(f"{LISTENERS}backends:\n{backend.replace(', pol', ', safe: true, pol')}routes:\n{routes}") == []

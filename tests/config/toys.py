@@ -17,7 +17,7 @@ from gateway.core.protocol import (
     Traits,
     Wire,
 )
-from gateway.policies import timeout
+from gateway.policies import hedge, retry, timeout
 
 
 def _never(*arguments: object) -> NoReturn:
@@ -40,7 +40,7 @@ PROTOCOLS = (
         patterns=("POST /v2/models/{model}/infer",),
         traits=Traits(models=Models(versions=str.isdigit), servers=Servers(flavors=FLAVORS)),
     ),
-    toy("umbridge", patterns=("POST /Evaluate", "GET /Info")),
+    toy("umbridge", patterns=("POST /Evaluate", "GET /Info"), traits=Traits(servers=Servers(runs_to_the_end=True))),
     toy("points", patterns=("POST /Evaluate",)),
     toy("nameless", patterns=("POST /nameless",), traits=Traits(models=Models(named=False))),
     replace(
@@ -79,7 +79,10 @@ def parse_endpoint(transport: str, endpoint: str) -> Place:
 
 
 CATALOG = Catalog(
-    {protocol.name: protocol for protocol in PROTOCOLS}, {"timeout": timeout}, ("double", "posterior"), parse_endpoint
+    {protocol.name: protocol for protocol in PROTOCOLS},
+    {"timeout": timeout, "retry": retry, "hedge": hedge},
+    ("double", "posterior"),
+    parse_endpoint,
 )
 
 ENVIRON = {"PORT": "8080", "SECRET": "s3cret", "DIGITS": "12345", "COUNT": "3", "FLAG": "true"}

@@ -12,7 +12,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.queue_wait import QueueWait, queue_wait
-from gateway.core.types import Answer, Message, Request
+from gateway.core.types import Answer, Message, Request, Tries
 from gateway.routing.backend import MAX_WAITING, Backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
@@ -947,3 +947,121 @@ async def test_endpoints_that_differ_have_no_common_settings() -> None:
         await task
     assert caught.value.reason is Reason.FAILED_PRECONDITION
     assert "endpoints host:0 and host:1 of backend 'lab' differ in their log-settings" in caught.value.message
+
+
+def tried_by(lab: Lab) -> list[int]:
+    """The endpoints that got calls."""
+    return [at for at, count in enumerate(lab.counts) if count]
+
+
+@pytest.mark.parametrize("protocol", [TOY, TO_THE_END], ids=["cancelled", "to the end"])
+async def test_a_try_that_takes_too_long_is_an_error_and_a_failure_of_its_endpoint(protocol: Protocol) -> None:
+    lab = Lab(limit=0, protocol=protocol)
+    lab.endpoints[0]._clock = asyncio.get_running_loop().time
+    places: list[str] = []
+    with pytest.raises(TransportError) as raised:
+        await lab.ask(tries=Tries(0.02, places=places))
+    error = raised.value
+    assert (error.status, error.sent) == (Status.DEADLINE_EXCEEDED, True)
+    assert error.message == (
+        "backend 'lab' at host:0: no answer within 0.02 s, the limit that the policy timeout sets for one try "
+        "(timeout.per_try)"
+    )
+    assert places == ["host:0"]
+    last = lab.endpoints[0].health.last
+    assert last is not None
+    assert last.text.startswith("no answer within 0.02")
+    await settle()
+    assert lab.in_flight == [1 if protocol is TO_THE_END else 0]
+    if protocol is TO_THE_END:
+        lab.wires[0].answer()
+        await settle()
+
+
+async def test_the_server_is_told_the_limit_of_the_try_and_the_next_endpoint_gets_a_new_one() -> None:
+    lab = Lab(wires=2, limit=0)
+    lab.wires[0].refuses = True
+    now = asyncio.get_running_loop().time()
+    places: list[str] = []
+    task = lab.ask(tries=Tries(60.0, places=places), deadline=now + 3600)
+    await settle()
+    [message] = lab.wires[1].sent
+    assert message.deadline is not None
+    assert now + 60 <= message.deadline < now + 120
+    lab.wires[1].answer()
+    await task
+    assert places == ["host:0"]  # the other one answered
+
+
+async def test_a_call_that_ends_before_the_try_would_keeps_its_deadline() -> None:
+    lab = Lab(limit=0)
+    task = lab.ask(tries=Tries(60.0), deadline=(end := asyncio.get_running_loop().time() + 30))
+    await settle()
+    assert lab.wires[0].sent[0].deadline == end
+    lab.wires[0].answer()
+    await task
+
+
+@pytest.mark.parametrize(
+    ("avoided", "expected"),
+    [({"host:0"}, [1, 2]), ({"host:0", "host:1"}, [2]), ({"host:0", "host:1", "host:2"}, [0, 1, 2])],
+)
+async def test_endpoints_are_avoided_while_others_are_there(avoided: set[str], expected: list[int]) -> None:
+    lab = Lab(wires=3, limit=0)
+    for wire in lab.wires:
+        wire.answers_at_once = True
+    for _ in range(6):
+        await lab.ask(tries=Tries(avoided=frozenset(avoided)))
+    assert tried_by(lab) == expected
+
+
+async def test_an_avoided_endpoint_is_better_than_ejected_and_full_ones() -> None:
+    lab = Lab(wires=3, limit=1)
+    first = [await lab.asked() for _ in range(2)]  # 0 and 1 are full
+    lab.endpoints[1].health.failed("refused", unreachable=True)
+    again = lab.ask(tries=Tries(avoided=frozenset({"host:2"})))
+    await settle()
+    assert lab.in_flight == [1, 1, 1]
+    for wire in lab.wires:
+        wire.answer()
+    await asyncio.gather(*first, again)
+
+
+async def test_a_second_try_goes_elsewhere_at_once_or_nowhere() -> None:
+    lab = Lab(wires=2, limit=1)
+    elsewhere = Tries(avoided=frozenset({"host:0"}), elsewhere=True)
+    first = await lab.asked()
+    second = lab.ask(tries=elsewhere)
+    await settle()
+    assert lab.in_flight == [1, 1]
+    for tries in (elsewhere, Tries(elsewhere=True), Tries(avoided=frozenset({"host:0", "host:1"}), elsewhere=True)):
+        with pytest.raises(GatewayError, match="no other endpoint is free") as raised:
+            await lab.ask(tries=tries)
+        assert raised.value.status is Status.RESOURCE_EXHAUSTED
+    for wire in lab.wires:
+        wire.answer()
+    await asyncio.gather(first, second)
+    assert lab.in_flight == [0, 0]
+
+
+async def test_a_sequence_stays_where_its_state_is() -> None:
+    lab = Lab(wires=2, limit=0)
+    for wire in lab.wires:
+        wire.answers_at_once = True
+    sequence = {"sequence_id": 7}
+    await lab.ask(parameters=sequence)
+    [place] = tried_by(lab)
+    await lab.ask(parameters=sequence, tries=Tries(avoided=frozenset({f"host:{place}"})))
+    assert tried_by(lab) == [place]
+
+
+async def test_the_wait_for_a_streams_first_response_is_a_try() -> None:
+    lab = Lab(limit=0)
+    lab.endpoints[0]._clock = asyncio.get_running_loop().time
+    responses = lab.backend.stream(Request(Operation.INFER, "m", tries=Tries(0.02)))
+    with pytest.raises(TransportError, match=r"no answer within 0\.02 s"):
+        await anext(responses)
+    assert lab.in_flight == [0]
+    assert lab.endpoints[0].health.last is not None
+    lab.wires[0].answers_at_once = True
+    assert len([each async for each in lab.backend.stream(Request(Operation.INFER, "m", tries=Tries(0.02)))]) == 1

@@ -166,8 +166,8 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
 */}}
 {{- define "gateway.checkText" -}}
 {{- $texts := list "address" "backend" "balance" "batch" "bind" "bytes" "cast" "channels" "client" "content_type" "datatype" "detail" "dns" "drop" "endpoints" "files" "flavor" "format"
-     "forward_headers" "header" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
-     "prefix" "protocol" "protocols" "ready" "scale" "select" "srv" "stream" "token" "version" -}}
+     "forward_headers" "header" "jitter" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
+     "prefix" "protocol" "protocols" "ready" "scale" "select" "srv" "statuses" "stream" "token" "version" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}

@@ -1,0 +1,62 @@
+"""Checks of policies against the backends behind them. Class attributes of a policy's `Settings` say what it does
+(`gateway/policies/__init__.py`), so that no policy is named here."""
+
+from collections.abc import Iterator, Sequence
+
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
+from gateway.config.keys import BackendConfig, Config
+from gateway.config.policies import PolicyConfig
+from gateway.config.problems import Finding
+
+
+def policy_findings(config: Config, catalog: Catalog) -> list[Finding]:
+    """The policies that can do nothing because the backend's calls must not be repeated."""
+    return [
+        Finding(
+            location, f"{policy.name} sends calls twice, which needs safe: true on the backend {name!r}", at_key=True
+        )
+        for location, policy, name in _repeating(config, "sent")
+    ]
+
+
+def retries_of_unsent_calls(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Policies that repeat less than a reader may expect."""
+    for location, policy, name in _repeating(config, "unsent"):
+        text = f"{policy.name} repeats only calls of which nothing was sent, because the backend {name!r}"
+        yield Finding(location, f"{text} does not have safe: true", at_key=True)
+
+
+def unbounded_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Backends whose calls may take for ever. Servers whose calls may take hours are none: they finish every call."""
+    for name, backend in config.backends.items():
+        routes = [route for route in config.routes if name in route.called_backends]
+        if catalog.protocols[backend.protocol].traits.servers.runs_to_the_end or _is_bounded(backend.policies):
+            continue
+        if not all(_is_bounded(route.policies) for route in routes):
+            text = f"no policy bounds the time of calls to the backend {name!r}"
+            yield Finding(("backends", name), f"{text}; add policies: [{{timeout: {{seconds: 60}}}}]", at_key=True)
+
+
+def _is_bounded(policies: Sequence[PolicyConfig]) -> bool:
+    return any(getattr(policy.settings, "bounds_time", False) for policy in policies)
+
+
+def _repeating(config: Config, what: str) -> Iterator[tuple[Location, PolicyConfig, str]]:
+    """The policies that repeat calls, around backends that are not safe: the location of each, and the backend's
+    name."""
+    for location, policy, name, backend in _placed(config):
+        if getattr(policy.settings, "repeats", "") == what and not backend.safe:
+            yield location, policy, name
+
+
+def _placed(config: Config) -> Iterator[tuple[Location, PolicyConfig, str, BackendConfig]]:
+    """Each policy with its location and the backend behind it."""
+    for name, backend in config.backends.items():
+        for at, policy in enumerate(backend.policies):
+            yield ("backends", name, "policies", at, policy.name), policy, name, backend
+    for number, route in enumerate(config.routes):
+        for at, policy in enumerate(route.policies):
+            for name in route.called_backends:
+                if name in config.backends:
+                    yield ("routes", number, "policies", at, policy.name), policy, name, config.backends[name]

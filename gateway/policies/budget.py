@@ -1,0 +1,46 @@
+"""A budget: how many further calls a policy may add to the calls of clients."""
+
+from collections.abc import Callable
+
+SECONDS = 10.0
+"""The length of one interval. The calls of the current one and of the one before it count."""
+
+
+class Budget:
+    """At most `share` further calls for each call of the last 10 to 20 s, and `least` on top of that.
+
+    Without it, a server that fails because it is overloaded would get several times as many calls.
+    """
+
+    __slots__ = ("_begin", "_calls", "_clock", "_earlier", "_share", "_spent", "least")
+
+    def __init__(self, share: float, least: float, clock: Callable[[], float]) -> None:
+        self.least = least
+        self._share = share
+        self._clock = clock
+        self._begin = clock()
+        self._calls = self._spent = 0
+        self._earlier = 0.0
+        """What was left of the earlier interval's share; negative if more was spent."""
+
+    def add_call(self) -> None:
+        """Count one call of a client."""
+        self._advance()
+        self._calls += 1
+
+    def spend(self) -> bool:
+        """Count one further call, if the budget allows it. Returns whether it does."""
+        self._advance()
+        if self.least + self._earlier + self._share * self._calls - self._spent < 1:
+            return False
+        self._spent += 1
+        return True
+
+    def _advance(self) -> None:
+        passed = self._clock() - self._begin
+        if passed < SECONDS:
+            return
+        left = self._share * self._calls - self._spent
+        self._earlier = left if passed < 2 * SECONDS else 0.0
+        self._begin += passed
+        self._calls = self._spent = 0

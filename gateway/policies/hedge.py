@@ -1,0 +1,160 @@
+"""The policy `hedge: {percentile: 95}`: a call that takes longer than most gets a second try at another endpoint. The
+first answer is used, and the other try is cancelled.
+
+It needs `safe: true` on the backend, because both endpoints may compute the call. Calls are not hedged before
+`LEAST_KNOWN` durations of the model are known, if there is no other endpoint that is free, if the budget (`SHARE`) is
+used up, and if they belong to a sequence. Streams and questions for metadata are not hedged.
+"""
+
+import asyncio
+from bisect import bisect_left, insort
+from collections import OrderedDict, deque
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.tasks import spawn
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Tries
+from gateway.policies.budget import Budget
+from gateway.policies.context import PolicyContext
+
+SHARE = 0.1
+"""The most second tries by the number of calls."""
+LEAST_KNOWN = 20
+"""Durations that must be known before a call is hedged."""
+MOST_KNOWN = 1000
+"""Durations of one model that are kept."""
+MOST_MODELS = 1000
+"""Models whose durations are kept: those called last."""
+
+_HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
+
+
+class Settings(BaseModel):
+    """Gives slow calls a second try at another endpoint. Needs `safe: true` on the backend."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    repeats: ClassVar[str] = "sent"
+
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 95
+    """The second try begins when the call has taken longer than this percentage of the model's last 1000 calls."""
+    least: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
+    """The least seconds before a second try."""
+
+
+class Durations:
+    """The last MOST_KNOWN durations of one model's calls, in seconds."""
+
+    __slots__ = ("_in_order", "_last")
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque()
+        self._in_order: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        """Add a duration; the oldest one goes."""
+        if len(self._last) == MOST_KNOWN:
+            del self._in_order[bisect_left(self._in_order, self._last.popleft())]
+        self._last.append(seconds)
+        insort(self._in_order, seconds)
+
+    def percentile(self, percent: float) -> float | None:
+        """The duration that `percent` of the calls did not exceed; None while too few are known."""
+        count = len(self._in_order)
+        return None if count < LEAST_KNOWN else self._in_order[min(int(count * percent / 100), count - 1)]
+
+
+class Hedges:
+    """When to begin second tries, for all Handlers of one item of `policies`."""
+
+    def __init__(self, settings: Settings, context: PolicyContext) -> None:
+        self.budget = Budget(SHARE, 0, context.clock)
+        self._settings = settings
+        self._context = context
+        self._models: OrderedDict[tuple[str, Operation], Durations] = OrderedDict()
+
+    def is_possible(self, request: Request) -> bool:
+        """Whether a second try of `request` makes sense."""
+        return request.operation in _HEDGED and self._context.may_repeat(request) and self._context.endpoints() > 1
+
+    def wait(self, request: Request) -> float | None:
+        """Seconds after which a second try begins; None if there is none."""
+        known = self._models.get((request.model, request.operation))
+        seconds = known.percentile(self._settings.percentile) if known else None
+        return None if seconds is None else max(seconds, self._settings.least)
+
+    def note(self, request: Request, seconds: float) -> None:
+        """Note that `request` was answered after `seconds`."""
+        key = request.model, request.operation
+        if key not in self._models:
+            self._models[key] = Durations()
+            if len(self._models) > MOST_MODELS:
+                self._models.popitem(last=False)
+        self._models.move_to_end(key)
+        self._models[key].add(seconds)
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
+    """`handler`: streams are not hedged."""
+    return handler
+
+
+def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
+    """`handler`, with a second try of slow calls.
+
+    The Handler raises:
+        GatewayError: that of the first try, if the second one failed too.
+    """
+    hedges = context.shared(settings, lambda: Hedges(settings, context))
+
+    async def with_hedges(request: Request) -> Answer:
+        if not hedges.is_possible(request):
+            return await handler(request)
+        hedges.budget.add_call()
+        wait, begin = hedges.wait(request), context.clock()
+        answer = await (handler(request) if wait is None else _first_answer(handler, request, wait, hedges.budget))
+        hedges.note(request, context.clock() - begin)
+        return answer
+
+    return with_hedges
+
+
+async def _first_answer(handler: Handler, request: Request, wait: float, budget: Budget) -> Answer:
+    """The answer of the first try, or of the second one that begins after `wait` seconds."""
+    given = request.tries or Tries()
+    places: list[str] = []
+    first = spawn(_call(handler, replace(request, tries=replace(given, places=places))))
+    tries = [first]
+    try:
+        await asyncio.wait(tries, timeout=wait)
+        if not first.done() and budget.spend():
+            avoided = given.avoided.union(places)
+            second = replace(given, avoided=avoided, elsewhere=True, places=places)
+            tries.append(spawn(_call(handler, replace(request, tries=second))))
+        pending = set(tries)
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                if not isinstance(answer := each.result(), GatewayError):
+                    return answer
+        error = first.result()
+        assert isinstance(error, GatewayError)
+        raise error
+    finally:
+        for each in tries:
+            each.cancel()
+        if given.places is not None:
+            given.places.extend(places)
+
+
+async def _call(handler: Handler, request: Request) -> Answer | GatewayError:
+    """The answer, or the error as a value: nobody may be left to look at the loser's."""
+    try:
+        return await handler(request)
+    except GatewayError as error:
+        return error

@@ -1,0 +1,187 @@
+"""The policy `retry: {attempts: 3}`: a call that failed is tried again, at another endpoint if there is one.
+
+A call is tried again if all of these hold:
+
+- Nothing was sent to a server. Or the error has one of the `statuses`, or a try took longer than `timeout.per_try`, and
+  the call may be repeated (`PolicyContext.may_repeat`).
+- It was tried fewer than `attempts` times.
+- The wait ends before the call's deadline, and before the server or the policy that refused it wants no calls.
+- The budget allows it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from random import random
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.core.errors import GatewayError, Status, TransportError
+from gateway.core.frozen import replace
+from gateway.core.log_limit import LogLimit
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response, Tries
+from gateway.policies.budget import Budget
+from gateway.policies.context import PolicyContext
+
+log = logging.getLogger(__name__)
+_lines = LogLimit(log)
+
+LEAST_RETRIES = 10
+"""The retries that the budget allows in any case."""
+
+StatusName = Literal[
+    "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
+    "DATA_LOSS", "UNAUTHENTICATED",
+]  # fmt: skip
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Settings(BaseModel):
+    """Tries failed calls again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    repeats: ClassVar[str] = "unsent"
+
+    attempts: Annotated[int, Field(ge=2)] = 3
+    """How often a call is tried in all, the first try included."""
+    statuses: Annotated[tuple[StatusName, ...], Field(min_length=1, strict=False)] = ("UNAVAILABLE",)
+    """The errors after which a call is tried again although a server may have seen it: gRPC's canonical status names.
+    This needs `safe: true` on the backend. Calls of which nothing was sent are always tried again."""
+    backoff: _Seconds = 0.05
+    """Seconds before the second try. The wait doubles with each further one."""
+    longest: _Seconds = 1.0
+    """The longest wait before a try."""
+    jitter: Literal["full", "none"] = "full"
+    """With `full`, each wait is a random part of that time, so that calls that failed together do not come back
+    together."""
+    budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
+    """The most retries by the number of calls, over the last 10 to 20 s; 10 are always allowed. A backend that fails
+    gets at most so many more calls."""
+
+
+class Retries:
+    """When to try again, for all Handlers of one item of `policies`. `random` returns numbers in [0, 1)."""
+
+    def __init__(self, settings: Settings, context: PolicyContext, random: Callable[[], float] = random) -> None:
+        self.budget = Budget(settings.budget, LEAST_RETRIES, context.clock)
+        self._settings = settings
+        self._context = context
+        self._statuses = frozenset(Status[name] for name in settings.statuses)
+        self._random = random
+
+    def wait_after(self, error: GatewayError, request: Request, attempt: int, now: float) -> float | None:
+        """Seconds until `request` is tried again after the try number `attempt` (from 1) failed; None if it is not."""
+        settings = self._settings
+        if attempt >= settings.attempts or not self._is_retryable(error, request):
+            return None
+        wait = min(settings.longest, settings.backoff * 2.0 ** min(attempt - 1, 32))
+        if settings.jitter == "full":
+            wait *= self._random()
+        wanted: float | None = getattr(error, "retry_after", None)
+        if wanted is not None and wanted > wait:
+            if wanted > settings.longest:
+                return None
+            wait = wanted
+        if request.deadline is not None and now + wait >= request.deadline:
+            return None
+        if not self.budget.spend():
+            text = "%s: the budget of the policy retry is used up, so that errors are not retried (retry.budget): %s"
+            _lines.write(self._context.owner, logging.WARNING, text, self._context.owner, error.message)
+            return None
+        return wait
+
+    def _is_retryable(self, error: GatewayError, request: Request) -> bool:
+        if isinstance(error, TransportError) and not error.sent:
+            return True
+        is_retried = error.status in self._statuses or _is_end_of_try(error, request)
+        return is_retried and self._context.may_repeat(request)
+
+
+def _is_end_of_try(error: GatewayError, request: Request) -> bool:
+    """Whether it may be the try and not the call that took too long. A server that was told the limit of the try may
+    say so itself, just before the gateway does."""
+    has_limit = request.tries is not None and request.tries.seconds is not None
+    return error.status is Status.DEADLINE_EXCEEDED and (has_limit or isinstance(error, TransportError))
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
+    """`handler`, tried again if it fails before its first response.
+
+    The stream raises:
+        GatewayError: that of the last try.
+    """
+    retries = context.shared(settings, lambda: Retries(settings, context))
+
+    async def with_retries(request: Request) -> AsyncGenerator[Response, None]:
+        retries.budget.add_call()
+        now = asyncio.get_running_loop().time
+        places: list[str] = []
+        attempt, has_begun = 1, False
+        while True:
+            try:
+                async with aclosing(handler(_one_try(request, places))) as responses:
+                    async for response in responses:
+                        has_begun = True
+                        yield response
+                return
+            except GatewayError as error:
+                wait = None if has_begun else retries.wait_after(error, request, attempt, now())
+                if wait is None:
+                    if attempt == 1:
+                        raise
+                    raise _told(error, attempt) from error
+            await asyncio.sleep(wait)
+            attempt += 1
+
+    return with_retries
+
+
+def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
+    """`handler`, tried again if it fails.
+
+    The Handler raises:
+        GatewayError: that of the last try.
+    """
+    retries = context.shared(settings, lambda: Retries(settings, context))
+
+    async def with_retries(request: Request) -> Answer:
+        retries.budget.add_call()
+        now = asyncio.get_running_loop().time
+        places: list[str] = []
+        attempt = 1
+        while True:
+            try:
+                return await handler(_one_try(request, places))
+            except GatewayError as error:
+                wait = retries.wait_after(error, request, attempt, now())
+                if wait is None:
+                    if attempt == 1:
+                        raise
+                    raise _told(error, attempt) from error
+            await asyncio.sleep(wait)
+            attempt += 1
+
+    return with_retries
+
+
+def _one_try(request: Request, places: list[str]) -> Request:
+    """`request`, which avoids the endpoints in `places` and notes there where it was tried."""
+    tries = request.tries
+    if tries is None:
+        return replace(request, tries=Tries(None, frozenset(places), False, places))
+    return replace(request, tries=replace(tries, avoided=tries.avoided.union(places), places=places))
+
+
+def _told(error: GatewayError, attempts: int) -> GatewayError:
+    """`error` with the number of attempts in its text. A copy: calls that waited for one connection share their
+    error."""
+    copy = error.__class__.__new__(error.__class__)
+    copy.__dict__.update(error.__dict__)
+    copy.message = f"{error.message} (after {attempts} attempts)"
+    copy.args = (copy.message,)
+    return copy
