@@ -93,9 +93,11 @@ MODEL_ERROR."""
 
 class GatewayError(Exception):
     """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine.
-    `retry_after`: the seconds after which a new try may succeed, if that is known."""
 
-    def __init__(self, status: Status, reason: Reason, message: str, *, retry_after: float | None = None) -> None:
+    `retry_after`: the seconds after which another try may succeed; None if nothing is known of it.
+    """
+
+    def __init__(self, status: Status, reason: Reason, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
