@@ -161,9 +161,10 @@ Fails where a map has a boolean or a number in the place of a text: YAML takes o
 time Helm hands the values over nobody can tell what was written. Takes {key, value, path}.
 */}}
 {{- define "gateway.checkText" -}}
-{{- $texts := list "backend" "batch" "bind" "bytes" "cast" "channels" "client" "content_type" "datatype" "detail" "drop" "endpoints" "flavor" "format"
-     "forward_headers" "header" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
-     "prefix" "protocol" "protocols" "ready" "scale" "select" "stream" "version" -}}
+{{- $texts := list "adaptive" "backend" "batch" "bind" "by" "bytes" "cast" "channels" "client" "content_type" "datatype" "detail" "drop"
+     "endpoints" "flavor" "format" "forward_headers" "header" "layout" "listener" "model" "models" "name" "nan" "operation"
+     "operations" "order" "path" "payload" "prefix" "protocol" "protocols" "ready" "redis" "scale" "select" "statuses" "stream"
+     "version" "without_redis" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}
