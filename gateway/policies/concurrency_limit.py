@@ -1,5 +1,6 @@
 """The policy `concurrency_limit: {calls: 64}`: calls beyond a number in flight are refused at once."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -9,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.core.errors import Reason, refusal
+from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import CALLS
 from gateway.core.transport import Handler, StreamHandler
@@ -69,6 +70,9 @@ class Concurrency:
         try:
             answer = await handler(request)
             self._answered(began)
+        except BaseException as error:
+            self._failed(began, error)
+            raise
         finally:
             self._in_flight -= 1
         return answer
@@ -85,6 +89,10 @@ class Concurrency:
                         self._answered(began)
                         is_first = False
                     yield response
+        except BaseException as error:
+            if is_first:
+                self._failed(began, error)
+            raise
         finally:
             self._in_flight -= 1
 
@@ -104,12 +112,18 @@ class Concurrency:
         return self._clock()
 
     def _answered(self, began: float) -> None:
-        """Note a call that was answered now. Those that failed say nothing about the usual latency: many fail at
-        once."""
+        """Note a call that was answered now."""
         now = self._clock()
         self._duration += (now - began - self._duration) * (_SMOOTHING if self._duration else 1)
         if self._gradient:
             self._gradient.ended(began, now, self._in_flight)
+
+    def _failed(self, began: float, error: BaseException) -> None:
+        """Note a call that ended with `error`. Its duration counts only if its time was over or its client left: other
+        calls that fail do so at once."""
+        is_timeout = isinstance(error, GatewayError) and error.status is Status.DEADLINE_EXCEEDED
+        if self._gradient and (is_timeout or isinstance(error, asyncio.CancelledError)):
+            self._gradient.given_up(began, self._clock(), self._in_flight)
 
     def status(self) -> Mapping[str, object]:
         """The calls in flight, and how many may be."""

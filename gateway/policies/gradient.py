@@ -67,6 +67,12 @@ class Gradient:
             self._count, self._sum = 0, 0.0
             self._window(latency, now, in_flight)
 
+    def given_up(self, began: float, now: float, in_flight: int) -> None:
+        """Note a call that nobody waited for any longer. It took at least this long, which counts if it is more than
+        usual; but not for the usual latency itself."""
+        if self._usual and not self._rests and now - began > self._usual:
+            self.ended(began, now, in_flight)
+
     def _window(self, latency: float, now: float, in_flight: int) -> None:
         if self._rests or not self._usual:
             is_first = not self._rests

@@ -148,7 +148,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "servers: {}}}\n",
         [
             "2:73: 'servers' is not a key here; expected balance, batch, discovery, endpoints, flavor, "
-            "forward_headers, health, limits, max_in_flight, policies, protocol, queue, safe, slow_start or trust_metadata"
+            "forward_headers, health, limits, max_in_flight, policies, protocol, queue, safe, slow_start or "
+            "trust_metadata"
         ],
     ),
     (

@@ -65,3 +65,12 @@ def test_the_client_that_comes_often_is_not_forgotten_among_others() -> None:
     for at in range(100):
         allowances.take(f"c{at}", 0)
         assert allowances.take("often", 0) == 1000
+
+
+def test_a_client_that_comes_often_within_its_rate_is_not_forgotten_either() -> None:
+    allowances = Allowances(interval=1000, burst=101, most=10)
+    for at in range(100):
+        assert allowances.take("often", 0) == 0
+        allowances.take(f"c{at}", 0)
+    assert allowances.take("often", 0) == 0
+    assert allowances.take("often", 0) == 1000

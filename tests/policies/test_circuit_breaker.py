@@ -241,3 +241,18 @@ def test_two_entries_with_equal_settings_have_two_states() -> None:
     make: Callable[[Settings], CircuitBreaker] = circuit_breaker.state
     assert make(first) is make(first)
     assert make(first) is not make(second)
+
+
+async def test_the_time_of_a_stream_is_that_of_one_response(clock: Clock) -> None:
+    async def late(request: Request) -> AsyncGenerator[Response, None]:
+        clock.now += 10 * FAIR_SECONDS - 0.1
+        yield ANSWER
+        clock.now += 0.1
+        raise asyncio.CancelledError
+
+    settings = Settings(failures=1)
+    stream = wrap_stream(late, settings)(Request(Operation.STREAM, "m", deadline=10 * FAIR_SECONDS))
+    assert await anext(stream) is ANSWER
+    with pytest.raises(asyncio.CancelledError):
+        await anext(stream)
+    assert await reason_of(wrap(Model(), settings)(INFER)) is None

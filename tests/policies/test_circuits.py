@@ -149,3 +149,31 @@ def test_no_sequence_of_outcomes_shuts_a_model_out_for_good(steps: list[tuple[st
             table.circuits.abandoned("m", epoch)
     table.now += 10 * LONGEST
     assert table.calls("m", "++") == [0, 0]
+
+
+def test_a_model_that_fails_again_is_remembered_longer() -> None:
+    table = Table(failures=2)
+    for model in ("first", "second", "first"):
+        table.call(model, False)
+    for at in range(MOST_CIRCUITS - 1):
+        table.call(f"m{at}", False)
+    assert "first" in table.circuits.known
+    assert "second" not in table.circuits.known
+
+
+def test_after_a_trial_that_succeeded_a_share_is_counted_anew() -> None:
+    table = Table(failures=100, share=0.5, calls=4)
+    table.calls("m", "----")
+    table.now = 10
+    assert table.calls("m", "+-+-") == [0] * 4
+    assert table.changes == [("m", CircuitState.OPEN), ("m", CircuitState.CLOSED)]
+
+
+def test_after_a_trial_that_succeeded_the_time_begins_anew() -> None:
+    circuit = Circuit(CircuitRules(failures=1, seconds=10))
+    circuit.failed(0)
+    for now in (10, 30):  # the first of two trials fails
+        assert circuit.admits(now)
+        circuit.failed(now) if now == 10 else circuit.succeeded()
+    circuit.failed(40)
+    assert circuit.wait(40) == 10

@@ -153,3 +153,29 @@ async def test_refusals_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFi
 def test_invalid_settings_are_refused(settings: dict[str, object], text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         Settings.model_validate(settings)
+
+
+@pytest.mark.parametrize("ended_by", ["timeout", "client", "error"])
+async def test_an_adaptive_limit_shrinks_if_calls_are_given_up(ended_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(concurrency_limit.state, "_make", lambda settings: Concurrency(settings, clock))
+    settings = Settings(adaptive="gradient")
+    seconds, error = 1.0, None
+
+    async def call(request: Request) -> Answer:
+        clock.now += seconds
+        if error is not None:
+            raise error
+        return ANSWER
+
+    handler = wrap(call, settings)
+    for _ in range(10):
+        await handler(INFER)
+    seconds = 60.0
+    reasons = {"timeout": refusal(Reason.TIMEOUT, "late"), "error": refusal(Reason.MODEL_ERROR, "broken")}
+    error = reasons.get(ended_by, asyncio.CancelledError())
+    for _ in range(800):
+        with pytest.raises(type(error)):
+            await handler(INFER)
+    limit = concurrency_limit.state(settings).status()["limit"]
+    assert limit == (20 if ended_by == "error" else 4)

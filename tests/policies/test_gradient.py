@@ -87,3 +87,8 @@ def test_the_first_limit_is_within_the_bounds(least: int, most: int, first: int)
 def test_the_bounds_hold() -> None:
     assert min(limits(Gradient(5, 8), Server(1, 0.1, 1), 5000)) == 5
     assert max(limits(Gradient(1, 8), Server(100, 0.1, 1), 5000)) == 8
+
+
+def test_a_server_that_is_overloaded_from_the_start_is_soon_known_to_be() -> None:
+    found = limits(Gradient(1, 1000), Server(1, 1.0, 1), 400)
+    assert found[-1] <= 10

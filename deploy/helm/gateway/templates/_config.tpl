@@ -165,9 +165,10 @@ Fails where a map has a boolean or a number in the place of a text: YAML takes o
 time Helm hands the values over nobody can tell what was written. Takes {key, value, path}.
 */}}
 {{- define "gateway.checkText" -}}
-{{- $texts := list "address" "backend" "balance" "batch" "bind" "bytes" "cast" "channels" "client" "content_type" "datatype" "detail" "dns" "drop" "endpoints" "files" "flavor" "format"
-     "forward_headers" "header" "jitter" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
-     "prefix" "protocol" "protocols" "ready" "scale" "select" "srv" "statuses" "stream" "token" "version" -}}
+{{- $texts := list "adaptive" "address" "backend" "balance" "batch" "bind" "by" "bytes" "cast" "channels" "client"
+     "content_type" "datatype" "detail" "dns" "drop" "endpoints" "files" "flavor" "format" "forward_headers" "header"
+     "jitter" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload" "prefix"
+     "protocol" "protocols" "ready" "redis" "scale" "select" "srv" "statuses" "stream" "token" "version" "without_redis" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}
