@@ -188,4 +188,6 @@ async def test_brpc_connections_are_kept() -> None:
     async with serving("grps-brpc", "{requests_per_connection: 1, connection_age: 0.001}") as port:
         with Brpc(("127.0.0.1", port)) as connection:
             for _ in range(3):
-                assert (await called(connection, request)).startswith(b"PRPC")
+                reply = await called(connection, request)
+                assert reply.startswith(b"PRPC")
+                assert b"stopping" not in reply

@@ -28,6 +28,8 @@ OVERLOADED = b"the gateway is overloaded; try again in 1 s"
 SMALL = post("/v2/models/m/infer", b"{}")
 LARGE_HEAD = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n"
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n"
+ANY_SERVICE = b"\x0a\0"
+"""A HealthCheckRequest that is not empty."""
 MIP_PING = bytes.fromhex("0001000000000000")
 
 
@@ -92,7 +94,7 @@ async def test_then_all_requests_but_those_without_a_body() -> None:
                 check, infer = (
                     channel.unary_unary(method) for method in (CHECK, "/inference.GRPCInferenceService/ModelInfer")
                 )
-                assert await check(b"") == b"\x08\x01"
+                assert await check(ANY_SERVICE) == b"\x08\x01"
                 shedding = overload(gateway, Level.ALL)
 
                 for _ in range(2):  # the connection is kept
@@ -103,13 +105,15 @@ async def test_then_all_requests_but_those_without_a_body() -> None:
                 with pytest.raises(grpc.aio.AioRpcError, match=OVERLOADED.decode()) as refused:
                     await infer(message("v2-grpc", "m", tensor(b"1")))
                 assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-                assert await check(b"") == b"\x08\x01"
+                assert await check(ANY_SERVICE) == b"\x08\x01"
             assert OVERLOADED in await called(mip, message("mip", "m", tensor(b"1")))
             assert OVERLOADED not in await called(mip, MIP_PING)
             assert b"[E2004]" + OVERLOADED in await called(brpc, message("grps-brpc", "m", tensor(b"1")))
+            shedding.stop()
+            assert b" 400 " in await called(http, SMALL)
         status = gateway.status().shedding
         assert status is not None
-        assert status.refused == shedding.refused == 5
+        assert status.refused == 5
         assert status.since is not None
 
 
