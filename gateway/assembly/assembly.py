@@ -1,9 +1,13 @@
 """The gateway's parts, made of a Config: endpoints, backends, bridges and routes. Nothing here opens a socket."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from gateway.admin.statistics import ListenerStatistics
+from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
 from gateway.assembly.routes import (
     conditions,
     joined_versions,
@@ -21,6 +25,7 @@ from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
+from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Destination, Handler, StreamHandler
 from gateway.core.types import ServerInfo
 from gateway.registry import PolicyModule
@@ -37,8 +42,37 @@ Connect = Callable[[str, Protocol, Limits], Connector]
 IsReady = Callable[[], bool]
 
 
+class RequestsInFlight:
+    """Counts requests, and waits for the last one."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count a request while the block runs."""
+        self._count += 1
+        self._none.clear()
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if not self._count:
+                self._none.set()
+
+    async def ended(self) -> None:
+        """Return when there is none."""
+        await self._none.wait()
+
+
 class Assembly:
-    """The gateway of one Config: its backends and its Router."""
+    """The gateway of one Config: its backends and its Router.
+
+    At a reload a second one is made with the endpoints that both have in common (`shared`) and takes over from the
+    `previous` one, which is closed after its last request.
+    """
 
     def __init__(
         self,
@@ -50,25 +84,39 @@ class Assembly:
         clock: Callable[[], float],
         info: ServerInfo,
         is_ready: IsReady,
+        shared: SharedEndpoints | None = None,
+        previous: "Assembly | None" = None,
     ) -> None:
+        self.streams = RequestsInFlight()
+        """Those requests in flight that are messages of streams."""
+        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What runs while this is the current Assembly, beside requests: each is started as a task."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._previous = previous
+        self._shared = SharedEndpoints() if shared is None else shared
+        self._changed_connectors = ChangedConnectors()
         self._protocols = protocols
         self._policies = policies
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
-        self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
+        self.endpoints: dict[EndpointKey, Endpoint] = {}
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
         self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
-        self.statistics = {each.name: ListenerStatistics(clock) for each in config.listeners if each.metrics_page}
+        kept: Mapping[str, ListenerStatistics] = {} if previous is None else previous.statistics
+        paged = [each.name for each in config.listeners if each.metrics_page]
+        self.statistics: Mapping[str, ListenerStatistics] = {
+            name: kept.get(name) or ListenerStatistics(clock) for name in paged
+        }
         """The statistics of listeners with a metrics page, by name."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         controlling = frozenset(each.name for each in config.listeners if each.allow_control)
         routed = dict.fromkeys(each.backend for each in config.routes)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
         """Whether the backends that routes name are ready."""
-        readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
+        self._listener_readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
         asks_backends = config.ready != "none" and bool(routed)
-        own = server_operations(info, readiness, self.statistics, asks_backends=asks_backends)
+        own = server_operations(info, self._listener_readiness, self.statistics, asks_backends=asks_backends)
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         routes = [each for each in config.routes if not each.passthrough]
@@ -79,6 +127,37 @@ class Assembly:
             joined_versions(clients),
         )
         """The Router of requests to routes with `passthrough`."""
+
+    def start(self) -> None:
+        """Become the current Assembly: take over from the previous one, whose background tasks end, and start those of
+        this one."""
+        previous, self._previous = self._previous, None
+        self._changed_connectors.take_over()
+        if previous is not None:
+            previous.stop()
+            self._listener_readiness.adopt(previous._listener_readiness)
+            for name, backend in self.backends.items():
+                if name in previous.backends:
+                    backend.replace(previous.backends[name])
+        self._tasks = [spawn(each()) for each in self.background]
+
+    def stop(self) -> None:
+        """End the background tasks. Requests in flight go on."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+
+    async def close(self) -> None:
+        """Leave the endpoints, and return when those that no other Assembly uses are closed. It has no requests in
+        flight but abandoned ones, whose servers still compute: their connections are closed after them."""
+        self.stop()
+        for backend in self.backends.values():
+            backend.close()
+        await self._shared.release(self.endpoints)
+
+    async def close_unused_connectors(self) -> None:
+        """Close the Connectors that this Assembly replaced, or that it made without ever taking over."""
+        await self._changed_connectors.close_unused()
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]
@@ -94,7 +173,17 @@ class Assembly:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
         key = protocol.name, self._parse_address(address, protocol)
         if key not in self.endpoints:
-            self.endpoints[key] = Endpoint(address, self._connect(address, protocol, config.limits), self._clock)
+            limits = config.limits
+
+            def made() -> Endpoint:
+                return Endpoint(address, self._connect(address, protocol, limits), self._clock)
+
+            shared = self._shared.use(key, limits, made)
+            self.endpoints[key] = endpoint = shared.endpoint
+            if shared.limits != limits:
+                form = protocol.http.passthrough if endpoint.passthrough is not None else None
+                passthrough = None if form is None else self._connect(address, form, limits)
+                self._changed_connectors.add(shared, limits, self._connect(address, protocol, limits), passthrough)
         return self.endpoints[key]
 
     def _backend_side(self, name: str, config: BackendConfig) -> BackendSide:

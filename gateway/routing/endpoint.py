@@ -64,6 +64,28 @@ class Endpoint:
             self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
 
+    def unwatch(self, on_free: Callable[["Endpoint"], bool] | None, on_recovery: Callable[[], None]) -> None:
+        """Remove the callbacks of a backend that gets no more calls."""
+        if on_free is not None:
+            self._on_free.remove(on_free)
+        self._on_recovery.remove(on_recovery)
+
+    async def idle(self) -> None:
+        """Return when no call is in flight."""
+        ended = asyncio.Event()
+
+        def on_free(_: Endpoint) -> bool:
+            if not self.in_flight:
+                ended.set()
+            return False
+
+        if self.in_flight:
+            self._on_free.insert(0, on_free)
+            try:
+                await ended.wait()
+            finally:
+                self._on_free.remove(on_free)
+
     def take(self) -> None:
         """Count one more call in flight."""
         self.in_flight += 1

@@ -1,6 +1,7 @@
 """Remembers which endpoint holds the state of a client's sequence of requests (Triton's stateful models)."""
 
 from collections import OrderedDict
+from collections.abc import Container
 from typing import TypeAlias
 
 from gateway.core.errors import invalid_input
@@ -39,6 +40,10 @@ class Sequences:
     def endpoint(self, key: SequenceKey) -> Endpoint | None:
         """The endpoint that has the sequence's state; None for a new sequence."""
         return self._endpoints.get(key)
+
+    def adopt(self, other: "Sequences", endpoints: Container[Endpoint]) -> None:
+        """Take over the sequences of another backend whose state is at one of `endpoints`."""
+        self._endpoints |= {key: each for key, each in other._endpoints.items() if each in endpoints}
 
     def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
         """Note that `endpoint` has the state from now on, or that `request` is the sequence's last."""

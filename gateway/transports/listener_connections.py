@@ -122,6 +122,11 @@ class ListenerConnections:
     def __len__(self) -> int:
         return len(self._open)
 
+    def renew(self, name: str, limit: int | None) -> tuple[AcceptedConnection, ...]:
+        """Change the listener's name and limit. Returns the open connections; those beyond a lower limit stay open."""
+        self._name, self._limit = name, limit
+        return tuple(self._open)
+
     def admit(self, connection: AcceptedConnection) -> Admission:
         """Count a new connection, and decide what happens to it. The caller calls `discard` once it is closed, whatever
         was decided."""
