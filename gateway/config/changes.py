@@ -6,7 +6,6 @@ from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 from gateway.config.keys import BackendConfig, Config, ListenerConfig
-from gateway.config.problems import without_credentials
 from gateway.config.routes import RouteConfig
 
 NEEDS_RESTART = ("reference",)
@@ -61,7 +60,7 @@ def _backends(old: Mapping[str, BackendConfig], new: Mapping[str, BackendConfig]
 def _endpoints(old: Sequence[Any], new: Sequence[Any]) -> str:
     added = [f"+ {each}" for each in new if each not in old]
     removed = [f"- {each}" for each in old if each not in new]
-    return without_credentials(" ".join((*added, *removed)) or "in another order")
+    return " ".join((*added, *removed)) or "in another order"
 
 
 def _routes(old: Sequence[RouteConfig], new: Sequence[RouteConfig]) -> Iterator[str]:
