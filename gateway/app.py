@@ -305,7 +305,7 @@ class Gateway:
                 log.warning("removed listeners are closed; requests given up: %d", given_up)
             if running:
                 await asyncio.wait(running)
-            await old.streams.ended()
+            await old.streams.all_ended()
             await old.close()
             if earlier:  # their requests may use the Connectors that this reload replaced
                 await asyncio.wait(earlier)

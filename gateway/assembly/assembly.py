@@ -1,8 +1,7 @@
 """The gateway's parts, made of a Config: endpoints, backends, bridges and routes. Nothing here opens a socket."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,19 +49,18 @@ class RequestsInFlight:
         self._none = asyncio.Event()
         self._none.set()
 
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count a request while the block runs."""
+    def began(self) -> None:
+        """Count one more."""
         self._count += 1
         self._none.clear()
-        try:
-            yield
-        finally:
-            self._count -= 1
-            if not self._count:
-                self._none.set()
 
-    async def ended(self) -> None:
+    def ended(self) -> None:
+        """Count one less."""
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    async def all_ended(self) -> None:
         """Return when there is none."""
         await self._none.wait()
 

@@ -38,7 +38,10 @@ class Serving:
         async for message in messages:
             assembly = self._assembly
             router = assembly.passthrough if protocol.http.is_passthrough else assembly.router
-            with assembly.streams.counted():
+            assembly.streams.began()
+            try:
                 async with aclosing(answer_message(message, protocol, self._settings, router.select)) as replies:
                     async for reply in replies:
                         yield reply
+            finally:
+                assembly.streams.ended()

@@ -80,7 +80,8 @@ async def test_an_endpoint_with_a_call_in_flight_is_closed_after_it() -> None:
     closing = spawn(first.close())
     await asyncio.sleep(0)
     endpoint.give_back()
-    await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert not reloads.links["a:1"][0].is_closed
     endpoint.give_back()
     await closing
@@ -95,7 +96,8 @@ async def test_an_endpoint_that_comes_back_while_its_last_call_runs_is_the_same(
     reloads.assembly("b:1")
     endpoint.take()
     closing = spawn(first.close())
-    await asyncio.sleep(0)
+    for _ in range(5):  # it waits for the call now
+        await asyncio.sleep(0)
     assert reloads.assembly("a:1").backends["lab"].endpoints[0] is endpoint
     endpoint.give_back()
     await closing
