@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ import pytest
 from gateway.app import BindError, Gateway, ReloadError
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
+from tests.attacks.clients import Grpc
+from tests.http2 import by_hand as http2
 from tests.interop.processes import free_port
 from tests.paused_server import INFER, QUESTION, Held, ask, get, held, http, port_of
 
@@ -300,6 +303,32 @@ async def test_grpc_calls_whose_method_is_not_served_any_more_are_told_so() -> N
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await live(b"")
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_grpc_call_that_is_still_arriving_is_of_the_new_configuration() -> None:
+    routed = 'listeners: [{name: l, bind: "127.0.0.1:0", protocols: [v2-grpc]}]\n' + BACKEND
+    message = struct.pack(">?L", False, 3) + b"\x0a\x01m"  # ModelReadyRequest(name="m")
+    path = (b":path", b"/inference.GRPCInferenceService/ModelReady")
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), path, (b":authority", b"a"), http2.CONTENT_TYPE]
+
+    def begin(client: Grpc) -> None:
+        client.stream = 1
+        half = http2.frame(http2.DATA, 0, 1, message[:6])
+        client.socket.sendall(http2.head(*fields, (b"te", b"trailers"), stream=1) + half)
+        client.socket.sendall(http2.frame(http2.PING, 0, 0, bytes(8)))
+        while client.frame()[0] != http2.PING:
+            pass
+
+    def end(client: Grpc) -> bytes:
+        client.socket.sendall(http2.frame(http2.DATA, http2.END_STREAM, 1, message[6:]))
+        return client.reply()
+
+    async with running(routed) as gateway:
+        with await asyncio.to_thread(Grpc, ("127.0.0.1", at(gateway, "l"))) as client:
+            assert isinstance(client, Grpc)
+            await asyncio.to_thread(begin, client)
+            await gateway.reload(config(routed.replace("match: {model: m}", "match: {model: other}")))
+            assert b"model-not-found" in await asyncio.to_thread(end, client)
 
 
 async def test_unix_sockets_stay_and_go(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ CALLS = 25
 """How many calls are answered between two reloads, at least."""
 SECONDS = 60
 IDLE = 20
-"""How many more idle connections to the two servers there may be: as many as there were calls at once. One descriptor for
-each reload would be 80."""
+"""How many more idle connections to the two servers there may be: as many as there were calls at once. One descriptor
+for each reload would be 80."""
 KEPT = 16 * MIB
 """What the allocator and the garbage collector may keep after 80 further reloads."""
 
