@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 
@@ -16,14 +17,18 @@ from gateway.admin.server import AdminServer
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief_errors import BriefErrors
+from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.routes import any_model
+from gateway.assembly.serving import Serving
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
-from gateway.config.keys import Config, Ready, ReferenceConfig
+from gateway.config.changes import applicable, changes, not_applied
+from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig
+from gateway.config.keys import Ready as ReadyRule
 from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.exchange import answer
@@ -41,8 +46,9 @@ from gateway.core.protocol import (
 )
 from gateway.core.streaming import answer_stream
 from gateway.core.tasks import spawn
-from gateway.core.transport import Connector, Exchanges, Handler, Listener, Select, always_ready
+from gateway.core.transport import Connector, Exchanges, Handler, Listener, Ready, Select
 from gateway.core.types import Answer, Request, ServerInfo
+from gateway.discovery.register import Registrations
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.routing.backend import Backend
@@ -55,29 +61,58 @@ log = logging.getLogger(__name__)
 
 INFO = ServerInfo("inference-gateway", version("inference-gateway"))
 
+PORTS = ("health", "admin")
+"""The ports beside the listeners, named as their keys."""
+
+
+NOT_RUNNING = "the gateway has not started yet, or is stopping"
+
 
 class BindError(Exception):
     """An address of the configuration cannot be bound."""
 
 
-class Gateway:
-    """A running gateway with one configuration. Call `start`, then `drain`; a Gateway cannot be started again."""
+class ReloadError(Exception):
+    """A configuration that is valid, but that a running gateway cannot change to."""
 
-    def __init__(self, config: Config) -> None:
+
+class Gateway:
+    """A running gateway. Call `start`, then `reload` any number of times, then `drain`; a Gateway cannot be started
+    again.
+
+    `reload_file` is what `POST /reload` of the status API calls; without it there is no such call.
+    """
+
+    def __init__(self, config: Config, reload_file: status.Reload | None = None) -> None:
         self.config = config
         self.ready = False
         self.listeners: dict[str, Listener] = {}
         self.references: list[Listener] = []
         self.ports: dict[str, AdminServer | HealthServer] = {}
+        self.loaded_at = datetime.now(UTC)
+        self.reloads = 0
+        self.last_reload_error: status.LoadError | None = None
+        """Why the last attempt to read the configuration again failed; None if it did not."""
+        self._reload_file = reload_file
         self._protocols = registry.protocols()
-        clock = asyncio.get_running_loop().time
-        self._assembly = Assembly(
-            config, self._protocols, registry.policies(), _parse_address, connect, clock, INFO, lambda: self.ready
-        )
-        self._brief_errors = BriefErrors(config, self._assembly.found_addresses)
+        self._clock: Callable[[], float] = asyncio.get_running_loop().time
+        self._endpoints = SharedEndpoints()
+        self._registrations: dict[str, Registrations] = {}
+        """Where servers register now, by the name of the backend."""
+        self._serving: dict[str, Serving] = {}
+        self._assembly = self._assemble(config)
+        self._reloading = asyncio.Lock()
+        self._leaving: set[Listener] = set()
+        """Removed listeners with open connections."""
+        self._retirements: set[asyncio.Task[None]] = set()
         self._memory_task: asyncio.Task[None] | None = None
         self._shedding: Shedding | None = None
-        self._clock: Callable[[], float] = clock
+
+    def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
+        return Assembly(
+            config, self._protocols, registry.policies(), _parse_address, connect, self._clock, INFO,
+            lambda: self.ready, self._endpoints, previous,
+        )  # fmt: skip
 
     async def start(self) -> None:
         """Bind every address and accept connections.
@@ -95,15 +130,7 @@ class Gateway:
 
     async def _start(self) -> None:
         config = self.config
-        listener_connections.PROCESS_CONNECTIONS.fit(config.limits.connections)
-        listener_connections.PROCESS_CONNECTIONS.clients.limit = config.limits.connections_per_client
-        shed = config.limits.shed
-        self._shedding = None if shed is None else Shedding(shed.lag, shed.memory)
-        listener_connections.PROCESS_CONNECTIONS.shedding = self._shedding
-        if self._shedding is not None:
-            self._shedding.start()
-        memory.PROCESS_MEMORY.limit = config.limits.memory or memory.default_limit()
-        memory.PROCESS_MEMORY.per_client = config.limits.memory_per_client
+        self._set_process_limits(config)
         memory.set_allocator()
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         for reference in config.reference:
@@ -111,35 +138,232 @@ class Gateway:
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
         await self._assembly.discovery.start()
-        for prober in self._assembly.probers:
-            prober.start()
+        self._take_over(self._assembly)
+        all_rows = self._rows(config)
         for each in config.listeners:
-            settings = ListenerSettings(each.name, each.limits, each.model)
+            self.listeners[each.name], self._serving[each.name] = await self._listen(
+                each, all_rows[each.name], self._assembly
+            )
+        for name in PORTS:
+            if getattr(config, name) is not None:
+                self.ports[name] = await self._start_port(name, config)
+
+    def _take_over(self, assembly: Assembly) -> None:
+        assembly.start()
+        self._registrations.clear()
+        self._registrations.update(assembly.discovery.registrations)
+
+    def _set_process_limits(self, config: Config) -> None:
+        limits, connections = config.limits, listener_connections.PROCESS_CONNECTIONS
+        connections.fit(limits.connections)
+        connections.clients.limit = limits.connections_per_client
+        memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
+        memory.PROCESS_MEMORY.per_client = limits.memory_per_client
+        if self._shedding is not None:
+            self._shedding.stop()
+        self._shedding = connections.shedding = (
+            None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)
+        )
+        if self._shedding is not None:
+            self._shedding.start()
+
+    async def _listen(
+        self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly
+    ) -> tuple[Listener, Serving]:
+        settings = _settings(config)
+        serving = Serving(settings, assembly)
+        with binding(f"listener {config.name!r}", config.bind):
+            listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
+        log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)
+        return listener, serving
+
+    def _rows(self, config: Config) -> dict[str, tuple[tuple[Protocol, str], ...]]:
+        """The protocols of each listener, each with its path prefix."""
+        found, brief_errors = {}, BriefErrors(config, self._endpoints.addresses)
+        for each in config.listeners:
             rows = paths.rows(each, config.routes, config.backends, self._protocols)
             if each.errors.detail == "brief":
-                rows = tuple((self._brief_errors.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
-            select, passthrough = self._assembly.router.select, self._assembly.passthrough.select
-            handlers = exchanges(settings, select, passthrough, partial(self._is_ready, config.ready))
-            statistics = self._assembly.statistics.get(each.name)
-            with binding(f"listener {each.name!r}", each.bind):
-                listener = self.listeners[each.name] = await listen(
-                    settings, rows, statistics.record_exchanges(handlers) if statistics else handlers, each.bind
-                )
-            log.info("listener %r accepts %s at %s", each.name, ", ".join(each.protocols), listener.address)
-        if config.health:
-            ready = None if config.health.ready == "none" else partial(self._is_ready, config.health.ready)
-            await self._start_port("health", HealthServer(lambda: self.ready, ready), config.health.bind)
-        if config.admin:
-            application = status.application(self.status)
-            if self._assembly.discovery.registrations:
-                register.add_routes(application, self._assembly.discovery.registrations)
-            await self._start_port("admin", AdminServer(HostCheck(application)), config.admin.bind)
+                rows = tuple((brief_errors.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
+            found[each.name] = rows
+        return found
 
-    async def _start_port(self, name: str, server: AdminServer | HealthServer, address: Address) -> None:
-        with binding(name, address):
-            await server.start(address)
-        self.ports[name] = server
+    def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
+        handlers = serving.exchanges(self._is_ready_for_clients)
+        statistics = assembly.statistics.get(config.name)
+        return statistics.record_exchanges(handlers) if statistics else handlers
+
+    async def _start_port(self, name: str, config: Config) -> AdminServer | HealthServer:
+        server: AdminServer | HealthServer
+        if name == "health":
+            assert config.health is not None
+            bind, server = config.health.bind, HealthServer(lambda: self.ready, self._backends_ready(config))
+        else:
+            assert config.admin is not None
+            application = status.application(self.status, self._reload_file)
+            register.add_routes(application, self._registrations)
+            bind, server = config.admin.bind, AdminServer(HostCheck(application))
+        with binding(name, bind):
+            await server.start(bind)
         log.info("%s answers at %s", name, server.address)
+        return server
+
+    def _backends_ready(self, config: Config) -> Ready | None:
+        """What `/readyz` asks of the backends; None if it asks nothing."""
+        rule = "none" if config.health is None else config.health.ready
+        return None if rule == "none" else partial(self._is_ready, rule)
+
+    async def reload(self, config: Config) -> tuple[str, ...]:
+        """Change to `config`, which has been checked. New addresses are bound first; then, in one step, every request
+        that begins is answered by `config`. Requests in flight end as they began. Listeners and endpoints that stay
+        keep their connections; those that go are closed after their last request (listeners within `drain.timeout`).
+
+        Returns what changed, one text for each thing; empty if nothing did.
+
+        Raises:
+            BindError: an address cannot be bound. Nothing has changed.
+            ReloadError: the change needs a restart, or the gateway is stopping. Nothing has changed.
+        """
+        async with self._reloading:
+            if not self.ready:
+                raise ReloadError(NOT_RUNNING)
+            new = applicable(self.config, config)
+            found = changes(self.config, new)
+            if found or new != self.config:
+                await self._change_to(new)
+                self.reloads += 1
+            self.loaded_at = datetime.now(UTC)
+            return (*found, *not_applied(self.config, config))
+
+    async def _change_to(self, config: Config) -> None:
+        all_rows, staying = self._rows(config), self._staying(config)
+        for name, before in staying.items():
+            if why := self.listeners[before].why_not_renewed(all_rows[name]):
+                raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
+        assembly = self._assemble(config, self._assembly)
+        started: dict[str, tuple[Listener, Serving]] = {}
+        ports: dict[str, AdminServer | HealthServer] = {}
+        try:
+            assembly.discovery.inherit(self._assembly.discovery)
+            await assembly.discovery.start()
+            for each in config.listeners:
+                if each.name not in staying:
+                    started[each.name] = await self._listen(each, all_rows[each.name], assembly)
+            for name in PORTS:
+                if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
+                    ports[name] = await self._start_port(name, config)
+            if not self.ready:
+                raise ReloadError(NOT_RUNNING)
+        except BaseException:
+            await asyncio.gather(
+                *(listener.drain(0) for listener, _ in started.values()), *(port.stop() for port in ports.values())
+            )
+            await assembly.close()
+            await assembly.close_unused_connectors()
+            raise
+        # From here to the end of `_switch` nothing waits: no request can begin in between.
+        await self._retire(*self._switch(config, assembly, staying, started, ports, all_rows))
+
+    def _switch(
+        self,
+        config: Config,
+        assembly: Assembly,
+        staying: Mapping[str, str],
+        started: Mapping[str, tuple[Listener, Serving]],
+        ports: Mapping[str, AdminServer | HealthServer],
+        all_rows: Mapping[str, Sequence[tuple[Protocol, str]]],
+    ) -> tuple[Assembly, list[Listener], list[AdminServer | HealthServer], list[asyncio.Task[None]]]:
+        """Answer every request that begins from now on by `assembly`. Returns what has to end: the Assembly before,
+        listeners and ports that are gone, and the tasks of requests in flight."""
+        old, listeners, serving = self._assembly, self.listeners, self._serving
+        gone_ports = [port for name, port in self.ports.items() if name in ports or _bind(config, name) is None]
+        self.ports = {name: port for name, port in self.ports.items() if port not in gone_ports} | dict(ports)
+        self.config, self._assembly = config, assembly
+        self.listeners, self._serving = {}, {}
+        self._take_over(assembly)
+        self._set_process_limits(config)
+        running: list[asyncio.Task[None]] = []
+        for each in config.listeners:
+            if each.name in started:
+                self.listeners[each.name], self._serving[each.name] = started[each.name]
+                continue
+            listener = self.listeners[each.name] = listeners[staying[each.name]]
+            serves = self._serving[each.name] = serving[staying[each.name]]
+            settings = _settings(each)
+            serves.renew(settings, assembly)
+            running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
+        health = self.ports.get("health")
+        if isinstance(health, HealthServer):
+            health.backends_ready = self._backends_ready(config)
+        kept = set(map(id, self.listeners.values()))
+        return old, [each for each in listeners.values() if id(each) not in kept], gone_ports, running
+
+    async def _retire(
+        self,
+        old: Assembly,
+        listeners: Sequence[Listener],
+        ports: Sequence[AdminServer | HealthServer],
+        running: Sequence["asyncio.Task[None]"],
+    ) -> None:
+        """Free the addresses of what is gone; let the requests in flight end in the background."""
+        self._leaving.update(listeners)
+        try:
+            for listener in listeners:
+                await listener.stop_accepting()
+        finally:
+            ending = self._end(old, self._assembly, listeners, ports, running, tuple(self._retirements))
+            task = spawn(ending)
+            self._retirements.add(task)
+            task.add_done_callback(self._retirements.discard)
+
+    async def _end(
+        self,
+        old: Assembly,
+        new: Assembly,
+        listeners: Sequence[Listener],
+        ports: Sequence[AdminServer | HealthServer],
+        running: Sequence["asyncio.Task[None]"],
+        earlier: Sequence["asyncio.Task[None]"],
+    ) -> None:
+        try:
+            for port in ports:
+                await port.stop()
+            given_up = sum(await asyncio.gather(*(each.drain(self.config.drain.timeout) for each in listeners)))
+            self._leaving.difference_update(listeners)
+            if given_up:
+                log.warning("removed listeners are closed; requests given up: %d", given_up)
+            if running:
+                await asyncio.wait(running)
+            await old.streams.all_ended()
+            await old.close()
+            if earlier:  # their requests may use the Connectors that this reload replaced
+                await asyncio.wait(earlier)
+        finally:
+            await new.close_unused_connectors()
+
+    def _staying(self, config: Config) -> dict[str, str]:
+        """The listeners that keep their sockets: each new name with the name before. A listener at the address of
+        another one that is gone is that one with another name.
+
+        Raises:
+            ReloadError: one has the address of another transport's listener.
+        """
+        places = {each.name: _place(each) for each in self.config.listeners}
+        staying = {each.name: each.name for each in config.listeners if places.get(each.name) == _place(each)}
+        for each in config.listeners:
+            if each.name in staying or not (each.bind.port or each.bind.path):
+                continue
+            taken = staying.values()
+            before = next((name for name, at in places.items() if at == _place(each) and name not in taken), None)
+            if before is not None:
+                staying[each.name] = before
+        transports = {each.name: self._protocols[each.protocols[0]].transport for each in self.config.listeners}
+        for name, before in staying.items():
+            protocol = next(each.protocols[0] for each in config.listeners if each.name == name)
+            wanted = self._protocols[protocol].transport
+            if wanted != transports[before]:
+                text = f"its transport cannot change from {transports[before]} to {wanted}"
+                raise ReloadError(f"listener {name!r}: {text} at the same address while the gateway runs")
+        return staying
 
     def announce_end(self) -> None:
         """Stop being ready, and announce to clients that their connections will close. Requests are still answered."""
@@ -154,15 +378,17 @@ class Gateway:
         Returns the number of requests that were cancelled. It may itself be cancelled and called again with less time.
         """
         self.announce_end()
-        self._assembly.discovery.stop()
         ends_at = self._clock() + seconds
-        given_up = await asyncio.gather(*(listener.drain(seconds) for listener in self.listeners.values()))
-        for prober in self._assembly.probers:
-            await prober.stop()
-        for endpoint in list(self._assembly.endpoints.values()):
-            await endpoint.close()
-        for _, _, state in self._assembly.policy_states:
-            await state.close()
+        self._assembly.stop()
+        given_up = await asyncio.gather(
+            *(listener.drain(seconds) for listener in (*self.listeners.values(), *self._leaving))
+        )
+        for task in self._retirements:
+            task.cancel()
+        if self._retirements:
+            await asyncio.wait(self._retirements)
+        await self._assembly.end()
+        await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
         given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
@@ -174,7 +400,10 @@ class Gateway:
             self._shedding.stop()
         return sum(given_up)
 
-    async def _is_ready(self, rule: Ready) -> bool:
+    async def _is_ready_for_clients(self) -> bool:
+        return await self._is_ready(self.config.ready)
+
+    async def _is_ready(self, rule: ReadyRule) -> bool:
         """Whether the gateway is ready by `rule`, the setting `ready` of the health port or of the configuration (which
         gRPC's health service uses)."""
         return self.ready and not await self._assembly.readiness.why_not(rule)
@@ -184,6 +413,9 @@ class Gateway:
         return status.GatewayStatus(
             version=INFO.version,
             ready=self.ready,
+            configuration=status.ConfigurationStatus(
+                loaded_at=self.loaded_at, reloads=self.reloads, last_error=self.last_reload_error
+            ),
             listeners={
                 each.name: status.ListenerStatus(
                     address=listener.address,
@@ -202,6 +434,20 @@ class Gateway:
                 for place, name, state in self._assembly.policy_states
             ],
         )
+
+
+def _settings(config: ListenerConfig) -> ListenerSettings:
+    return ListenerSettings(config.name, config.limits, config.model)
+
+
+def _place(config: ListenerConfig) -> tuple[str, int, str]:
+    return config.bind.host, config.bind.port, config.bind.path
+
+
+def _bind(config: Config, port: str) -> Address | None:
+    """The address of the health port or the status API; None if it is off."""
+    found: HealthConfig | AdminConfig | None = getattr(config, port)
+    return None if found is None else found.bind
 
 
 def _backend_status(backend: Backend) -> status.BackendStatus:
@@ -255,28 +501,19 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "")
     # At `/` a single model answers; with several, the reply there lists their paths.
     rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
-    handlers = exchanges(settings, router.select, router.select)
+    handlers = exchanges(settings, router.select)
     with binding(f"reference {config.protocol!r}", config.bind):
         return await listen(
             settings, rows, statistics.record_exchanges(handlers) if statistics else handlers, config.bind
         )
 
 
-def exchanges(
-    settings: ListenerSettings,
-    select: Select,
-    passthrough: Select,
-    ready: Callable[[], Awaitable[bool]] = always_ready,
-) -> Exchanges:
-    """The Exchanges of a Listener. `select` finds the Destination of decoded requests, and `passthrough` that of
-    messages that are forwarded unchanged."""
+def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
+    """The Exchanges of a Listener whose requests always go to the Destinations that `select` finds."""
     return Exchanges(
         lambda message, protocol: answer(message, protocol, settings, select),
-        lambda messages, protocol: answer_stream(
-            messages, protocol, settings, passthrough if protocol.http.is_passthrough else select
-        ),
+        lambda messages, protocol: answer_stream(messages, protocol, settings, select),
         lambda error, protocol, message: protocol.encode_error(error, None, message),
-        ready,
     )
 
 

@@ -65,7 +65,7 @@ class Hanging:
 @asynccontextmanager
 async def serving(model: Hanging, protocol: Protocol) -> AsyncIterator[str]:
     settings = ListenerSettings("server", model="m")
-    handlers = exchanges(settings, model.select, model.select)
+    handlers = exchanges(settings, model.select)
     listener = await listen(settings, [(protocol, "")], handlers, Address("127.0.0.1", 0))
     try:
         yield listener.address

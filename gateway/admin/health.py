@@ -53,7 +53,8 @@ class HealthServer:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._is_accepting = is_accepting
-        self._backends_ready = backends_ready
+        self.backends_ready = backends_ready
+        """May be changed while it serves."""
         self._timeouts = timeouts
         self._main_loop: asyncio.AbstractEventLoop
         self._thread_loop: asyncio.AbstractEventLoop | None = None
@@ -127,7 +128,8 @@ class HealthServer:
             return _ALIVE if is_alive else _reply(503, f"event loop blocked for {STALLED_SECONDS:g} s")
         if not is_alive or not self._is_accepting():
             return _NOT_READY
-        return _READY if self._backends_ready is None else self._check_backends(self._backends_ready)
+        backends_ready = self.backends_ready
+        return _READY if backends_ready is None else self._check_backends(backends_ready)
 
     async def _check_backends(self, backends_ready: Callable[[], Awaitable[bool]]) -> Message:
         """The reply of `/readyz`. At most one check runs at a time. A check that takes too long goes on, so that a

@@ -1,10 +1,10 @@
 """The status API: the state of listeners, backends and endpoints as JSON."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 
@@ -103,11 +103,31 @@ class PolicyStatus(BaseModel):
     """As the page of the policy says."""
 
 
+class LoadError(BaseModel):
+    """Why the configuration could not be read again: every error on a line of its own."""
+
+    text: str
+    at: datetime
+    """In UTC."""
+
+
+class ConfigurationStatus(BaseModel):
+    """The configuration that is in use."""
+
+    loaded_at: datetime
+    """When it was read and found valid, in UTC."""
+    reloads: int
+    """How often it has changed since the start."""
+    last_error: LoadError | None
+    """Why the last attempt to read it again failed; `null` if it succeeded."""
+
+
 class GatewayStatus(BaseModel):
     """The whole gateway."""
 
     version: str
     ready: bool
+    configuration: ConfigurationStatus
     shedding: SheddingStatus | None = None
     """Null without `limits.shed`."""
     listeners: dict[str, ListenerStatus]
@@ -116,8 +136,36 @@ class GatewayStatus(BaseModel):
     """Those that keep a state."""
 
 
-def application(status: Callable[[], GatewayStatus]) -> FastAPI:
-    """An application with `GET /status`, its OpenAPI description at `/openapi.json` and a page for people at `/docs`.
+class Reloaded(BaseModel):
+    """The configuration was read again."""
+
+    changes: list[str]
+    """What has changed, and what differs but needs a restart; empty if the file says what is in use."""
+
+
+class ConfigurationError(BaseModel):
+    """One error of a configuration."""
+
+    text: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    """The place, counted from 1; `null` for what is not in the file, such as an address that cannot be bound."""
+
+
+class NotReloaded(BaseModel):
+    """The configuration cannot be used. The one before is kept, unchanged."""
+
+    errors: list[ConfigurationError]
+
+
+Reload: TypeAlias = Callable[[], Awaitable[Reloaded | NotReloaded]]
+"""Reads the configuration again."""
+
+
+def application(status: Callable[[], GatewayStatus], reload: Reload | None = None) -> FastAPI:
+    """An application with `GET /status`, with `POST /reload` if there is a `reload`, with its OpenAPI description at
+    `/openapi.json` and a page for people at `/docs`.
 
     The page uses only files that are installed with the gateway, since the network may not reach a CDN.
     """
@@ -135,4 +183,16 @@ def application(status: Callable[[], GatewayStatus]) -> FastAPI:
     async def read() -> GatewayStatus:
         return status()
 
+    if reload is not None:
+        _add_reload(app, reload)
     return app
+
+
+def _add_reload(app: FastAPI, reload: Reload) -> None:
+    @app.post("/reload", responses={422: {"model": NotReloaded}})
+    async def read_again(response: Response) -> Reloaded | NotReloaded:
+        """Read the configuration again, and change to it if it has no errors."""
+        found = await reload()
+        if isinstance(found, NotReloaded):
+            response.status_code = 422
+        return found

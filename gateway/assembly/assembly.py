@@ -1,11 +1,14 @@
 """The gateway's parts, made of a Config: endpoints, backends, bridges and routes. Nothing here opens a socket."""
 
+import asyncio
 import typing
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
+from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
 from gateway.assembly.routes import (
     Answering,
     conditions,
@@ -27,6 +30,7 @@ from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
+from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Destination
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
@@ -56,8 +60,36 @@ class Connect(typing.Protocol):
     def __call__(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector: ...
 
 
+class RequestsInFlight:
+    """Counts requests, and waits for the last one."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def began(self) -> None:
+        """Count one more."""
+        self._count += 1
+        self._none.clear()
+
+    def ended(self) -> None:
+        """Count one less."""
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    async def all_ended(self) -> None:
+        """Return when there is none."""
+        await self._none.wait()
+
+
 class Assembly:
-    """The gateway of one Config: its backends and its Router."""
+    """The gateway of one Config: its backends and its Router.
+
+    At a reload a second one is made with the endpoints that both have in common (`shared`) and takes over from the
+    `previous` one, which is closed after its last request.
+    """
 
     def __init__(
         self,
@@ -69,16 +101,25 @@ class Assembly:
         clock: Callable[[], float],
         info: ServerInfo,
         is_ready: IsReady,
+        shared: SharedEndpoints | None = None,
+        previous: "Assembly | None" = None,
     ) -> None:
+        self.streams = RequestsInFlight()
+        """Those requests in flight that are messages of streams."""
+        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """What runs while this is the current Assembly, beside requests: each is started as a task."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._previous = previous
+        self._shared = SharedEndpoints() if shared is None else shared
+        self._changed_connectors = ChangedConnectors()
         self._protocols = protocols
         self._policies = policies
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
         self._safe = {name: each.safe for name, each in config.backends.items()}
-        self.endpoints: dict[tuple[str, Hashable], Endpoint] = {}
-        """Those of all backends, by protocol and place, including those that are drained."""
-        self._closer = EndpointCloser(self.endpoints)
+        self.endpoints: dict[EndpointKey, Endpoint] = {}
+        self._closer = EndpointCloser(self.endpoints, self._has, self._shared.release)
         self._passing = {each.main_backend for each in config.routes if each.passthrough}
         """The backends with `passthrough` routes."""
         self._weights: dict[str, dict[Hashable, float]] = {}
@@ -96,16 +137,20 @@ class Assembly:
         self._backend_sides = {name: self._backend_side(name, each) for name, each in config.backends.items()}
         self.policy_states = list(self._policy_states(config))
         """The policies that keep a state: place, name and state."""
-        self.statistics = {each.name: ListenerStatistics(clock) for each in config.listeners if each.metrics_page}
+        kept: Mapping[str, ListenerStatistics] = {} if previous is None else previous.statistics
+        paged = [each.name for each in config.listeners if each.metrics_page]
+        self.statistics: Mapping[str, ListenerStatistics] = {
+            name: kept.get(name) or ListenerStatistics(clock) for name in paged
+        }
         """The statistics of listeners with a metrics page, by name."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         controlling = frozenset(each.name for each in config.listeners if each.allow_control)
         routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
         """Whether the backends that routes name are ready."""
-        readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
+        self._listener_readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
         asks_backends = config.ready != "none" and bool(routed)
-        own = server_operations(info, readiness, self.statistics, asks_backends=asks_backends)
+        own = server_operations(info, self._listener_readiness, self.statistics, asks_backends=asks_backends)
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         routes = [each for each in config.routes if not each.passthrough]
@@ -118,10 +163,6 @@ class Assembly:
         """The Router of requests to routes with `passthrough`."""
         self.discovery = self._discovery(config)
         """What adds and removes endpoints of backends; nothing runs before its `start`."""
-
-    def found_addresses(self) -> list[str]:
-        """The addresses of the endpoints of backends with `discovery`, including those that are drained."""
-        return [endpoint.address for endpoint in self.endpoints.values()] if self.discovery.is_used else []
 
     def _discovery(self, config: Config) -> Discovery:
         discovery = Discovery(self._clock)
@@ -142,6 +183,51 @@ class Assembly:
         for place, policies in places:
             for name, state in policy_states(place, policies, self._policies):
                 yield place, name, state
+
+    def start(self) -> None:
+        """Become the current Assembly: take over from the previous one, whose background tasks end, and start those of
+        this one."""
+        previous, self._previous = self._previous, None
+        self._changed_connectors.take_over()
+        if previous is not None:
+            previous.stop()
+            self._listener_readiness.adopt(previous._listener_readiness)
+            for name, backend in self.backends.items():
+                if name in previous.backends:
+                    backend.replace(previous.backends[name])
+            self.discovery.inherit_leases(previous.discovery)
+        self._tasks = [spawn(each()) for each in self.background]
+        for prober in self.probers:
+            prober.start()
+
+    def stop(self) -> None:
+        """End the background tasks. Requests in flight go on."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+        self.discovery.stop()
+        for prober in self.probers:
+            prober.cancel()
+
+    async def end(self) -> None:
+        """End the background tasks, and what policies keep open. No request may be in flight."""
+        self.stop()
+        for prober in self.probers:
+            await prober.stop()
+        for _, _, state in self.policy_states:
+            await state.close()
+
+    async def close(self) -> None:
+        """Leave the endpoints, and return when those that no other Assembly uses are closed. It has no requests in
+        flight but abandoned ones, whose servers still compute: their connections are closed after them."""
+        await self.end()
+        for backend in self.backends.values():
+            backend.close()
+        await self._shared.release(self.endpoints)
+
+    async def close_unused_connectors(self) -> None:
+        """Close the Connectors that this Assembly replaced, or that it made without ever taking over."""
+        await self._changed_connectors.close_unused()
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
         protocol = self._protocols[config.protocol]
@@ -180,8 +266,19 @@ class Assembly:
         place = self._parse_address(found.address, protocol)
         key = protocol.name, (place, found.ip) if found.ip else place
         if key not in self.endpoints:
-            connector = self._connect(found.address, protocol, config.limits, found.ip)
-            self.endpoints[key] = Endpoint(str(found), connector, self._clock, _ejection(config))
+            limits = config.limits
+
+            def made() -> Endpoint:
+                connector = self._connect(found.address, protocol, limits, found.ip)
+                return Endpoint(str(found), connector, self._clock, _ejection(config))
+
+            shared = self._shared.use(key, limits, made)
+            self.endpoints[key] = shared.endpoint
+            if shared.limits != limits:
+                form = protocol.http.passthrough if shared.endpoint.passthrough is not None else None
+                passthrough = None if form is None else self._connect(found.address, form, limits, found.ip)
+                connector = self._connect(found.address, protocol, limits, found.ip)
+                self._changed_connectors.add(shared, limits, connector, passthrough)
         endpoint = self.endpoints[key]
         if name in self._passing and endpoint.passthrough is None:
             form = protocol.http.passthrough
@@ -192,6 +289,10 @@ class Assembly:
         if weight != 1:
             self._weights[name][endpoint] = weight
         return endpoint
+
+    def _has(self, endpoint: Endpoint) -> bool:
+        """Whether a backend has this endpoint."""
+        return any(endpoint in backend.endpoints for backend in self.backends.values())
 
     def _release(self, name: str, endpoint: Endpoint) -> None:
         """Close an endpoint that a backend no longer has, unless another one has it."""

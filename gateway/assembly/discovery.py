@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from gateway.assembly.endpoints import EndpointKey
 from gateway.config.keys import BackendConfig, DiscoveryConfig
 from gateway.core.address import is_ip
 from gateway.core.log_limit import LogLimit
@@ -61,6 +62,10 @@ class Discovery:
         `start`."""
         for watcher in self._watchers:
             watcher.inherit(other._watchers)
+        self.inherit_leases(other)
+
+    def inherit_leases(self, other: "Discovery") -> None:
+        """Take over the leases that `other` has granted."""
         for name, registrations in self.registrations.items():
             if name in other.registrations:
                 registrations.inherit(other.registrations[name])
@@ -156,25 +161,33 @@ def _has_name(place: Any) -> bool:
 
 
 class EndpointCloser:
-    """Closes endpoints that no backend uses any more, each after its last call. `endpoints` are all that there are, by
-    what identifies them; those that are closed are removed from it."""
+    """Closes endpoints that no backend has any more, each after its last call.
 
-    def __init__(self, endpoints: "dict[Any, Endpoint]") -> None:
+    `endpoints` are all that there are, by their keys; those that are given up are removed from it. `has` says whether a
+    backend has an endpoint. `release` gives up those with some keys, and returns when they are closed, or in use again.
+    """
+
+    def __init__(
+        self,
+        endpoints: dict[EndpointKey, Endpoint],
+        has: Callable[[Endpoint], bool],
+        release: Callable[[Iterable[EndpointKey]], Awaitable[None]],
+    ) -> None:
         self._endpoints = endpoints
+        self._has = has
+        self._give_up = release
 
     def release(self, endpoint: Endpoint) -> None:
-        """Close `endpoint` after its last call, unless a backend uses it (again) by then."""
-        if not endpoint.is_used:
-            spawn(self._close(endpoint))
+        """Close `endpoint` after its last call, unless a backend has it (again) by then."""
+        key = next((key for key, each in self._endpoints.items() if each is endpoint), None)
+        if key is not None and not self._has(endpoint):
+            del self._endpoints[key]
+            spawn(self._close(key, endpoint))
 
-    async def _close(self, endpoint: Endpoint) -> None:
+    async def _close(self, key: EndpointKey, endpoint: Endpoint) -> None:
         if endpoint.in_flight:
             text = "endpoint %s is drained: it has %d calls in flight"
             _lines.write(endpoint.address, logging.INFO, text, endpoint.address, endpoint.in_flight)
-        await endpoint.idle()
-        key = next((key for key, each in self._endpoints.items() if each is endpoint), None)
-        if key is None or endpoint.is_used:
-            return
-        del self._endpoints[key]
-        await endpoint.close()
-        _lines.write(endpoint.address, logging.INFO, "endpoint %s is closed", endpoint.address)
+        await self._give_up([key])
+        if endpoint.is_closed:
+            _lines.write(endpoint.address, logging.INFO, "endpoint %s is closed", endpoint.address)

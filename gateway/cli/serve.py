@@ -1,33 +1,40 @@
 """`gateway serve`: runs the gateway with one configuration until SIGTERM or SIGINT."""
 
 import logging
+from pathlib import Path
 
 from gateway.app import INFO, BindError, Gateway
 from gateway.cli.examples import examples
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import ConfigFile, fail, read, run
+from gateway.cli.reloading import Reloader
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config.keys import Config
+from gateway.config.watching import Look, look_at_all
+from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
-PATHS = {"health": "/healthz, /readyz", "admin": "/status, /docs"}
+PATHS = {"health": "/healthz, /readyz", "admin": "/status, /reload, /docs"}
 """What each port serves, as printed at the start."""
 
 
 def serve(config: ConfigFile) -> None:
-    """Serve a configuration. SIGTERM or SIGINT stops it after the times set in `drain`, a second signal at once."""
+    """Serve a configuration. SIGTERM or SIGINT stops it after the times set in `drain`, a second signal at once. SIGHUP
+    and changes of the file reload it."""
+    files = look_at_all(config)
     loaded = read(config)
     log_to_stderr()
     raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
-    run(_serve(loaded))
+    run(_serve(config, files, loaded))
 
 
-async def _serve(config: Config) -> None:
-    signals = Signals()
-    gateway = Gateway(config)
+async def _serve(path: Path, files: Look, config: Config) -> None:
+    reloader = Reloader(path, files)
+    gateway = reloader.gateway = Gateway(config, reloader.on_call)
+    signals = Signals(reloader.on_hangup)
     try:
         await gateway.start()
     except (BindError, ValueError) as error:
@@ -35,7 +42,11 @@ async def _serve(config: Config) -> None:
     addresses = {name: listener.address for name, listener in gateway.listeners.items()}
     print("\n".join([*_addresses(gateway), *examples(config, addresses), "ready"]), flush=True)
     log.info("ready")
-    await drain_on_signal(gateway, signals, config.drain.delay, config.drain.timeout)
+    watching = spawn(reloader.watch())
+    await signals.first.wait()
+    watching.cancel()
+    drain = gateway.config.drain
+    await drain_on_signal(gateway, signals, drain.delay, drain.timeout)
 
 
 def _addresses(gateway: Gateway) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import typing
+from collections.abc import Callable
 from typing import NoReturn
 
 from gateway.core.tasks import spawn
@@ -26,13 +27,14 @@ class Drainable(typing.Protocol):
 class Signals:
     """The signals received so far. Created in a running event loop, before the server accepts requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_hangup: Callable[[], object] | None = None) -> None:
+        """`on_hangup` is called for each SIGHUP."""
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        loop.add_signal_handler(signal.SIGHUP, self._ignore_hangup)
+        loop.add_signal_handler(signal.SIGHUP, on_hangup or self._ignore_hangup)
 
     def _on_signal(self, number: signal.Signals) -> None:
         again = self.first.is_set()
@@ -40,7 +42,7 @@ class Signals:
         (self.second if again else self.first).set()
 
     def _ignore_hangup(self) -> None:
-        log.warning("SIGHUP ignored: the configuration cannot be reloaded while the gateway runs")
+        log.warning("SIGHUP ignored: there is no configuration to read again")
 
 
 async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:

@@ -162,6 +162,16 @@ class DrainConfig(Keys):
     """Seconds that requests in flight have to finish after the listeners are closed; then they are cancelled."""
 
 
+class ReloadConfig(Keys):
+    """When the gateway reads its configuration again while it runs, besides on SIGHUP and `POST /reload`."""
+
+    watch: Flag = True
+    """Reload when the file, or one that it names by `${file:PATH}`, has changed."""
+    interval: Annotated[Seconds, Field(ge=0.1)] = 1
+    """Seconds between two looks at the files. A change is loaded when the next look finds no further one, so that a
+    file is not read while it is being written."""
+
+
 class ReferenceConfig(Keys):
     """A model server in the gateway's own process, with bundled models; for demos and tests."""
 
@@ -391,6 +401,8 @@ class Config(Keys):
     """The health port, for probes; off if absent."""
     drain: DrainConfig = DrainConfig()
     """How the gateway stops."""
+    reload: ReloadConfig = ReloadConfig()
+    """When the configuration is read again."""
     ready: Ready = "any"
     """Which backends must be ready for the gateway to report ready in the clients' protocols: at least one (`any`) or
     `all` of those that routes name, or `none`. They are asked when a client asks, at most once a second; where they are

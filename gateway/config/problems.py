@@ -11,6 +11,11 @@ _CREDENTIALS = re.compile(r"//[^/\s']*@")
 """`user:password@` of a URL."""
 
 
+def without_credentials(text: str) -> str:
+    """`text` with `***` for the user and password of every URL."""
+    return _CREDENTIALS.sub("//***@", text)
+
+
 @frozen
 class Problem:
     """A message about a place in a file. `line` and `column` count from 1, columns in characters. `is_warning`: the
@@ -24,8 +29,7 @@ class Problem:
 
     def __str__(self) -> str:
         warning = "warning: " if self.is_warning else ""
-        message = _CREDENTIALS.sub("//***@", self.message)
-        return f"{self.file}:{self.line}:{self.column}: {warning}{message}"
+        return f"{self.file}:{self.line}:{self.column}: {warning}{without_credentials(self.message)}"
 
 
 class ConfigError(Exception):

@@ -23,6 +23,12 @@ class Referenced(str):
     alone: bool
 
 
+def named_files(text: str) -> frozenset[Path]:
+    """The files that `${file:/path}` names in the text of a configuration, comments included."""
+    expressions = (found[1] or "" for found in _REFERENCE.finditer(text))
+    return frozenset(Path(each.removeprefix("file:")) for each in expressions if each.startswith("file:"))
+
+
 def interpolate(text: str, environ: Mapping[str, str]) -> str:
     """`text` with its references replaced; a Referenced if it has any.
 

@@ -28,14 +28,15 @@ async def answer_stream(
     """The replies to a client's messages. Requests are answered one after the other; an error ends only its own
     request."""
     async for message in messages:
-        async with aclosing(_answer_one(message, protocol, listener, select)) as replies:
+        async with aclosing(answer_message(message, protocol, listener, select)) as replies:
             async for reply in replies:
                 yield reply
 
 
-async def _answer_one(
+async def answer_message(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
+    """The replies to one message of a client's stream. Raises nothing: every error becomes a reply."""
     request: Request | None = None
     try:
         if is_large(message, protocol):

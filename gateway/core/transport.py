@@ -1,13 +1,14 @@
 """The interfaces between transports and the rest: listeners call Exchanges, backends are reached by Connectors."""
 
+import asyncio
 import typing
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.types import Answer, Message, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
@@ -110,6 +111,22 @@ class Listener(typing.Protocol):
         Raises:
             OSError: the address is in use, not permitted, or not one of this machine.
         """
+
+    def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
+        """Why `renew` cannot serve these protocols at this address; empty if it can."""
+
+    def renew(
+        self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
+    ) -> "list[asyncio.Task[None]]":
+        """Serve every request that begins after this call with these arguments, which are those of the constructor, on
+        open connections too. A request whose message has not arrived in full has not begun.
+
+        Returns the tasks of the requests in flight that have one message each; they are answered as they began.
+        """
+
+    async def stop_accepting(self) -> None:
+        """Accept nothing more, and let each connection end after its last reply. When this returns, the address is
+        free."""
 
     def announce_end(self) -> None:
         """From now on tell clients that their connections will close, where the wire can say so. Everything is still

@@ -149,6 +149,16 @@ class Backend:
         """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
         self._on_recovery.append(watcher)
 
+    def replace(self, previous: "Backend") -> None:
+        """Take over from the backend that had this name before: the sequences at endpoints that both have. From now on
+        `previous` gets no new requests."""
+        self._sequences.adopt(previous._sequences, self.endpoints)
+
+    def close(self) -> None:
+        """Leave the endpoints, which other backends may share. No request may be in flight."""
+        for endpoint in self.endpoints:
+            endpoint.unwatch(self._hand_over_slot if self.max_in_flight else None, self._recovered)
+
     async def __call__(self, request: Request) -> Answer:
         """The answer of one endpoint; for CONTROL_OPERATIONS that of all. If nothing could be sent to an endpoint,
         another one is asked.

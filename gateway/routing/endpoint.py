@@ -77,17 +77,17 @@ class Endpoint:
             self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
 
-    def unwatch(self, on_free: Callable[["Endpoint"], bool], on_recovery: Callable[[], None]) -> None:
+    def unwatch(self, on_free: Callable[["Endpoint"], bool] | None, on_recovery: Callable[[], None]) -> None:
         """Remove a backend's callbacks. Calls that it has in flight are not affected."""
-        if on_free in self._on_free:
+        if on_free is not None and on_free in self._on_free:
             self._on_free.remove(on_free)
         if on_recovery in self._on_recovery:
             self._on_recovery.remove(on_recovery)
 
     @property
-    def is_used(self) -> bool:
-        """Whether a backend has it among its endpoints."""
-        return bool(self._on_recovery)
+    def is_closed(self) -> bool:
+        """Whether its Connectors are closed for good."""
+        return self._is_closed
 
     def enter(self) -> None:
         """Count one more request that takes no slot, so that `idle` waits for it."""

@@ -60,12 +60,19 @@ class Prober:
         """Start probing, in a task of its own."""
         self._loop = spawn(self._run())
 
+    def cancel(self) -> None:
+        """Begin no more probes; end those that run."""
+        for task in self._tasks:
+            task.cancel()
+
     async def stop(self) -> None:
         """End probing, and the probes that run."""
-        tasks = [*self._running, *([self._loop] if self._loop else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def _tasks(self) -> "list[asyncio.Task[None]]":
+        return [*self._running, *([self._loop] if self._loop else [])]
 
     async def _run(self) -> None:
         while True:  # noqa: ASYNC110 - time is what it waits for

@@ -137,6 +137,10 @@ class Readiness:
         self._backends = backends
         self._offline: set[str] = set()
 
+    def adopt(self, other: "Readiness") -> None:
+        """Take over which listeners are offline, as far as clients of this one may still switch them."""
+        self._offline |= {name for name in other._offline if name in self._switchable}
+
     def of(self, request: Request) -> bool:
         """Whether the listener that received `request` is ready, not counting backends."""
         return self._ready() and request.listener not in self._offline

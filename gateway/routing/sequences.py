@@ -1,6 +1,7 @@
 """Remembers which endpoint holds the state of a client's sequence of requests (Triton's stateful models)."""
 
 from collections import OrderedDict
+from collections.abc import Container
 from typing import TypeAlias
 
 from gateway.core.errors import invalid_input
@@ -44,6 +45,10 @@ class Sequences:
         """Forget the sequences whose state `endpoint` has: it gets no more calls."""
         for key in [key for key, each in self._endpoints.items() if each is endpoint]:
             del self._endpoints[key]
+
+    def adopt(self, other: "Sequences", endpoints: Container[Endpoint]) -> None:
+        """Take over the sequences of another backend whose state is at one of `endpoints`."""
+        self._endpoints |= {key: each for key, each in other._endpoints.items() if each in endpoints}
 
     def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
         """Note that `endpoint` has the state from now on, or that `request` is the sequence's last."""

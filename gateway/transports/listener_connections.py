@@ -163,6 +163,12 @@ class ListenerConnections:
     def __len__(self) -> int:
         return len(self._open)
 
+    def renew(self, settings: ListenerSettings) -> tuple[AcceptedConnection, ...]:
+        """Change the listener's name and limits. Returns the open connections; those beyond a lower limit stay open."""
+        limits = settings.limits
+        self._name, self._limit, self._clients.limit = settings.name, limits.connections, limits.connections_per_client
+        return tuple(self._open)
+
     @classmethod
     def of(cls, settings: ListenerSettings, shared_limit: ConnectionLimit = PROCESS_CONNECTIONS) -> Self:
         """Those of a listener with these settings."""

@@ -1,4 +1,4 @@
-"""Which Host headers the status API accepts."""
+"""Which Host and Origin headers the status API accepts."""
 
 import pytest
 
@@ -25,6 +25,16 @@ async def test_requests_to_other_hosts_are_refused(hosts: str) -> None:
     reply = await status_of(hosts)
     assert reply.startswith((b"HTTP/1.1 421 ", b"HTTP/1.1 400 "))
     assert b"lab" not in reply
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:9090", "http://127.0.0.1:1", "http://[::1]"])
+async def test_pages_of_this_host_may_call(origin: str) -> None:
+    assert (await status_of(f"Host: localhost\r\nOrigin: {origin}\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "https://localhost.evil", "null", ""])
+async def test_pages_of_other_hosts_may_not(origin: str) -> None:
+    assert (await status_of(f"Host: localhost\r\nOrigin: {origin}\r\n")).startswith(b"HTTP/1.1 421 ")
 
 
 async def status_of(hosts: str) -> bytes:

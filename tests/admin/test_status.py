@@ -9,11 +9,16 @@ from pathlib import Path
 from gateway.admin.status import (
     BackendStatus,
     ClientWaiting,
+    ConfigurationError,
+    ConfigurationStatus,
     EndpointStatus,
     GatewayStatus,
     LastError,
     ListenerStatus,
+    LoadError,
+    NotReloaded,
     QueueStatus,
+    Reloaded,
     application,
 )
 from tests.admin.served import served
@@ -21,6 +26,11 @@ from tests.admin.served import served
 STATUS = GatewayStatus(
     version="1.2.3",
     ready=True,
+    configuration=ConfigurationStatus(
+        loaded_at=datetime(2026, 11, 22, 3, 0, 0, tzinfo=UTC),
+        reloads=4,
+        last_error=LoadError(text="g.yaml:1:2: wrong", at=datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)),
+    ),
     listeners={"http": ListenerStatus(address="127.0.0.1:8080", protocols=["v2-rest"], refused_connections=2)},
     backends={
         "lab": BackendStatus(
@@ -57,6 +67,26 @@ async def test_it_has_an_openapi_description() -> None:
         described = json.loads((await port.get("/openapi.json"))[1])
         assert described["info"]["version"] == "1.2.3"
         assert list(described["paths"]) == ["/status"]
+
+
+async def test_a_reload_answers_with_what_changed_or_with_every_error() -> None:
+    outcomes: list[Reloaded | NotReloaded] = [
+        Reloaded(changes=["backend 'lab' added"]),
+        NotReloaded(errors=[ConfigurationError(text="wrong", file="g.yaml", line=3, column=5)]),
+    ]
+
+    async def reload() -> Reloaded | NotReloaded:
+        return outcomes.pop(0)
+
+    post = b"POST /reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with served(application(lambda: STATUS, reload)) as port:
+        status, body = await port.send(post)
+        assert (status, json.loads(body)) == (200, {"changes": ["backend 'lab' added"]})
+        status, body = await port.send(post)
+        assert status == 422
+        assert json.loads(body) == {"errors": [{"text": "wrong", "file": "g.yaml", "line": 3, "column": 5}]}
+        described = json.loads((await port.get("/openapi.json"))[1])
+        assert list(described["paths"]) == ["/status", "/reload"]
 
 
 class References(HTMLParser):

@@ -183,7 +183,7 @@ async def test_rows_of_a_batch_in_flight_follow_the_number_of_endpoints() -> Non
 
 async def test_brief_errors_do_not_name_found_addresses() -> None:
     here = Assembled(TWO)
-    brief = BriefErrors(here.config, here.assembly.found_addresses)
+    brief = BriefErrors(here.config, here.assembly._shared.addresses)
     text = "backend 'lab' at http://10.0.0.1:4242: bad reply of 10.0.0.1:4242"
 
     def shortened() -> str:

@@ -17,6 +17,8 @@ from pathlib import Path
 from gateway.app import Gateway
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import read, run
+from gateway.cli.reloading import Reloader
+from gateway.config.watching import look_at_all
 
 TICK = 0.01
 
@@ -46,7 +48,8 @@ class Ticker:
 
 async def observe(path: Path) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    gateway = Gateway(read(path))
+    reloader = Reloader(path, look_at_all(path))
+    gateway = reloader.gateway = Gateway(read(path), reloader.on_call)
     await gateway.start()
     ticker = Ticker(loop)
 

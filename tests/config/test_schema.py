@@ -25,7 +25,11 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
 @pytest.mark.parametrize(
     ("location", "keys"),
     [
-        ((), ["listeners", "limits", "admin", "health", "drain", "ready", "reference", "backends", "routes"]),
+        (
+            (),
+            ["listeners", "limits", "admin", "health", "drain", "reload", "ready", "reference", "backends", "routes"],
+        ),
+        (("reload",), ["watch", "interval"]),
         (("admin",), ["bind"]),
         (
             ("listeners", 7, "limits"),

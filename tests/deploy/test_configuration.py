@@ -62,6 +62,15 @@ def test_the_checksum_changes_when_and_only_when_the_configuration_does() -> Non
     assert rendered("demo-values").checksum != before
 
 
+def test_with_reload_a_changed_configuration_keeps_the_pods_unless_their_ports_or_times_change() -> None:
+    def pod(values: str) -> object:
+        return render("{reload: true, config: {" + values + "}}").deployment["spec"]["template"]
+
+    assert "checksum/config" not in str(pod(""))
+    assert pod("ready: all") == pod("ready: none")
+    assert pod("drain: {timeout: 99}") != pod("")
+
+
 def test_an_existing_config_map_is_mounted_and_not_made() -> None:
     release = rendered("existing-values")
     assert [each["metadata"]["name"] for each in release.all("ConfigMap")] == ["my-gateway"]

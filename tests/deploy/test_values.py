@@ -35,6 +35,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
             "/existingConfigMap/listeners/0/port",
         ),
         ("replicaCount: two", "/replicaCount"),
+        ("reload: often", "/reload"),
         ("strategy: {type: Rolling}", "/strategy/type"),
         ("preStopSeconds: -1", "/preStopSeconds"),
         ("terminationGracePeriodSeconds: 30s", "/terminationGracePeriodSeconds"),

@@ -114,22 +114,12 @@ async def test_an_endpoint_is_idle_when_its_last_request_has_ended(operation: Op
     await settle()
     (at,) = [index for index, count in enumerate(lab.counts) if count]
     lab.backend.remove(lab.endpoints[at])
-    assert not lab.endpoints[at].is_used
     idle = asyncio.ensure_future(lab.endpoints[at].idle())
     await settle()
     assert not idle.done()
     lab.wires[at].answer()
     await request
     await idle
-
-
-async def test_an_endpoint_is_used_while_any_backend_has_it() -> None:
-    endpoint, _ = new_endpoint()
-    one, other = (Backend(Target(name), TOY, [endpoint], 1) for name in ("one", "other"))
-    one.remove(endpoint)
-    assert endpoint.is_used
-    other.remove(endpoint)
-    assert not endpoint.is_used
 
 
 async def test_a_call_that_could_not_be_sent_goes_to_an_endpoint_that_came_meanwhile() -> None:

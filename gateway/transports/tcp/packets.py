@@ -41,11 +41,11 @@ class PacketReader:
     and the next message is read. In other framings it ends the reading.
     """
 
-    __slots__ = ("_body", "_framing", "_header", "_limits", "_scratch", "_to_drop", "_to_drop_next", "memory")
+    __slots__ = ("_body", "_framing", "_header", "_scratch", "_to_drop", "_to_drop_next", "limits", "memory")
 
     def __init__(self, framing: Framing, limits: Limits, scratch: memoryview) -> None:
         self._framing = framing
-        self._limits = limits
+        self.limits = limits
         self._scratch = scratch
         self.memory: Memory = PROCESS_MEMORY
         """What counts the packets. May be set before the first one arrives."""
@@ -134,7 +134,7 @@ class PacketReader:
 
     def _size(self) -> int:
         """How many bytes after the header belong to the packet."""
-        size, limits = self._framing.size(self._header), self._limits
+        size, limits = self._framing.size(self._header), self.limits
         head = 0 if self._framing.head is None else self._framing.head(self._header)
         if head > limits.headers:
             text = f"the head of a message, of {head} bytes, is larger than limits.headers, {limits.headers} bytes"

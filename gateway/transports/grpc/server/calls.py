@@ -107,6 +107,20 @@ class ServerCall:
             self._timer = loop.call_at(self._deadline + grace, self._expire)
 
     @property
+    def path(self) -> bytes:
+        """The method's path."""
+        return self._head.path
+
+    @property
+    def task(self) -> "asyncio.Task[None] | None":
+        """What answers the call, if it has begun."""
+        return self._task
+
+    def renew(self, method: Method) -> None:
+        """Serve a message that has not been handed on yet by `method`."""
+        self._method = method
+
+    @property
     def is_arriving(self) -> bool:
         """Whether the client has begun a message that it has to finish."""
         raise NotImplementedError

@@ -23,7 +23,7 @@ from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import RequestHeads
 from gateway.http2.server import RequestStarted, ServerConnection, http1_reply
 from gateway.transports.grpc.server import calls, replies
-from gateway.transports.grpc.server.calls import Method, ServerCall, refused, stopping
+from gateway.transports.grpc.server.calls import Method, ServerCall, UnaryCall, refused, stopping
 from gateway.transports.grpc.server.heads import RequestFault, RequestHead
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.timeouts import Timeouts
@@ -226,9 +226,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             return
         method = self._site.methods.get(head.path)
         if method is None:
-            name = head.path.decode("utf-8", "backslashreplace")[:_MAX_METHOD]
-            error = refusal(Reason.UNSUPPORTED, f"no method {name} here")
-            self.http2.send_end(stream, replies.HEAD + replies.trailers(refused(error)))
+            self.http2.send_end(stream, replies.HEAD + replies.trailers(refused(_no_method(head.path))))
             return
         stream.handler = calls.call(self, stream, method, head)
         if not self._is_watching:
@@ -326,6 +324,25 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if call is not None:
                 call.cancel()
 
+    def renew(self, site: Site) -> "list[asyncio.Task[None]]":
+        """Serve every request that begins after this call with `site`. Returns the tasks of the calls in flight that
+        have one message each."""
+        self._context = self._site = site
+        self.limits = site.limits
+        running: list[asyncio.Task[None]] = []
+        for stream in list(self.http2.streams.values()):
+            call: ServerCall | None = stream.handler
+            if call is None:
+                continue
+            method = site.methods.get(call.path)
+            if method is not None:
+                call.renew(method)
+            elif call.task is None:
+                call.fail(_no_method(call.path))
+            if isinstance(call, UnaryCall) and call.task is not None:
+                running.append(call.task)
+        return running
+
     # Ends.
 
     @property
@@ -405,6 +422,10 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self.flush()
         else:
             super()._close()
+
+
+def _no_method(path: bytes) -> GatewayError:
+    return refusal(Reason.UNSUPPORTED, f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here")
 
 
 def _too_slow(call: ServerCall, stream: Stream, now: float, timeouts: Timeouts) -> str | None:

@@ -42,16 +42,15 @@ class GrpcListener:
     ) -> None:
         self._connections = ListenerConnections.of(settings)
         self._ending = asyncio.Event()
-        methods = _methods([protocol for protocol, _ in protocols], exchanges, self._ending)
         self._site = Site(
             settings.limits,
             timeouts,
             self._connections,
-            {method.name.encode(): method for method in methods},
+            _by_name(protocols, exchanges, self._ending),
             request_heads(settings.limits.headers),
             memoryview(bytearray(SCRATCH_BYTES)),
         )
-        self._class = BoundedConnection if self._connections.are_bounded(settings.limits) else GrpcServerConnection
+        self._class = self._connection_class(settings)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -68,19 +67,44 @@ class GrpcListener:
         self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1], scheme=""))
         await self._server.start_serving()
 
+    def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
+        """Empty: any protocols over gRPC can follow each other."""
+        return ""
+
+    def renew(
+        self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
+    ) -> list[asyncio.Task[None]]:
+        """As in every Listener. A changed `limits.headers` holds for new connections only."""
+        self._site = site = replace(
+            self._site,
+            limits=settings.limits,
+            methods=_by_name(protocols, exchanges, self._ending),
+            heads=request_heads(settings.limits.headers),
+        )
+        self._class = self._connection_class(settings)
+        connections = self._connections.renew(settings)
+        return [task for each in connections if isinstance(each, GrpcServerConnection) for task in each.renew(site)]
+
+    def _connection_class(self, settings: ListenerSettings) -> type[GrpcServerConnection]:
+        return BoundedConnection if self._connections.are_bounded(settings.limits) else GrpcServerConnection
+
     def announce_end(self) -> None:
         """From now on gRPC's health service answers NOT_SERVING, also to clients that watch it."""
         self._connections.ending = True
         self._ending.set()
 
-    async def drain(self, seconds: float) -> int:
-        """Accept no more connections, ask clients to send no more requests (GOAWAY), wait at most `seconds` for
-        requests in flight, then end them with UNAVAILABLE. Returns how many were ended so."""
+    async def stop_accepting(self) -> None:
+        """As in every Listener. Clients are asked to send no more requests (GOAWAY)."""
         self.announce_end()
         self._connections.begin_draining()
         if self._server is not None:
             server, self._server = self._server, None
             await stop_accepting(server, self._connection)
+
+    async def drain(self, seconds: float) -> int:
+        """Accept no more connections, ask clients to send no more requests (GOAWAY), wait at most `seconds` for
+        requests in flight, then end them with UNAVAILABLE. Returns how many were ended so."""
+        await self.stop_accepting()
         return await self._connections.end(seconds)
 
     @property
@@ -90,6 +114,13 @@ class GrpcListener:
 
     def _connection(self) -> GrpcServerConnection:
         return self._class(self._site)
+
+
+def _by_name(
+    protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges, ending: asyncio.Event
+) -> dict[bytes, Method]:
+    methods = _methods([protocol for protocol, _ in protocols], exchanges, ending)
+    return {method.name.encode(): method for method in methods}
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:

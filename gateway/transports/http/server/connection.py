@@ -92,6 +92,15 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         """1 from the first byte of a request to the last byte of its reply."""
         return int(self._phase in _UNANSWERED)
 
+    def renew(self, context: HttpContext) -> "asyncio.Task[None] | None":
+        """Serve the next request, or the one that is still arriving, with `context`. Returns the task that answers the
+        request in flight, if there is one."""
+        self._context = context
+        self._head_reader.limit = context.limits.headers
+        if self._phase is Phase.BODY and self._head is not None:
+            self._dispatch = Dispatch(self._head, context.table)
+        return self._task
+
     def data_received(self, data: bytes) -> None:
         """The client sent something."""
         if self._phase in _RECEIVING and not self._ahead:

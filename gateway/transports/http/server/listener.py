@@ -33,18 +33,8 @@ class HttpListener:
         connection_limit: ConnectionLimit = PROCESS_CONNECTIONS,
     ) -> None:
         self._connections = ListenerConnections.of(settings, connection_limit)
-        table = PathTable(protocols)
-        self._context = HttpContext(
-            settings.limits,
-            timeouts,
-            self._connections,
-            table,
-            HeadCache(table, settings.limits.headers),
-            exchanges.exchange,
-            exchanges.stream,
-            exchanges.refuse,
-        )
-        self._connection = BoundedConnection if self._connections.are_bounded(settings.limits) else ServerConnection
+        self._context = _context(settings, protocols, exchanges, timeouts, self._connections)
+        self._connection = self._connection_class(settings)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -61,17 +51,39 @@ class HttpListener:
         self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
         await self._server.start_serving()
 
+    def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
+        """Empty: any protocols over HTTP can follow each other."""
+        return ""
+
+    def renew(
+        self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
+    ) -> list[asyncio.Task[None]]:
+        """As in every Listener."""
+        timeouts = self._context.timeouts
+        self._context = context = _context(settings, protocols, exchanges, timeouts, self._connections)
+        self._connection = self._connection_class(settings)
+        connections = self._connections.renew(settings)
+        tasks = (each.renew(context) for each in connections if isinstance(each, ServerConnection))
+        return [task for task in tasks if task is not None]
+
+    def _connection_class(self, settings: ListenerSettings) -> type[ServerConnection]:
+        return BoundedConnection if self._connections.are_bounded(settings.limits) else ServerConnection
+
     def announce_end(self) -> None:
         """From now on every reply says `Connection: close` and is the last one on its connection."""
         self._connections.ending = True
 
-    async def drain(self, seconds: float) -> int:
-        """Accept no more connections, let those that are open end after their last reply, and terminate them after
-        `seconds`. Returns the number of requests that were not answered."""
+    async def stop_accepting(self) -> None:
+        """As in every Listener."""
         self._connections.begin_draining()
         if self._server is not None:
             server, self._server = self._server, None
             await stop_accepting(server, self._make_connection)
+
+    async def drain(self, seconds: float) -> int:
+        """Accept no more connections, let those that are open end after their last reply, and terminate them after
+        `seconds`. Returns the number of requests that were not answered."""
+        await self.stop_accepting()
         return await self._connections.end(seconds)
 
     @property
@@ -81,3 +93,23 @@ class HttpListener:
 
     def _make_connection(self) -> ServerConnection:
         return self._connection(self._context)
+
+
+def _context(
+    settings: ListenerSettings,
+    protocols: Sequence[tuple[Protocol, str]],
+    exchanges: Exchanges,
+    timeouts: Timeouts,
+    connections: ListenerConnections,
+) -> HttpContext:
+    table = PathTable(protocols)
+    return HttpContext(
+        settings.limits,
+        timeouts,
+        connections,
+        table,
+        HeadCache(table, settings.limits.headers),
+        exchanges.exchange,
+        exchanges.stream,
+        exchanges.refuse,
+    )

@@ -54,10 +54,10 @@ class UnknownExpectationError(GatewayError):
 class HeadReader:
     """Receives one head after the other, each in any number of pieces of at most `limit` bytes together."""
 
-    __slots__ = ("_limit", "_parser", "_tail", "complete", "headers", "size", "target")
+    __slots__ = ("_parser", "_tail", "complete", "headers", "limit", "size", "target")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._parser: Any = None
         self.start()
 
@@ -84,14 +84,14 @@ class HeadReader:
             self._parser = httptools.HttpRequestParser(self)
             at = _skip_empty_lines(data, at)
         end = self._end(data, at)
-        limit_at = at + self._limit - self.size
+        limit_at = at + self.limit - self.size
         stop = min(end or len(data), limit_at)
         self._parse(data[at:stop])
         self.size += stop - at
         if end and stop == end and not self.complete:
             raise version_refused()  # only the preface of HTTP/2 goes on after its empty line
         if stop == limit_at and not self.complete:
-            text = f"the request line and headers are larger than limits.headers, {self._limit} bytes"
+            text = f"the request line and headers are larger than limits.headers, {self.limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         return stop
 

@@ -91,6 +91,14 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         partly = self._reader.header or (self._phase is Phase.FLUSHING and not self._tasks)
         return len(self._tasks) + len(self._waiting) + len(self._to_refuse) + bool(partly)
 
+    def renew(self, context: TcpContext) -> "list[asyncio.Task[None]]":
+        """Serve every request that begins after this call with `context`, which has the same framing. Returns the tasks
+        of the requests in flight."""
+        self._context = context
+        self._reader.limits = context.limits
+        self._max_in_flight_bytes = LARGEST_IN_FLIGHT * context.limits.message
+        return list(self._tasks)
+
     def drain(self) -> None:
         """Close after the last reply; where replies carry a tag, new requests are refused from now on."""
         self._ends_at = self._loop.time() + self._context.timeouts.grace

@@ -52,7 +52,7 @@ class TcpListener:
             memoryview(bytearray(SCRATCH_BYTES)),
             1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
         )
-        self._connection = BoundedConnection if self._connections.are_bounded(settings.limits) else ServerConnection
+        self._connection = self._connection_class(settings)
         self._server: asyncio.Server | None = None
         self._unix: UnixSocket | None = None
 
@@ -67,19 +67,48 @@ class TcpListener:
         self.address = str(replace(address, port=port, scheme="unix" if address.path else "tcp"))
         await self._server.start_serving()
 
+    def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
+        """A byte stream does not name its protocol, so open connections cannot change to another one."""
+        [(protocol, _)] = protocols
+        own = self._context.protocol.name
+        return "" if protocol.name == own else f"its protocol cannot change from {own} to {protocol.name}"
+
+    def renew(
+        self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
+    ) -> list[asyncio.Task[None]]:
+        """As in every Listener."""
+        [(protocol, _)] = protocols
+        self._context = context = replace(
+            self._context,
+            limits=settings.limits,
+            protocol=protocol,
+            exchange=exchanges.exchange,
+            refuse=exchanges.refuse,
+        )
+        self._connection = self._connection_class(settings)
+        connections = self._connections.renew(settings)
+        return [task for each in connections if isinstance(each, ServerConnection) for task in each.renew(context)]
+
+    def _connection_class(self, settings: ListenerSettings) -> type[ServerConnection]:
+        return BoundedConnection if self._connections.are_bounded(settings.limits) else ServerConnection
+
     def announce_end(self) -> None:
         """Do nothing: these protocols cannot announce it. Requests are answered until `drain`."""
 
-    async def drain(self, seconds: float) -> int:
-        """Accept no more connections, let those that are open end after their last reply, and terminate them after
-        `seconds`. New requests on a multiplexed connection are refused meanwhile. Returns the number of requests that
-        were not answered."""
+    async def stop_accepting(self) -> None:
+        """As in every Listener. New requests on a multiplexed connection are refused from now on."""
         self._connections.begin_draining()
         if self._unix is not None:
             self._unix.remove()
         if self._server is not None:
             server, self._server = self._server, None
             await stop_accepting(server, self._make_connection)
+
+    async def drain(self, seconds: float) -> int:
+        """Accept no more connections, let those that are open end after their last reply, and terminate them after
+        `seconds`. New requests on a multiplexed connection are refused meanwhile. Returns the number of requests that
+        were not answered."""
+        await self.stop_accepting()
         return await self._connections.end(seconds)
 
     async def _bind(self, address: Address) -> asyncio.Server:

@@ -1,0 +1,47 @@
+"""What a listener answers requests with: the Routers of the current Assembly. A reload changes it for all requests that
+begin later, also for those on streams that are open."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from gateway.assembly.assembly import Assembly
+from gateway.core.exchange import answer
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.streaming import answer_message
+from gateway.core.transport import Exchanges, Ready
+from gateway.core.types import Message
+
+
+class Serving:
+    """The settings of one listener, and the Assembly that its requests go to."""
+
+    def __init__(self, settings: ListenerSettings, assembly: Assembly) -> None:
+        self._settings = settings
+        self._assembly = assembly
+
+    def renew(self, settings: ListenerSettings, assembly: Assembly) -> None:
+        """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
+        self._settings, self._assembly = settings, assembly
+
+    def exchanges(self, ready: Ready) -> Exchanges:
+        """The Exchanges of the listener."""
+        settings, select = self._settings, self._assembly.router.select
+        return Exchanges(
+            lambda message, protocol: answer(message, protocol, settings, select),
+            self._stream,
+            lambda error, protocol, message: protocol.encode_error(error, None, message),
+            ready,
+        )
+
+    async def _stream(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        """As `answer_stream`, by the Assembly that is the current one when a message arrives."""
+        async for message in messages:
+            assembly = self._assembly
+            router = assembly.passthrough if protocol.http.is_passthrough else assembly.router
+            assembly.streams.began()
+            try:
+                async with aclosing(answer_message(message, protocol, self._settings, router.select)) as replies:
+                    async for reply in replies:
+                        yield reply
+            finally:
+                assembly.streams.ended()

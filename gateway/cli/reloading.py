@@ -1,0 +1,88 @@
+"""How `gateway serve` reads its configuration again: on SIGHUP, when a file has changed, and by `POST /reload`.
+
+The file is checked first, as by `gateway check`. If it has errors, each is logged, and the gateway keeps the
+configuration that it has.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from gateway.admin.status import ConfigurationError, LoadError, NotReloaded, Reloaded
+from gateway.app import BindError, Gateway, ReloadError
+from gateway.cli.options import catalog
+from gateway.config import Config, ConfigError, Problem, load_with_warnings
+from gateway.config.problems import without_credentials
+from gateway.config.watching import Look, Watched, look, look_at_all
+from gateway.core.tasks import spawn
+
+log = logging.getLogger(__name__)
+
+
+class Reloader:
+    """Reads the configuration at `path` again. `loaded` is the look at its files from before they were first read;
+    `gateway` is set before the first call."""
+
+    gateway: Gateway
+
+    def __init__(self, path: Path, loaded: Look) -> None:
+        self._path = path
+        self._watched = Watched(loaded)
+        self._catalog = catalog()
+        self._one_at_a_time = asyncio.Lock()
+
+    def on_hangup(self) -> None:
+        """Reload, in a task."""
+        spawn(self._reload("SIGHUP"))
+
+    async def on_call(self) -> Reloaded | NotReloaded:
+        """Reload, and return what changed or every error."""
+        return await self._reload("POST /reload")
+
+    async def watch(self) -> NoReturn:
+        """Reload whenever the files have changed, while the configuration says so."""
+        while True:
+            await asyncio.sleep(self.gateway.config.reload.interval)
+            if self.gateway.config.reload.watch:
+                found = await asyncio.to_thread(look, self._watched.files)
+                if self._watched.has_changed(found):
+                    await self._reload("a file has changed")
+
+    async def _reload(self, why: str) -> Reloaded | NotReloaded:
+        async with self._one_at_a_time:
+            log.info("reading %s again: %s", self._path, why)
+            try:
+                config, warnings = await asyncio.to_thread(self._load)
+                changes = await self.gateway.reload(config)
+            except ConfigError as error:
+                return self._failed([_error(each) for each in error.problems], error.problems)
+            except (BindError, ReloadError) as error:
+                return self._failed([ConfigurationError(text=str(error))], [error])
+            except Exception:
+                log.exception("unexpected error while the configuration was reloaded")
+                text = "the gateway failed to change to this configuration; its log says why"
+                return self._failed([ConfigurationError(text=text)], [text])
+        self.gateway.last_reload_error = None
+        for warning in warnings:
+            log.warning("%s", warning)
+        log.info("configuration reloaded: %s", "; ".join(changes) or "nothing changed")
+        return Reloaded(changes=list(changes))
+
+    def _load(self) -> tuple[Config, tuple[Problem, ...]]:
+        self._watched.loaded(look_at_all(self._path))
+        return load_with_warnings(self._path, self._catalog)
+
+    def _failed(self, errors: list[ConfigurationError], lines: Sequence[object]) -> NotReloaded:
+        for line in lines:
+            log.error("%s", line)
+        log.error("configuration not reloaded, the one before is kept; errors: %d", len(errors))
+        self.gateway.last_reload_error = LoadError(text="\n".join(map(str, lines)), at=datetime.now(UTC))
+        return NotReloaded(errors=errors)
+
+
+def _error(problem: Problem) -> ConfigurationError:
+    text = without_credentials(problem.message)
+    return ConfigurationError(text=text, file=problem.file, line=problem.line, column=problem.column)

@@ -1,0 +1,89 @@
+"""What differs between two configurations, as a list for the log and for operators. It has names of keys, addresses of
+listeners and endpoints, and no other values: those may be secrets."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, TypeVar
+
+from gateway.config.keys import BackendConfig, Config, ListenerConfig
+from gateway.config.routes import RouteConfig
+
+NEEDS_RESTART = ("reference",)
+"""The keys at the top that a reload does not apply."""
+
+_LISTED = frozenset({"listeners", "backends", "routes", *NEEDS_RESTART})
+
+K = TypeVar("K", ListenerConfig, BackendConfig)
+
+
+def applicable(running: Config, loaded: Config) -> Config:
+    """`loaded`, with the values of `running` for the keys that need a restart."""
+    return loaded.model_copy(update={key: getattr(running, key) for key in NEEDS_RESTART})
+
+
+def changes(old: Config, new: Config) -> tuple[str, ...]:
+    """What a reload from `old` to `new` changes, one text for each thing; empty if they are equal."""
+    return (
+        *_listeners(old.listeners, new.listeners),
+        *_backends(old.backends, new.backends),
+        *_routes(old.routes, new.routes),
+        *(f"{key} changed" for key in _different(old, new) if key not in _LISTED),
+    )
+
+
+def not_applied(running: Config, loaded: Config) -> tuple[str, ...]:
+    """What differs and needs a restart, one text for each key."""
+    different = (key for key in NEEDS_RESTART if getattr(running, key) != getattr(loaded, key))
+    return tuple(f"{key} differs from the file, which needs a restart to take effect" for key in different)
+
+
+def _listeners(old: Iterable[ListenerConfig], new: Iterable[ListenerConfig]) -> Iterator[str]:
+    earlier, later = ({each.name: each for each in listeners} for listeners in (old, new))
+    yield from _added_and_removed("listener", earlier, later)
+    for name, before, after in _kept(earlier, later):
+        bind = f"bind {before.bind} -> {after.bind}"
+        keys = [bind if key == "bind" else key for key in _different(before, after)]
+        if keys:
+            yield f"listener {name!r}: {', '.join(keys)} changed"
+
+
+def _backends(old: Mapping[str, BackendConfig], new: Mapping[str, BackendConfig]) -> Iterator[str]:
+    yield from _added_and_removed("backend", old, new)
+    for name, before, after in _kept(old, new):
+        keys = [key for key in _different(before, after) if key != "endpoints"]
+        if before.endpoints != after.endpoints:
+            yield f"backend {name!r}: endpoints {_endpoints(before.endpoints, after.endpoints)}"
+        if keys:
+            yield f"backend {name!r}: {', '.join(keys)} changed"
+
+
+def _endpoints(old: Sequence[Any], new: Sequence[Any]) -> str:
+    added = [f"+ {each}" for each in new if each not in old]
+    removed = [f"- {each}" for each in old if each not in new]
+    return " ".join((*added, *removed)) or "in another order"
+
+
+def _routes(old: Sequence[RouteConfig], new: Sequence[RouteConfig]) -> Iterator[str]:
+    """Routes have no names: they are compared by their order, and named by their indexes as in errors."""
+    matcher = SequenceMatcher(None, [repr(each) for each in old], [repr(each) for each in new], autojunk=False)
+    for kind, start, end, new_start, new_end in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        both = min(end - start, new_end - new_start)
+        yield from (f"routes[{at}] changed" for at in range(new_start, new_start + both))
+        yield from (f"routes[{at}] removed" for at in range(start + both, end))
+        yield from (f"routes[{at}] added" for at in range(new_start + both, new_end))
+
+
+def _added_and_removed(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"{what} {name!r} added" for name in new if name not in old)
+    yield from (f"{what} {name!r} removed" for name in old if name not in new)
+
+
+def _kept(old: Mapping[str, K], new: Mapping[str, K]) -> Iterator[tuple[str, K, K]]:
+    return ((name, old[name], each) for name, each in new.items() if name in old)
+
+
+def _different(old: Any, new: Any) -> list[str]:
+    """The keys whose values differ."""
+    return [key for key in type(new).model_fields if getattr(old, key) != getattr(new, key)]

@@ -1,0 +1,65 @@
+"""Notices that the files of a configuration have changed, by looking at them again and again.
+
+A look follows symbolic links: Kubernetes changes the files of a ConfigMap or Secret by exchanging a link to their
+folder (`..data`), of which a notification about the file itself would not tell.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from gateway.config.document import MAX_BYTES
+from gateway.config.references import named_files
+
+Stamp: TypeAlias = tuple[str, int, int, int] | None
+"""The file that a path leads to: its real path, inode, time of change in nanoseconds, and size. None if there is
+none."""
+Look: TypeAlias = Mapping[Path, Stamp]
+
+
+def look(files: Iterable[Path]) -> Look:
+    """What is at each path now."""
+    return {path: _stamp(path) for path in files}
+
+
+def look_at_all(config: Path) -> Look:
+    """What is at the path of a configuration, and at those of the files that it names by `${file:PATH}`."""
+    found = {config: _stamp(config)}  # before it is read: a change meanwhile is seen by the next look
+    try:
+        with config.open("rb") as file:
+            text = file.read(MAX_BYTES).decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    return {**look(named_files(text)), **found}
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        real = os.path.realpath(path, strict=True)
+        found = os.stat(real)
+    except (OSError, ValueError):  # ValueError: a NUL in the path
+        return None
+    return real, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class Watched:
+    """Compares looks. A change counts when two looks in a row find the same, so that a file is not read while it is
+    being written."""
+
+    def __init__(self, loaded: Look) -> None:
+        self._loaded = self._last = loaded
+
+    @property
+    def files(self) -> Iterable[Path]:
+        """The files to look at."""
+        return self._loaded.keys()
+
+    def loaded(self, found: Look) -> None:
+        """Note the look that was taken just before the files were read, whether they could be used or not."""
+        self._loaded = self._last = found
+
+    def has_changed(self, found: Look) -> bool:
+        """Whether the files have changed since they were read, and not since the look before."""
+        is_settled, self._last = found == self._last, found
+        return is_settled and found != self._loaded

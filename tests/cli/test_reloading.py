@@ -1,0 +1,169 @@
+"""`gateway serve` reads its configuration again: on SIGHUP, when a file has changed, and by `POST /reload`."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+from tests.cli.commands import started
+from tests.cli.test_stopping import said, serving
+from tests.paused_server import port_of
+
+CONFIG = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest], prefix: {v2-rest: "/PREFIX"}}]
+admin: {bind: "127.0.0.1:0"}
+reload: RELOAD
+"""
+OFTEN = "{interval: 0.1}"
+ON_DEMAND = "{watch: false}"
+Process = subprocess.Popen[str]
+
+
+def text(prefix: str, reload: str = ON_DEMAND) -> str:
+    return CONFIG.replace("PREFIX", prefix).replace("RELOAD", reload)
+
+
+def call(port: int, method: str, path: str) -> tuple[int, bytes]:
+    client = HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        client.request(method, path, headers={"Host": "localhost"})
+        reply = client.getresponse()
+        return reply.status, reply.read()
+    finally:
+        client.close()
+
+
+def serves(port: int, prefix: str) -> bool:
+    return call(port, "GET", f"/{prefix}/v2/health/live")[0] == 200
+
+
+def status_of(ports: dict[str, int]) -> dict[str, object]:
+    found: dict[str, object] = json.loads(call(ports["admin"], "GET", "/status")[1])["configuration"]
+    return found
+
+
+@contextmanager
+def served(path: Path) -> Iterator[tuple[Process, dict[str, int]]]:
+    with started("serve", "--config", str(path), stderr=subprocess.PIPE) as (process, printed):
+        found = [re.match(r"(?:listener )?(\w+) +(127\S+)", line) for line in printed]
+        yield process, {row[1]: port_of(row[2]) for row in found if row}
+
+
+def test_sighup_reloads_and_what_changed_is_logged(tmp_path: Path) -> None:
+    with serving(tmp_path, text("one")) as (process, ports):
+        assert serves(ports["http"], "one")
+        (tmp_path / "gateway.yaml").write_text(text("two"))
+        process.send_signal(signal.SIGHUP)
+        lines = said(process, "configuration reloaded")
+        assert lines[-1].endswith(
+            "INFO gateway.cli.reloading: configuration reloaded: listener 'http': prefix changed\n"
+        )
+        assert any(line.endswith("gateway.yaml again: SIGHUP\n") for line in lines)
+        assert serves(ports["http"], "two")
+        assert not serves(ports["http"], "one")
+        process.send_signal(signal.SIGHUP)
+        assert said(process, "configuration reloaded")[-1].endswith(": nothing changed\n")
+
+
+def test_a_call_reloads_and_answers_with_the_changes_or_with_every_error(tmp_path: Path) -> None:
+    with serving(tmp_path, text("one")) as (process, ports):
+        (tmp_path / "gateway.yaml").write_text(text("two"))
+        assert call(ports["admin"], "POST", "/reload") == (200, b'{"changes":["listener \'http\': prefix changed"]}')
+        assert serves(ports["http"], "two")
+        assert (status_of(ports)["reloads"], status_of(ports)["last_error"]) == (1, None)
+        said(process, "configuration reloaded")
+
+        file = tmp_path / "gateway.yaml"
+        file.write_text(text("three") + "drain: {timeout: soon}\nbackend: {}\n")
+        status, body = call(ports["admin"], "POST", "/reload")
+        errors = json.loads(body)["errors"]
+        assert status == 422
+        assert [(each["file"], each["line"], each["column"]) for each in errors] == [
+            (str(file), 5, 18),
+            (str(file), 6, 1),
+        ]
+        lines = said(process, "not reloaded")
+        for each in errors:
+            place = f"{each['file']}:{each['line']}:{each['column']}: {each['text']}"
+            assert any(line.endswith(f" ERROR gateway.cli.reloading: {place}\n") for line in lines)
+        assert lines[-1].endswith("the one before is kept; errors: 2\n")
+        assert serves(ports["http"], "two")
+        last = status_of(ports)["last_error"]
+        assert isinstance(last, dict)
+        assert last["text"].count("\n") == 1
+
+        file.write_text(text("two"))
+        assert call(ports["admin"], "POST", "/reload") == (200, b'{"changes":[]}')
+        assert status_of(ports)["last_error"] is None
+
+
+def test_an_address_that_is_taken_is_an_error_of_the_call(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, serving(tmp_path, text("one")) as (_, ports):
+        port = taken.getsockname()[1]
+        (tmp_path / "gateway.yaml").write_text(text("two").replace("127.0.0.1:0", f"127.0.0.1:{port}", 1))
+        status, body = call(ports["admin"], "POST", "/reload")
+        error = f"listener 'http': cannot bind 127.0.0.1:{port}: Address already in use"
+        assert status == 422
+        assert json.loads(body) == {"errors": [{"text": error, "file": None, "line": None, "column": None}]}
+        assert serves(ports["http"], "one")
+
+
+def test_the_call_that_moves_its_own_port_is_answered(tmp_path: Path) -> None:
+    with serving(tmp_path, text("one")) as (process, ports):
+        (tmp_path / "gateway.yaml").write_text(text("one").replace('admin: {bind: "127.0.0.1', 'admin: {bind: "[::1]'))
+        assert call(ports["admin"], "POST", "/reload") == (200, b'{"changes":["admin changed"]}')
+        said(process, "configuration reloaded: admin changed")
+
+
+def test_a_file_that_changes_is_reloaded_and_a_broken_one_is_told_once(tmp_path: Path) -> None:
+    with serving(tmp_path, text("one", OFTEN)) as (process, ports):
+        file = tmp_path / "gateway.yaml"
+        file.write_text(text("two", OFTEN))
+        assert "a file has changed" in "".join(said(process, "configuration reloaded"))
+        assert serves(ports["http"], "two")
+        file.write_text("listeners: [")
+        told = said(process, "not reloaded")
+        assert sum(" ERROR " in line for line in told) == 2
+        file.write_text(text("three", OFTEN))
+        lines = said(process, "configuration reloaded")
+        assert not any(" ERROR " in line for line in lines)
+        assert serves(ports["http"], "three")
+
+
+def test_a_config_map_and_a_secret_that_change_are_read_again(tmp_path: Path) -> None:
+    """Kubernetes replaces the link `..data`; the files that the configuration is read from stay links into it."""
+    mount, secret = tmp_path / "mount", tmp_path / "secret"
+    mount.mkdir()
+    secret.write_text("one\n")
+
+    def put(number: int, content: str) -> None:
+        (mount / f"..{number}").mkdir()
+        (mount / f"..{number}" / "gateway.yaml").write_text(content)
+        (mount / "..new").symlink_to(f"..{number}")
+        (mount / "..new").replace(mount / "..data")
+
+    put(1, text(f"${{file:{secret}}}", OFTEN))
+    (mount / "gateway.yaml").symlink_to("..data/gateway.yaml")
+    with served(mount / "gateway.yaml") as (process, ports):
+        assert serves(ports["http"], "one")
+        put(2, text(f"new${{file:{secret}}}", OFTEN))
+        said(process, "configuration reloaded: listener 'http': prefix changed")
+        assert serves(ports["http"], "newone")
+        secret.write_text("two\n")
+        lines = said(process, "configuration reloaded: listener 'http': prefix changed")
+        assert serves(ports["http"], "newtwo")
+        assert "two" not in "".join(lines)
+
+
+def test_the_time_to_stop_is_that_of_the_current_configuration(tmp_path: Path) -> None:
+    with serving(tmp_path, text("one")) as (process, ports):
+        (tmp_path / "gateway.yaml").write_text(text("one") + "drain: {timeout: 12}\n")
+        assert call(ports["admin"], "POST", "/reload")[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert "requests in flight have 12 s" in "".join(said(process, "ended"))

@@ -1,0 +1,60 @@
+"""The list of what differs between two configurations."""
+
+import pytest
+
+from gateway.cli.options import catalog
+from gateway.config import Config, loads
+from gateway.config.changes import applicable, changes, not_applied
+
+BASE = """
+listeners:
+  - {name: a, bind: "127.0.0.1:1", protocols: [v2-rest]}
+  - {name: b, bind: "127.0.0.1:2", protocols: [v2-rest]}
+backends:
+  one: {protocol: v2-rest, endpoints: ["h:1", "h:2"], forward_headers: [x-token]}
+  two: {protocol: v2-rest, endpoints: ["h:9"]}
+routes:
+  - {match: {model: r0}, backend: one}
+  - {match: {model: r1}, backend: one}
+  - {match: {model: r2}, backend: two}
+"""
+
+
+def config(text: str) -> Config:
+    return loads(text, "test.yaml", catalog(), {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("name: b,", "name: c,", ["listener 'c' added", "listener 'b' removed"]),
+        ('127.0.0.1:2"', '127.0.0.1:3"', ["listener 'b': bind 127.0.0.1:2 -> 127.0.0.1:3 changed"]),
+        ("name: a,", "name: a, model: m, prefix: {v2-rest: /p},", ["listener 'a': model, prefix changed"]),
+        ('"h:1", "h:2"', '"h:2", "h:3"', ["backend 'one': endpoints + h:3 - h:1"]),
+        ('"h:1", "h:2"', '"h:2", "h:1"', ["backend 'one': endpoints in another order"]),
+        ("[x-token]", "[x-key]", ["backend 'one': forward_headers changed"]),
+        ("model: r1", "model: r1b", ["routes[1] changed"]),
+        ("  - {match: {model: r0}, backend: one}\n", "", ["routes[0] removed"]),
+        ("routes:\n", "routes:\n  - {match: {model: r}, backend: two}\n", ["routes[0] added"]),
+        ("routes:\n", "drain: {timeout: 1}\nready: all\nroutes:\n", ["drain changed", "ready changed"]),
+        ("routes:\n", 'admin: {bind: "127.0.0.1:9"}\nroutes:\n', ["admin changed"]),
+        ("routes:\n", "# nothing\nroutes:\n", []),
+    ],
+)
+def test_each_difference_is_told(old: str, new: str, found: list[str]) -> None:
+    assert BASE.count(old) == 1
+    assert list(changes(config(BASE), config(BASE.replace(old, new)))) == found
+
+
+def test_routes_that_move_are_told_by_the_index_that_they_have_or_had() -> None:
+    lines = BASE.splitlines()
+    moved = "\n".join([*lines[:-3], lines[-2], lines[-1], lines[-3]])
+    assert list(changes(config(BASE), config(moved))) == ["routes[0] removed", "routes[2] added"]
+
+
+def test_reference_servers_keep_the_values_they_started_with() -> None:
+    running = config(BASE)
+    loaded = config(BASE + 'reference: [{protocol: v2-rest, bind: "127.0.0.1:7", models: [double]}]')
+    assert applicable(running, loaded) == running
+    assert not_applied(running, loaded) == ("reference differs from the file, which needs a restart to take effect",)
+    assert not_applied(running, running) == ()
