@@ -56,6 +56,8 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
 
     @app.post("/register", openapi_extra=_body(Registration))
     async def register(request: Request) -> GrantedLease:
+        if not registrations:
+            raise HTTPException(404, "no backend allows servers to register (discovery: {register: ...})")
         token = _token(request)
         wanted = await _read(request, Registration)
         backend = registrations.get(wanted.backend)

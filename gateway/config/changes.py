@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
-from gateway.config.keys import BackendConfig, Config, ListenerConfig
+from gateway.config.keys import BackendConfig, Config, EndpointConfig, ListenerConfig
 from gateway.config.routes import RouteConfig
 
 NEEDS_RESTART = ("reference",)
@@ -57,10 +57,16 @@ def _backends(old: Mapping[str, BackendConfig], new: Mapping[str, BackendConfig]
             yield f"backend {name!r}: {', '.join(keys)} changed"
 
 
-def _endpoints(old: Sequence[Any], new: Sequence[Any]) -> str:
-    added = [f"+ {each}" for each in new if each not in old]
-    removed = [f"- {each}" for each in old if each not in new]
-    return " ".join((*added, *removed)) or "in another order"
+def _endpoints(old: Sequence[EndpointConfig], new: Sequence[EndpointConfig]) -> str:
+    earlier, later = ({each.address: each.weight for each in endpoints} for endpoints in (old, new))
+    added = [f"+ {address}" for address in later if address not in earlier]
+    removed = [f"- {address}" for address in earlier if address not in later]
+    weighted = [
+        f"{address} weight {earlier[address]:g} -> {weight:g}"
+        for address, weight in later.items()
+        if earlier.get(address, weight) != weight
+    ]
+    return " ".join((*added, *removed, *weighted)) or "in another order"
 
 
 def _routes(old: Sequence[RouteConfig], new: Sequence[RouteConfig]) -> Iterator[str]:

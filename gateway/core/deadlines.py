@@ -37,6 +37,10 @@ class Deadline:
     def drop(self) -> None:
         """Do not ring. May be called again, and after it has rung."""
         self._group.discard(self)
+        self.ring, self.argument = _do_nothing, None  # they may hold the deadline, which would be a reference cycle
+
+
+def _do_nothing(argument: object) -> None: ...
 
 
 class Deadlines:
