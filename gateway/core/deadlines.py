@@ -6,12 +6,12 @@ its group; the timer of an empty group does nothing. So deadlines are up to a GR
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
-from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request
+T = TypeVar("T")
+
 
 GRAIN = 0.01
 """Seconds by which a deadline that is near may be late."""
@@ -82,18 +82,18 @@ def deadlines() -> Deadlines:
     return _deadlines
 
 
-async def call_until(when: float, handler: Handler, request: Request) -> Answer:
-    """The handler's answer, if it comes until `when` (the loop's clock). Else the call is cancelled.
+async def wait_until(when: float, awaitable: Awaitable[T]) -> T:
+    """The result of `awaitable`, if it comes until `when` (the loop's clock). Else it is cancelled.
 
     Raises:
-        DeadlinePassedError: there was no answer in time.
+        DeadlinePassedError: there was no result in time.
     """
     task = asyncio.current_task()
     assert task is not None
     cancelling = task.cancelling()
     deadline = deadlines().set(when, asyncio.Task.cancel, task)
     try:
-        return await handler(request)
+        return await awaitable
     except asyncio.CancelledError as error:
         if deadline.has_rung:
             deadline.has_rung = False
@@ -107,4 +107,4 @@ async def call_until(when: float, handler: Handler, request: Request) -> Answer:
 
 
 class DeadlinePassedError(Exception):
-    """A call was not answered until its deadline."""
+    """There was no result until the deadline."""

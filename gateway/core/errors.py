@@ -111,6 +111,8 @@ class GatewayError(Exception):
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.endpoint = ""
+        """The address of the endpoint where the call failed; empty if it did not get there. Set by the Backend."""
 
 
 class DecodeError(Exception):

@@ -9,7 +9,7 @@ Both decode and encode large messages in a thread (`offload`) and small ones in 
 import logging
 from collections.abc import Awaitable
 
-from gateway.core.deadlines import DeadlinePassedError, call_until
+from gateway.core.deadlines import DeadlinePassedError, wait_until
 from gateway.core.errors import (
     RETRY_HEADER,
     DecodeError,
@@ -106,7 +106,7 @@ def _in_time(handler: Handler, request: Request) -> Awaitable[Answer]:
 
 async def _until(deadline: float, handler: Handler, request: Request) -> Answer:
     try:
-        return await call_until(deadline, handler, request)
+        return await wait_until(deadline, handler(request))
     except DeadlinePassedError as error:
         raise deadline_passed() from error
 

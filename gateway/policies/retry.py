@@ -151,19 +151,20 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
     async def with_retries(request: Request) -> Answer:
         retries.budget.add_call()
-        now = asyncio.get_running_loop().time
-        places: list[str] = []
-        attempt = 1
+        one_try, failed, attempt = request, set[str](), 1
         while True:
             try:
-                return await handler(_one_try(request, places))
+                return await handler(one_try)
             except GatewayError as error:
-                wait = retries.wait_after(error, request, attempt, now())
+                wait = retries.wait_after(error, request, attempt, asyncio.get_running_loop().time())
                 if wait is None:
                     if attempt == 1:
                         raise
                     raise _told(error, attempt) from error
+                failed.add(error.endpoint)
             await asyncio.sleep(wait)
+            tries = request.tries or Tries()
+            one_try = replace(request, tries=replace(tries, avoided=tries.avoided | failed))
             attempt += 1
 
     return with_retries

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.core.deadlines import DeadlinePassedError, call_until
+from gateway.core.deadlines import DeadlinePassedError, wait_until
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.transport import Handler, StreamHandler
@@ -78,14 +78,13 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
     async def with_timeout(request: Request) -> Answer:
         deadline = asyncio.get_running_loop().time() + seconds
-        request = replace(
-            request,
-            deadline=_smaller(request.deadline, deadline),
-            time_limit=_smaller(request.time_limit, seconds),
-            tries=_tries(request, per_try),
-        )
+        earliest, limit = _smaller(request.deadline, deadline), _smaller(request.time_limit, seconds)
+        if per_try is None:
+            request = replace(request, deadline=earliest, time_limit=limit)
+        else:
+            request = replace(request, deadline=earliest, time_limit=limit, tries=_tries(request, per_try))
         try:
-            return await call_until(deadline, handler, request)
+            return await wait_until(deadline, handler(request))
         except DeadlinePassedError as error:
             text = f"no answer within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
             raise refusal(Reason.TIMEOUT, text) from error

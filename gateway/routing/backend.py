@@ -24,6 +24,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeAlias, TypeVar
 
+from gateway.core.deadlines import DeadlinePassedError, wait_until
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
@@ -186,10 +187,14 @@ class Backend:
             try:
                 return await send(one_try, endpoint)
             except TransportError as error:
+                error.endpoint = endpoint.address
                 if error.status is Status.DEADLINE_EXCEEDED:
                     self._given_up(attempt, one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
+            except GatewayError as error:
+                error.endpoint = endpoint.address
+                raise
             except asyncio.CancelledError:
                 self._given_up(attempt, one_try)
                 raise
@@ -208,12 +213,10 @@ class Backend:
         Raises:
             TransportError: DEADLINE_EXCEEDED (timeout).
         """
+        assert one_try.deadline is not None
         try:
-            async with asyncio.timeout_at(one_try.deadline) as timer:
-                return await sent
-        except TimeoutError as error:
-            if not timer.expired():
-                raise
+            return await wait_until(one_try.deadline, sent)
+        except DeadlinePassedError as error:
             seconds = one_try.tries.seconds if one_try.tries is not None else None
             text = f"backend {self.name!r} at {endpoint.address}: no answer within {seconds:g} s,"
             text = f"{text} the limit that the policy timeout sets for one try (timeout.per_try)"

@@ -228,7 +228,8 @@ class Attempt:
     def __init__(self, endpoint: Endpoint, clock: Callable[[], float]) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self.responded()
+        self._began = clock()
+        self._answers = endpoint.health.answers
 
     def responded(self) -> None:
         """Note a response of a stream: the wait for the next one begins."""

@@ -24,7 +24,9 @@ ROWS = (
 )
 
 _PROTECTED = """
-    policies: [{timeout: {seconds: 30}}]
+    safe: true
+    health: {}
+    policies: [{timeout: {seconds: 30}}, {retry: {}}, {concurrency_limit: {calls: 1000}}]
 """
 """The settings of a backend whose cost is measured."""
 

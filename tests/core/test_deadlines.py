@@ -11,8 +11,8 @@ from gateway.core.deadlines import (
     Deadline,
     DeadlinePassedError,
     Deadlines,
-    call_until,
     deadlines,
+    wait_until,
 )
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Request
@@ -100,7 +100,7 @@ async def test_a_call_is_cancelled_at_its_deadline() -> None:
         return True
 
     with pytest.raises(DeadlinePassedError):
-        await call_until(asyncio.get_running_loop().time() + 0.01, hang, REQUEST)
+        await wait_until(asyncio.get_running_loop().time() + 0.01, hang(REQUEST))
     assert ended == ["cancelled"]
     task = asyncio.current_task()
     assert task is not None
@@ -112,7 +112,7 @@ async def test_an_answer_in_time_is_passed_on() -> None:
         await asyncio.sleep(0)
         return True
 
-    assert await call_until(asyncio.get_running_loop().time() + 60, fine, REQUEST) is True
+    assert await wait_until(asyncio.get_running_loop().time() + 60, fine(REQUEST)) is True
 
 
 async def test_the_inner_of_two_deadlines_that_pass_together_is_reported_once() -> None:
@@ -124,12 +124,12 @@ async def test_the_inner_of_two_deadlines_that_pass_together_is_reported_once() 
 
     async def inner(request: Request) -> Answer:
         try:
-            return await call_until(when, hang, request)
+            return await wait_until(when, hang(request))
         except DeadlinePassedError as error:
             raise ValueError("inner") from error
 
     with pytest.raises((ValueError, DeadlinePassedError)):
-        await call_until(when, inner, REQUEST)
+        await wait_until(when, inner(REQUEST))
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
@@ -140,7 +140,7 @@ async def test_a_call_that_is_cancelled_from_outside_stays_cancelled() -> None:
         await asyncio.Event().wait()
         return True
 
-    call = asyncio.ensure_future(call_until(asyncio.get_running_loop().time() + 60, hang, REQUEST))
+    call = asyncio.ensure_future(wait_until(asyncio.get_running_loop().time() + 60, hang(REQUEST)))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -156,7 +156,7 @@ async def test_an_error_of_the_call_after_the_deadline_is_its_own() -> None:
         return True
 
     with pytest.raises(KeyError):
-        await call_until(asyncio.get_running_loop().time() + 0.01, fail, REQUEST)
+        await wait_until(asyncio.get_running_loop().time() + 0.01, fail(REQUEST))
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0

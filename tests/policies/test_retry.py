@@ -38,11 +38,15 @@ class Server:
 
     async def __call__(self, request: Request) -> Answer:
         self.requests.append(request)
-        assert request.tries is not None
-        request.tries.began(f"host:{len(self.requests)}")
+        place = f"host:{len(self.requests)}"
+        if request.tries is not None:
+            request.tries.began(place)
         if self.errors:
-            raise self.errors.pop(0)
-        request.tries.answered(f"host:{len(self.requests)}")
+            error = self.errors.pop(0)
+            error.endpoint = place
+            raise error
+        if request.tries is not None:
+            request.tries.answered(place)
         return ANSWER
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
