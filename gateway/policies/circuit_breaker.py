@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from contextlib import aclosing
 from time import monotonic
 from typing import Annotated, Literal
@@ -175,8 +175,8 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     """
     breaker = state(settings)
 
-    async def with_breaker(request: Request) -> Answer:
-        return await (breaker.call(handler, request) if request.operation in CALLS else handler(request))
+    def with_breaker(request: Request) -> Awaitable[Answer]:
+        return breaker.call(handler, request) if request.operation in CALLS else handler(request)
 
     return with_breaker
 

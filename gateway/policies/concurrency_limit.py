@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from time import monotonic
 from typing import Annotated, Literal, Self
@@ -145,8 +145,8 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     """
     concurrency = state(settings)
 
-    async def with_limit(request: Request) -> Answer:
-        return await (concurrency.call(handler, request) if request.operation in CALLS else handler(request))
+    def with_limit(request: Request) -> Awaitable[Answer]:
+        return concurrency.call(handler, request) if request.operation in CALLS else handler(request)
 
     return with_limit
 
