@@ -8,7 +8,7 @@ its group; the timer of an empty group does nothing. So deadlines are up to a GR
 import asyncio
 from collections.abc import Awaitable, Callable
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -21,23 +21,31 @@ FAR_GRAIN = 0.1
 """Seconds by which a deadline that is far may be late."""
 
 
+class Ring(Protocol):
+    """What is done at a deadline."""
+
+    def ring(self) -> None: ...
+
+
 class Deadline:
-    """A deadline that is set: `ring(argument)` is called at `when` (the loop's clock), unless it is dropped."""
+    """A deadline that is set: `act(argument)` is called then, unless it is dropped."""
 
-    __slots__ = ("_group", "argument", "has_rung", "ring", "when")
+    __slots__ = ("_act", "_argument", "_group")
 
-    def __init__(self, when: float, ring: Callable[[Any], object], argument: object, group: "set[Deadline]") -> None:
-        self.when = when
-        self.ring = ring
-        self.argument = argument
-        self.has_rung = False
+    def __init__(self, act: Callable[[Any], object], argument: object, group: set[Ring]) -> None:
+        self._act = act
+        self._argument = argument
         self._group = group
         group.add(self)
+
+    def ring(self) -> None:
+        """The time has come."""
+        self._act(self._argument)
 
     def drop(self) -> None:
         """Do not ring. May be called again, and after it has rung."""
         self._group.discard(self)
-        self.ring, self.argument = _do_nothing, None  # they may hold the deadline, which would be a reference cycle
+        self._act, self._argument = _do_nothing, None  # they may hold the deadline, which would be a reference cycle
 
 
 def _do_nothing(argument: object) -> None: ...
@@ -48,25 +56,28 @@ class Deadlines:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._groups: dict[float, set[Deadline]] = {}
+        self._groups: dict[float, set[Ring]] = {}
 
-    def set(self, when: float, ring: Callable[[Any], object], argument: object) -> Deadline:
-        """Call `ring(argument)` at `when`, or a little later."""
+    def add(self, when: float, act: Callable[[Any], object], argument: object) -> Deadline:
+        """Call `act(argument)` at `when` (the loop's clock), or a little later."""
+        return Deadline(act, argument, self.group(when))
+
+    def group(self, when: float) -> set[Ring]:
+        """Those that ring at `when` or a little later. What leaves it does not ring."""
         grain = FAR_GRAIN if when - self._loop.time() > FAR else GRAIN
         end = ceil(when / grain) * grain
         group = self._groups.get(end)
         if group is None:
             group = self._groups[end] = set()
             self._loop.call_at(end, self._ring, end)
-        return Deadline(when, ring, argument, group)
+        return group
 
     def _ring(self, end: float) -> None:
         group = self._groups.pop(end)
-        for deadline in list(group):
-            if deadline in group:  # not dropped by what another one rang
-                group.discard(deadline)
-                deadline.has_rung = True
-                deadline.ring(deadline.argument)
+        for each in list(group):
+            if each in group:  # it was not dropped by what another one did
+                group.discard(each)
+                each.ring()
 
 
 _deadlines: Deadlines | None = None
@@ -91,19 +102,32 @@ async def wait_until(when: float, awaitable: Awaitable[T]) -> T:
     task = asyncio.current_task()
     assert task is not None
     cancelling = task.cancelling()
-    deadline = deadlines().set(when, asyncio.Task.cancel, task)
+    group, limit = deadlines().group(when), _TaskLimit(task)
+    group.add(limit)
     try:
         return await awaitable
     except asyncio.CancelledError as error:
-        if deadline.has_rung:
-            deadline.has_rung = False
+        if limit.has_rung:
+            limit.has_rung = False
             if task.uncancel() <= cancelling:
                 raise DeadlinePassedError from error
         raise
     finally:
-        deadline.drop()
-        if deadline.has_rung:  # the call has ended by itself before it was cancelled
+        group.discard(limit)
+        if limit.has_rung:  # what was awaited has ended by itself before it was cancelled
             task.uncancel()
+
+
+class _TaskLimit:
+    __slots__ = ("_task", "has_rung")
+
+    def __init__(self, task: "asyncio.Task[Any]") -> None:
+        self._task = task
+        self.has_rung = False
+
+    def ring(self) -> None:
+        self.has_rung = True
+        self._task.cancel()
 
 
 class DeadlinePassedError(Exception):

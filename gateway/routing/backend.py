@@ -183,20 +183,21 @@ class Backend:
                 endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request)
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
-            attempt = endpoint.begin_attempt() if one_try.deadline is not None else None
+            began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
             try:
                 return await send(one_try, endpoint)
             except TransportError as error:
                 error.endpoint = endpoint.address
-                if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(attempt, one_try, error)
+                if error.status is Status.DEADLINE_EXCEEDED and began is not None:
+                    self._given_up(endpoint.attempt(*began), one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
             except GatewayError as error:
                 error.endpoint = endpoint.address
                 raise
             except asyncio.CancelledError:
-                self._given_up(attempt, one_try)
+                if began is not None:
+                    self._given_up(endpoint.attempt(*began), one_try)
                 raise
 
     async def _send_try(self, send: Send, request: Request, one_try: Request, endpoint: Endpoint) -> Answer:
@@ -243,7 +244,8 @@ class Backend:
                 endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request)
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
-            attempt, began = endpoint.begin_attempt(), self._clock()
+            began = self._clock()
+            attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
@@ -317,9 +319,8 @@ class Backend:
         """As `readiness.probe`, for one endpoint. It takes no slot, and its outcome is not noted."""
         await probe(operation, self.protocol, endpoint.connector, self._targets.of(endpoint))
 
-    def _given_up(self, attempt: Attempt | None, request: Request, error: TransportError | None = None) -> None:
-        if attempt is not None:
-            attempt.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
+    def _given_up(self, attempt: Attempt, request: Request, error: TransportError | None = None) -> None:
+        attempt.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
 
     async def _control(self, request: Request) -> Answer:
         """The answer of all endpoints, which are asked at once so that their servers stay replicas of each other.

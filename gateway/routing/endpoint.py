@@ -24,13 +24,13 @@ class Endpoint:
     """
 
     __slots__ = (
-        "_clock",
         "_is_closed",
         "_on_free",
         "_on_recovery",
         "_others",
         "_timer",
         "address",
+        "clock",
         "connector",
         "health",
         "in_flight",
@@ -61,7 +61,7 @@ class Endpoint:
         """The probe that runs now."""
         self.since = -inf
         """When it came back after its last ejection, or was added to a running gateway; its slow start begins then."""
-        self._clock = clock
+        self.clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -133,9 +133,9 @@ class Endpoint:
                 return True
         return False
 
-    def begin_attempt(self) -> "Attempt":
-        """Start watching a call that is sent to this endpoint and may be given up."""
-        return Attempt(self, self._clock)
+    def attempt(self, began: float, answers: int) -> "Attempt":
+        """A call to this endpoint that may be given up. It `began` when `health` had noted so many `answers`."""
+        return Attempt(self, self.clock, began, answers)
 
     async def exchange(self, message: Message, connector: Connector | None = None) -> Message:
         """Exchange messages by `connector`, the endpoint's own by default.
@@ -204,7 +204,7 @@ class Endpoint:
             self._recovered()
 
     def _recovered(self) -> None:
-        self.since = self._clock()
+        self.since = self.clock()
         self.changed()
         while self.offer():
             pass
@@ -225,11 +225,11 @@ class Attempt:
 
     __slots__ = ("_answers", "_began", "_clock", "_endpoint")
 
-    def __init__(self, endpoint: Endpoint, clock: Callable[[], float]) -> None:
+    def __init__(self, endpoint: Endpoint, clock: Callable[[], float], began: float, answers: int) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._began = clock()
-        self._answers = endpoint.health.answers
+        self._began = began
+        self._answers = answers
 
     def responded(self) -> None:
         """Note a response of a stream: the wait for the next one begins."""

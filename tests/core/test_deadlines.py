@@ -44,7 +44,7 @@ class Clock:
 @pytest.mark.parametrize(("seconds", "grain"), [(0.005, GRAIN), (0.5, GRAIN), (FAR + 1, FAR_GRAIN), (3600, FAR_GRAIN)])
 def test_a_deadline_rings_in_time_and_not_early(seconds: float, grain: float) -> None:
     clock, rung = Clock(), list[str]()
-    Deadlines(clock).set(clock.now + seconds, rung.append, "a")  # type: ignore[arg-type]
+    Deadlines(clock).add(clock.now + seconds, rung.append, "a")  # type: ignore[arg-type]
     clock.advance(seconds * 0.999)
     assert rung == []
     clock.advance(seconds * 0.001 + 1.01 * grain)
@@ -57,7 +57,7 @@ def test_deadlines_of_one_time_share_a_timer() -> None:
     clock, rung = Clock(), list[int]()
     shared = Deadlines(clock)  # type: ignore[arg-type]
     for each in range(1000):
-        shared.set(clock.now + 30 + each / 1e6, rung.append, each)
+        shared.add(clock.now + 30 + each / 1e6, rung.append, each)
     assert len(clock.timers) <= 2
     clock.advance(31)
     assert sorted(rung) == list(range(1000))
@@ -66,8 +66,8 @@ def test_deadlines_of_one_time_share_a_timer() -> None:
 def test_a_dropped_deadline_does_not_ring() -> None:
     clock, rung = Clock(), list[str]()
     shared = Deadlines(clock)  # type: ignore[arg-type]
-    first = shared.set(clock.now + 1, rung.append, "first")
-    shared.set(clock.now + 1, rung.append, "second")
+    first = shared.add(clock.now + 1, rung.append, "first")
+    shared.add(clock.now + 1, rung.append, "second")
     first.drop()
     first.drop()
     clock.advance(2)
@@ -84,7 +84,7 @@ def test_one_that_rings_may_drop_another() -> None:
         for each in both:
             each.drop()
 
-    both += [shared.set(clock.now + 1, ring, name) for name in ("a", "b")]
+    both += [shared.add(clock.now + 1, ring, name) for name in ("a", "b")]
     clock.advance(2)
     assert len(rung) == 1
 

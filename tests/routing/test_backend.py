@@ -957,7 +957,7 @@ def tried_by(lab: Lab) -> list[int]:
 @pytest.mark.parametrize("protocol", [TOY, TO_THE_END], ids=["cancelled", "to the end"])
 async def test_a_try_that_takes_too_long_is_an_error_and_a_failure_of_its_endpoint(protocol: Protocol) -> None:
     lab = Lab(limit=0, protocol=protocol)
-    lab.endpoints[0]._clock = asyncio.get_running_loop().time
+    lab.endpoints[0].clock = asyncio.get_running_loop().time
     places: list[str] = []
     with pytest.raises(TransportError) as raised:
         await lab.ask(tries=Tries(0.02, places=places))
@@ -1057,7 +1057,7 @@ async def test_a_sequence_stays_where_its_state_is() -> None:
 
 async def test_the_wait_for_a_streams_first_response_is_a_try() -> None:
     lab = Lab(limit=0)
-    lab.endpoints[0]._clock = asyncio.get_running_loop().time
+    lab.endpoints[0].clock = asyncio.get_running_loop().time
     responses = lab.backend.stream(Request(Operation.INFER, "m", tries=Tries(0.02)))
     with pytest.raises(TransportError, match=r"no answer within 0\.02 s"):
         await anext(responses)

@@ -22,13 +22,14 @@ class ClientCall:
         "_has_head",
         "_limits",
         "_reader",
-        "_streamed",
         "_waiter",
         "deadline",
         "encoding",
         "end",
+        "ends_at",
         "error",
         "held",
+        "is_streamed",
         "replies",
         "stream",
     )
@@ -43,9 +44,12 @@ class ClientCall:
         """Bytes of replies that wait to be pulled."""
         self.end: Head | None = None
         self.error: TransportError | None = None
+        self.ends_at: float | None = None
+        """When its time is over, on the loop's clock."""
         self.deadline: Deadline | None = None
+        """What ends a streamed call then. Whoever waits for another call gives it up."""
         self._limits = limits
-        self._streamed = streamed
+        self.is_streamed = streamed
         self._reader = MessageReader(limits.message)
         self._has_head = False
         self._waiter: asyncio.Future[None] | None = None
@@ -55,7 +59,7 @@ class ClientCall:
     def news(self) -> "asyncio.Future[None]":
         """Done when the call has ended; for a streamed call also when there is a reply to pull."""
         self._waiter = waiter = asyncio.get_running_loop().create_future()
-        if self.is_over or (self._streamed and self.replies):
+        if self.is_over or (self.is_streamed and self.replies):
             waiter.set_result(None)
         return waiter
 
@@ -74,7 +78,7 @@ class ClientCall:
 
     def is_late(self, now: float) -> bool:
         """Whether its deadline has passed."""
-        return self.deadline is not None and self.deadline.when <= now
+        return self.ends_at is not None and self.ends_at <= now
 
     def result(self, body: Buffer | None) -> Message:
         """The end of the call: its metadata, with the one reply of a call that is not streamed. Where the status is
@@ -88,7 +92,7 @@ class ClientCall:
         assert self.end is not None
         if self.end.status:
             return Message(headers=self.end.metadata, parts=(self.end.text,), status=self.end.status)
-        if body is None and not self._streamed:
+        if body is None and not self.is_streamed:
             raise failures.no_message()
         return Message(headers=self.end.metadata, parts=() if body is None else (body,))
 
@@ -148,7 +152,7 @@ class ClientCall:
 
     def _arrived(self, replies: list[Received]) -> None:
         self.replies += replies
-        if not self._streamed:
+        if not self.is_streamed:
             if len(self.replies) > 1:
                 raise failures.malformed("reply has more than one message")
             return

@@ -98,11 +98,13 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     def begin(self, call: ClientCall, head: bytes, parts: tuple[Buffer, ...], deadline: float | None) -> None:
         """Write `call` with the header block `head` and the message of `parts`. Whoever waits for it no more says
-        `give_up`; at the `deadline` it is given up anyway."""
+        `give_up`; at the `deadline` a streamed call is given up anyway."""
         http2 = self._http2
         call.stream = http2.request(head, framed(parts), call)
         if deadline is not None:
-            call.deadline = deadlines().set(deadline, self._too_late, call)
+            call.ends_at = deadline
+            if call.is_streamed:
+                call.deadline = deadlines().add(deadline, self._too_late, call)
         if len(http2.streams) == 1:
             self._is_pinged = False
             self._alarm.set(self._timeouts.silence)

@@ -57,7 +57,8 @@ class GrpcConnector:
 
         Raises:
             TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
-                good reply; DEADLINE_EXCEEDED, there was none in time.
+                good reply; DEADLINE_EXCEEDED, the deadline had passed before anything was sent. Later on the caller
+                ends the exchange, by cancelling it; the endpoint is told the deadline.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = ClientCall(self._limits, streamed=False)
