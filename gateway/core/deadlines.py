@@ -93,11 +93,11 @@ def deadlines() -> Deadlines:
     return _deadlines
 
 
-async def wait_until(when: float, awaitable: Awaitable[T]) -> T:
+async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[], Exception]) -> T:
     """The result of `awaitable`, if it comes until `when` (the loop's clock). Else it is cancelled.
 
     Raises:
-        DeadlinePassedError: there was no result in time.
+        Exception: what `too_late` returns; there was no result in time.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -110,7 +110,7 @@ async def wait_until(when: float, awaitable: Awaitable[T]) -> T:
         if limit.has_rung:
             limit.has_rung = False
             if task.uncancel() <= cancelling:
-                raise DeadlinePassedError from error
+                raise too_late() from error
         raise
     finally:
         group.discard(limit)
@@ -128,7 +128,3 @@ class _TaskLimit:
     def ring(self) -> None:
         self.has_rung = True
         self._task.cancel()
-
-
-class DeadlinePassedError(Exception):
-    """There was no result until the deadline."""

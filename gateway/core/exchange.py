@@ -9,7 +9,7 @@ Both decode and encode large messages in a thread (`offload`) and small ones in 
 import logging
 from collections.abc import Awaitable
 
-from gateway.core.deadlines import DeadlinePassedError, wait_until
+from gateway.core.deadlines import wait_until
 from gateway.core.errors import (
     RETRY_HEADER,
     DecodeError,
@@ -101,14 +101,8 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
 
 
 def _in_time(handler: Handler, request: Request) -> Awaitable[Answer]:
-    return handler(request) if request.deadline is None else _until(request.deadline, handler, request)
-
-
-async def _until(deadline: float, handler: Handler, request: Request) -> Answer:
-    try:
-        return await wait_until(deadline, handler(request))
-    except DeadlinePassedError as error:
-        raise deadline_passed() from error
+    answer = handler(request)
+    return answer if request.deadline is None else wait_until(request.deadline, answer, deadline_passed)
 
 
 def deadline_passed() -> GatewayError:

@@ -66,7 +66,10 @@ class Concurrency:
 
     async def call(self, handler: Handler, request: Request) -> Answer:
         """The answer of `handler`, unless too many calls are in flight."""
-        began = self._enter()
+        if self._in_flight >= (self._calls or self._limit):
+            raise self._refusal()
+        self._in_flight += 1
+        began = self._clock()
         try:
             answer = await handler(request)
             self._answered(began)
@@ -102,14 +105,20 @@ class Concurrency:
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), too many calls are in flight.
         """
-        limit = self._gradient.limit if self._gradient else self._calls
-        if self._in_flight >= limit:
-            self._refused += 1
-            text = f"the limit of {limit} calls at once is reached (concurrency_limit)"
-            self._lines.write("full", logging.WARNING, "%s: %s; calls are refused", self.place, text)
-            raise refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=self._duration or 1.0)
+        if self._in_flight >= self._limit:
+            raise self._refusal()
         self._in_flight += 1
         return self._clock()
+
+    @property
+    def _limit(self) -> int:
+        return self._gradient.limit if self._gradient else self._calls
+
+    def _refusal(self) -> GatewayError:
+        self._refused += 1
+        text = f"the limit of {self._limit} calls at once is reached (concurrency_limit)"
+        self._lines.write("full", logging.WARNING, "%s: %s; calls are refused", self.place, text)
+        return refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=self._duration or 1.0)
 
     def _answered(self, began: float) -> None:
         """Note a call that was answered now."""
@@ -127,8 +136,7 @@ class Concurrency:
 
     def status(self) -> Mapping[str, object]:
         """The calls in flight, and how many may be."""
-        limit = self._gradient.limit if self._gradient else self._calls
-        return {"in_flight": self._in_flight, "limit": limit, "refused": self._refused}
+        return {"in_flight": self._in_flight, "limit": self._limit, "refused": self._refused}
 
     async def close(self) -> None:
         """There is nothing to close."""

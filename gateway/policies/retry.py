@@ -151,7 +151,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
     async def with_retries(request: Request) -> Answer:
         retries.budget.add_call()
-        one_try, failed, attempt = request, set[str](), 1
+        one_try, failed, attempt = request, frozenset[str](), 1
         while True:
             try:
                 return await handler(one_try)
@@ -161,7 +161,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
                     if attempt == 1:
                         raise
                     raise _told(error, attempt) from error
-                failed.add(error.endpoint)
+                failed |= {error.endpoint}
             await asyncio.sleep(wait)
             tries = request.tries or Tries()
             one_try = replace(request, tries=replace(tries, avoided=tries.avoided | failed))

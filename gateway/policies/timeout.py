@@ -3,14 +3,14 @@ each try of it at an endpoint. The Backend enforces `per_try` (`Tries.seconds`),
 begins."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.core.deadlines import DeadlinePassedError, wait_until
+from gateway.core.deadlines import wait_until
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.transport import Handler, StreamHandler
@@ -76,18 +76,18 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     """
     seconds, per_try = settings.seconds, settings.per_try
 
-    async def with_timeout(request: Request) -> Answer:
+    def too_late() -> Exception:
+        text = f"no answer within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
+        return refusal(Reason.TIMEOUT, text)
+
+    def with_timeout(request: Request) -> Awaitable[Answer]:
         deadline = asyncio.get_running_loop().time() + seconds
         earliest, limit = _smaller(request.deadline, deadline), _smaller(request.time_limit, seconds)
         if per_try is None:
             request = replace(request, deadline=earliest, time_limit=limit)
         else:
             request = replace(request, deadline=earliest, time_limit=limit, tries=_tries(request, per_try))
-        try:
-            return await wait_until(deadline, handler(request))
-        except DeadlinePassedError as error:
-            text = f"no answer within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
-            raise refusal(Reason.TIMEOUT, text) from error
+        return wait_until(deadline, handler(request), too_late)
 
     return with_timeout
 

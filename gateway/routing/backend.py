@@ -24,7 +24,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeAlias, TypeVar
 
-from gateway.core.deadlines import DeadlinePassedError, wait_until
+from gateway.core.deadlines import wait_until
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
@@ -208,20 +208,20 @@ class Backend:
             request.tries.answered(endpoint.address)
         return answer
 
-    async def _in_time(self, one_try: Request, sent: Awaitable[T], endpoint: Endpoint) -> T:
+    def _in_time(self, one_try: Request, sent: Awaitable[T], endpoint: Endpoint) -> Awaitable[T]:
         """The result of `sent`, which is cancelled at the deadline of `one_try`.
 
         Raises:
             TransportError: DEADLINE_EXCEEDED (timeout).
         """
         assert one_try.deadline is not None
-        try:
-            return await wait_until(one_try.deadline, sent)
-        except DeadlinePassedError as error:
-            seconds = one_try.tries.seconds if one_try.tries is not None else None
-            text = f"backend {self.name!r} at {endpoint.address}: no answer within {seconds:g} s,"
-            text = f"{text} the limit that the policy timeout sets for one try (timeout.per_try)"
-            raise TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=True) from error
+        return wait_until(one_try.deadline, sent, partial(self._try_took_too_long, one_try, endpoint))
+
+    def _try_took_too_long(self, one_try: Request, endpoint: Endpoint) -> TransportError:
+        seconds = one_try.tries.seconds if one_try.tries is not None else None
+        text = f"backend {self.name!r} at {endpoint.address}: no answer within {seconds:g} s,"
+        text = f"{text} the limit that the policy timeout sets for one try (timeout.per_try)"
+        return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=True)
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
         """The responses of one endpoint. If nothing could be sent to an endpoint, another one is asked.

@@ -9,7 +9,6 @@ from gateway.core.deadlines import (
     FAR_GRAIN,
     GRAIN,
     Deadline,
-    DeadlinePassedError,
     Deadlines,
     deadlines,
     wait_until,
@@ -18,6 +17,10 @@ from gateway.core.operations import Operation
 from gateway.core.types import Answer, Request
 
 REQUEST = Request(Operation.INFER, "m")
+
+
+class DeadlinePassedError(Exception):
+    """The error of these tests."""
 
 
 class Clock:
@@ -100,7 +103,7 @@ async def test_a_call_is_cancelled_at_its_deadline() -> None:
         return True
 
     with pytest.raises(DeadlinePassedError):
-        await wait_until(asyncio.get_running_loop().time() + 0.01, hang(REQUEST))
+        await wait_until(asyncio.get_running_loop().time() + 0.01, hang(REQUEST), DeadlinePassedError)
     assert ended == ["cancelled"]
     task = asyncio.current_task()
     assert task is not None
@@ -112,7 +115,7 @@ async def test_an_answer_in_time_is_passed_on() -> None:
         await asyncio.sleep(0)
         return True
 
-    assert await wait_until(asyncio.get_running_loop().time() + 60, fine(REQUEST)) is True
+    assert await wait_until(asyncio.get_running_loop().time() + 60, fine(REQUEST), DeadlinePassedError) is True
 
 
 async def test_the_inner_of_two_deadlines_that_pass_together_is_reported_once() -> None:
@@ -124,12 +127,12 @@ async def test_the_inner_of_two_deadlines_that_pass_together_is_reported_once() 
 
     async def inner(request: Request) -> Answer:
         try:
-            return await wait_until(when, hang(request))
+            return await wait_until(when, hang(request), DeadlinePassedError)
         except DeadlinePassedError as error:
             raise ValueError("inner") from error
 
     with pytest.raises((ValueError, DeadlinePassedError)):
-        await wait_until(when, inner(REQUEST))
+        await wait_until(when, inner(REQUEST), DeadlinePassedError)
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
@@ -140,7 +143,7 @@ async def test_a_call_that_is_cancelled_from_outside_stays_cancelled() -> None:
         await asyncio.Event().wait()
         return True
 
-    call = asyncio.ensure_future(wait_until(asyncio.get_running_loop().time() + 60, hang(REQUEST)))
+    call = asyncio.ensure_future(wait_until(asyncio.get_running_loop().time() + 60, hang(REQUEST), DeadlinePassedError))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -156,7 +159,7 @@ async def test_an_error_of_the_call_after_the_deadline_is_its_own() -> None:
         return True
 
     with pytest.raises(KeyError):
-        await wait_until(asyncio.get_running_loop().time() + 0.01, fail(REQUEST))
+        await wait_until(asyncio.get_running_loop().time() + 0.01, fail(REQUEST), DeadlinePassedError)
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
