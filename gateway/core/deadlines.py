@@ -2,7 +2,8 @@
 
 A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Here deadlines share timers: those that end within
 the same GRAIN are a group with one timer, which rings at the end of that time. A call whose deadline is dropped leaves
-its group; the timer of an empty group does nothing. So deadlines are up to a GRAIN late, and never early.
+its group; the timer of an empty group does nothing. So deadlines are up to a GRAIN late, and never early. Those that
+are NEAR are exact.
 """
 
 import asyncio
@@ -13,8 +14,10 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
+NEAR = 0.1
+"""Seconds below which a deadline has a timer of its own: it may even have passed already."""
 GRAIN = 0.01
-"""Seconds by which a deadline that is near may be late."""
+"""Seconds by which other deadlines may be late."""
 FAR = 2.0
 """Seconds from which a deadline is far."""
 FAR_GRAIN = 0.1
@@ -64,8 +67,12 @@ class Deadlines:
 
     def group(self, when: float) -> set[Ring]:
         """Those that ring at `when` or a little later. What leaves it does not ring."""
-        grain = FAR_GRAIN if when - self._loop.time() > FAR else GRAIN
-        end = ceil(when / grain) * grain
+        left = when - self._loop.time()
+        if left < NEAR:
+            end = when
+        else:
+            grain = FAR_GRAIN if left > FAR else GRAIN
+            end = ceil(when / grain) * grain
         group = self._groups.get(end)
         if group is None:
             group = self._groups[end] = set()

@@ -43,7 +43,8 @@ drain: {delay: DELAY}
 HANGING = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
 health: {bind: "127.0.0.1:0"}
-backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}
+backends:
+  lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"], policies: [{timeout: {seconds: 600}}]}
 routes: [{match: {model: "*"}, backend: lab}]
 """
 EACH = 4

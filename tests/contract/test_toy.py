@@ -66,7 +66,7 @@ reference:
   - {{protocol: {name}, bind: "127.0.0.1:{counting}", models: [posterior, double]}}
   - {{protocol: umbridge, bind: "127.0.0.1:{science}", models: [posterior]}}
 backends:
-  counting: {{protocol: {name}, endpoints: ["127.0.0.1:{counting}"]}}
+  counting: {{protocol: {name}, endpoints: ["127.0.0.1:{counting}"], policies: [{{timeout: {{seconds: 60}}}}]}}
   science: {{protocol: umbridge, endpoints: ["127.0.0.1:{science}"]}}
 routes:
   - {{match: {{protocol: {name}, model: posterior}}, backend: science}}

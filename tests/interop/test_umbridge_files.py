@@ -43,7 +43,7 @@ def test_jobs_come_and_end_while_clients_evaluate(tmp_path: Path, jobs: list[Umb
     url = f"http://127.0.0.1:{port}"
     try:
         with ThreadPoolExecutor(1) as pool:
-            load = pool.submit(umbridge, url, {"op": "parallel", "clients": [[EVALUATE] * 150] * 4})
+            load = pool.submit(umbridge, url, {"op": "parallel", "clients": [[EVALUATE] * 800] * 4})
             assert umbridge(url, EVALUATE) == [DOUBLED]  # by then the other clients have begun as well
             files[0].unlink()
             assert eventually(lambda: f"endpoint {jobs[0].url} is closed" in gateway.output(), 10)
@@ -53,7 +53,7 @@ def test_jobs_come_and_end_while_clients_evaluate(tmp_path: Path, jobs: list[Umb
             assert eventually(lambda: f"added {jobs[2].url}; it has 2 now" in gateway.output(), 10)
             assert not load.done(), "the load was over before the jobs had changed"
             [results] = load.result()
-        assert [answer for each in results for answer in each] == [DOUBLED] * 600
+        assert [answer for each in results for answer in each] == [DOUBLED] * 3200
         # A node that crashes leaves its file behind.
         jobs[1].process.signal(signal.SIGKILL)
         jobs[1].process.wait(5)

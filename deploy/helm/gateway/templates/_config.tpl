@@ -166,9 +166,10 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
 */}}
 {{- define "gateway.checkText" -}}
 {{- $texts := list "adaptive" "address" "backend" "balance" "batch" "bind" "by" "bytes" "cast" "channels" "client"
-     "content_type" "datatype" "detail" "dns" "drop" "endpoints" "files" "flavor" "format" "forward_headers" "header"
-     "jitter" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload" "prefix"
-     "protocol" "protocols" "ready" "redis" "scale" "select" "srv" "statuses" "stream" "token" "version" "without_redis" -}}
+     "content_type" "datatype" "detail" "dns" "drop" "endpoints" "fallback" "files" "flavor" "format" "forward_headers"
+     "header" "layout" "listener" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload" "prefix"
+     "probe" "protocol" "protocols" "ready" "redis" "scale" "select" "srv" "statuses" "stream" "token" "version"
+     "without_redis" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}
