@@ -61,7 +61,7 @@ matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which
 chart: setup  ## the table of values in the README of deploy/helm/gateway
 	$(BIN)/python -m deploy.helm.document
 
-peers: setup  ## one virtual environment per real client or server, in .peers/
+peers: setup  ## one virtual environment per real client or server, in .peers/, and system programs
 	$(BIN)/python -m tests.peers.build
 
 lock: setup  ## the image's exact packages with hashes, newest versions: deploy/*.lock

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import SkipTest
 
+from tests.peers import system
+
 ROOT = Path(__file__).resolve().parents[2]
 # Several checkouts may share one set of environments.
 PEERS = Path(os.environ.get("PEERS_DIR", ROOT / ".peers"))
@@ -199,6 +201,8 @@ def main(names: Sequence[str]) -> int:
         except (BuildError, OSError) as error:
             failed = 1
             print(error, file=sys.stderr)
+    if not names:
+        print(system.install())
     return failed
 
 
