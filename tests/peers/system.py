@@ -1,7 +1,7 @@
 """System programs that some tests and benchmarks use.
 
-`make peers` installs those that are missing where it may: as root on Debian. Elsewhere it says what is missing, and what
-needs them is skipped with the reason.
+`make peers` installs those that are missing where it may: as root on Debian. Elsewhere it says what is missing, and
+what needs them is skipped with the reason.
 """
 
 from __future__ import annotations
