@@ -20,7 +20,7 @@ from tests.attacks.test_connections import health
 
 CLIENTS = 300
 SECONDS = 6.0
-SHED = "\nlimits: {shed: {lag: 0.02}}"
+SHED = "\nlimits: {shed: {lag: 0.005}}"
 NUMBERS = [0.123456789] * 20_000
 HEAVY = post(
     "/v2/models/identity/infer",
