@@ -14,7 +14,7 @@ from collections.abc import Mapping
 PROGRAMS = {"redis-server": "redis-server", "nginx": "nginx-light"}
 """Each program with the Debian package that has it."""
 
-SECONDS = 300.0
+SECONDS = 90.0
 
 
 def missing(programs: Mapping[str, str] = PROGRAMS) -> dict[str, str]:
