@@ -4,6 +4,9 @@ A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Here deadlin
 the same GRAIN are a group with one timer, which rings at the end of that time. A call whose deadline is dropped leaves
 its group; the timer of an empty group does nothing. So deadlines are up to a GRAIN late, and never early. Those that
 are NEAR are exact.
+
+Clients choose their deadlines. One that lies beyond LONGEST joins the group of that time, and then another one: so
+there are never more groups and timers than times within LONGEST, however many deadlines were set and dropped.
 """
 
 import asyncio
@@ -24,8 +27,15 @@ FAR_GRAIN = 0.1
 """Seconds by which a deadline that is far may be late."""
 
 
+LONGEST = 60.0
+"""Seconds after which a deadline is looked at again."""
+
+
 class Ring(Protocol):
-    """What is done at a deadline."""
+    """What is done at a deadline, at `when` on the loop's clock. `group` is where it waits for that."""
+
+    when: float
+    group: "set[Ring]"
 
     def ring(self) -> None: ...
 
@@ -33,13 +43,14 @@ class Ring(Protocol):
 class Deadline:
     """A deadline that is set: `act(argument)` is called then, unless it is dropped."""
 
-    __slots__ = ("_act", "_argument", "_group")
+    __slots__ = ("_act", "_argument", "group", "when")
 
-    def __init__(self, act: Callable[[Any], object], argument: object, group: set[Ring]) -> None:
+    group: set[Ring]
+
+    def __init__(self, when: float, act: Callable[[Any], object], argument: object) -> None:
+        self.when = when
         self._act = act
         self._argument = argument
-        self._group = group
-        group.add(self)
 
     def ring(self) -> None:
         """The time has come."""
@@ -47,7 +58,7 @@ class Deadline:
 
     def drop(self) -> None:
         """Do not ring. May be called again, and after it has rung."""
-        self._group.discard(self)
+        self.group.discard(self)
         self._act, self._argument = _do_nothing, None  # they may hold the deadline, which would be a reference cycle
 
 
@@ -63,27 +74,37 @@ class Deadlines:
 
     def add(self, when: float, act: Callable[[Any], object], argument: object) -> Deadline:
         """Call `act(argument)` at `when` (the loop's clock), or a little later."""
-        return Deadline(act, argument, self.group(when))
+        deadline = Deadline(when, act, argument)
+        self.join(deadline)
+        return deadline
 
-    def group(self, when: float) -> set[Ring]:
-        """Those that ring at `when` or a little later. What leaves it does not ring."""
-        left = when - self._loop.time()
+    def join(self, each: Ring) -> None:
+        """Ring it at its time or a little later, unless it leaves its `group`."""
+        when, now = each.when, self._loop.time()
+        left = when - now
         if left < NEAR:
             end = when
         else:
+            if left > LONGEST:
+                when = now + LONGEST
             grain = FAR_GRAIN if left > FAR else GRAIN
             end = ceil(when / grain) * grain
         group = self._groups.get(end)
         if group is None:
             group = self._groups[end] = set()
             self._loop.call_at(end, self._ring, end)
-        return group
+        each.group = group
+        group.add(each)
 
     def _ring(self, end: float) -> None:
         group = self._groups.pop(end)
         for each in list(group):
-            if each in group:  # it was not dropped by what another one did
-                group.discard(each)
+            if each not in group:  # it was dropped by what another one did
+                continue
+            group.discard(each)
+            if each.when > end:  # it lies beyond LONGEST
+                self.join(each)
+            else:
                 each.ring()
 
 
@@ -109,8 +130,8 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
     task = asyncio.current_task()
     assert task is not None
     cancelling = task.cancelling()
-    group, limit = deadlines().group(when), _TaskLimit(task)
-    group.add(limit)
+    limit = _TaskLimit(when, task)
+    deadlines().join(limit)
     try:
         return await awaitable
     except asyncio.CancelledError as error:
@@ -120,15 +141,18 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
                 raise too_late() from error
         raise
     finally:
-        group.discard(limit)
+        limit.group.discard(limit)
         if limit.has_rung:  # what was awaited has ended by itself before it was cancelled
             task.uncancel()
 
 
 class _TaskLimit:
-    __slots__ = ("_task", "has_rung")
+    __slots__ = ("_task", "group", "has_rung", "when")
 
-    def __init__(self, task: "asyncio.Task[Any]") -> None:
+    group: set[Ring]
+
+    def __init__(self, when: float, task: "asyncio.Task[Any]") -> None:
+        self.when = when
         self._task = task
         self.has_rung = False
 

@@ -8,6 +8,7 @@ from gateway.core.deadlines import (
     FAR,
     FAR_GRAIN,
     GRAIN,
+    LONGEST,
     Deadline,
     Deadlines,
     deadlines,
@@ -174,3 +175,25 @@ async def test_each_loop_has_deadlines_of_its_own() -> None:
 
 async def _found() -> Deadlines:
     return deadlines()
+
+
+def test_deadlines_far_away_that_were_dropped_leave_few_timers() -> None:
+    """Clients choose them: each could keep a timer until its own time, years later."""
+    clock, rung = Clock(), list[int]()
+    shared = Deadlines(clock)  # type: ignore[arg-type]
+    for each in range(10_000):
+        shared.add(clock.now + 10 + 1000.0 * each, rung.append, each).drop()
+    assert len(clock.timers) < 1000
+    clock.advance(LONGEST + 1)
+    assert clock.timers == []
+    assert rung == []
+
+
+def test_a_deadline_far_away_rings_when_its_time_has_come() -> None:
+    clock, rung = Clock(), list[str]()
+    Deadlines(clock).add(clock.now + 5 * LONGEST + 3, rung.append, "a")  # type: ignore[arg-type]
+    for _ in range(5):
+        clock.advance(LONGEST)
+        assert rung == []
+    clock.advance(3 + 6 * FAR_GRAIN)
+    assert rung == ["a"]

@@ -209,7 +209,8 @@ def _write_head(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
     model, version, outputs = head.model, head.version, tuple([each.name for each in head.outputs])
     specs = tuple([(each.name, each.datatype, each.shape) for each in tensors])
     length = len(model) + len(version) + sum(map(len, outputs)) + sum([len(name) for name, _, _ in specs])
-    write = _recalled_head if length <= _REMEMBERED else _plain_head
+    is_short = length <= _REMEMBERED and len(specs) + len(outputs) <= _FEW
+    write = _recalled_head if is_short else _plain_head
     before, after = write(kind.role, model, version, outputs, specs)
     if not head.id:
         return before + after
@@ -222,6 +223,8 @@ _parameters_of = attrgetter("parameters")
 _ID_KEY = key(3)
 _REMEMBERED = 512
 """The largest number of characters in names that are remembered with their message."""
+_FEW = 16
+"""The largest number of tensors and requested outputs of such a message."""
 
 
 def _plain_head(
