@@ -27,7 +27,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
-from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig
+from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig, ShedConfig
 from gateway.config.keys import Ready as ReadyRule
 from gateway.core import patterns
 from gateway.core.address import Address
@@ -107,6 +107,8 @@ class Gateway:
         self._retirements: set[asyncio.Task[None]] = set()
         self._memory_task: asyncio.Task[None] | None = None
         self._shedding: Shedding | None = None
+        self._shed: ShedConfig | None = None
+        """The settings of `_shedding`."""
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         return Assembly(
@@ -159,13 +161,14 @@ class Gateway:
         connections.clients.limit = limits.connections_per_client
         memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
         memory.PROCESS_MEMORY.per_client = limits.memory_per_client
-        if self._shedding is not None:
-            self._shedding.stop()
-        self._shedding = connections.shedding = (
-            None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)
-        )
-        if self._shedding is not None:
-            self._shedding.start()
+        if limits.shed != self._shed:  # else it goes on, also while the gateway is overloaded
+            self._shed = limits.shed
+            if self._shedding is not None:
+                self._shedding.stop()
+            self._shedding = None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)
+            if self._shedding is not None:
+                self._shedding.start()
+        connections.shedding = self._shedding
 
     async def _listen(
         self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly

@@ -131,6 +131,19 @@ async def test_slots_of_an_endpoint_are_counted_across_a_reload() -> None:
         assert [await status(each) for each in (first, queued, new)] == [200, 200, 200]
 
 
+async def test_load_shedding_goes_on_through_a_reload_that_does_not_change_it() -> None:
+    shed = "limits: {shed: {lag: 5}}"
+    async with running(LISTENER + BACKEND + shed) as gateway:
+        before = gateway._shedding
+        assert before is not None
+        await gateway.reload(config(LISTENER + BACKEND + shed + "\ndrain: {timeout: 7}"))
+        assert gateway._shedding is before
+        await gateway.reload(config(LISTENER + BACKEND + shed.replace("5", "6")))
+        assert gateway._shedding not in (None, before)
+        await gateway.reload(config(LISTENER + BACKEND))
+        assert gateway.status().shedding is None
+
+
 async def test_the_health_of_an_endpoint_that_stays_survives_and_one_that_goes_is_forgotten() -> None:
     async with running(LISTENER + BACKEND) as gateway:
         reader, _ = await sent(at(gateway), INFER)
@@ -279,6 +292,7 @@ async def test_ports_beside_the_listeners_follow_their_addresses() -> None:
         await gateway.reload(config(LISTENER + BACKEND + f'admin: {{bind: "127.0.0.1:{ports[0]}"}}\n'))
         body = (await ask(ports[0], get("/status"))).partition(b"\r\n\r\n")[2]
         assert json.loads(body)["configuration"]["reloads"] == 3
+        await asyncio.gather(*gateway._retirements)  # the port is closed in the background
         with pytest.raises(ConnectionRefusedError):
             await ask(ports[1], get("/readyz"))
 
