@@ -4,7 +4,7 @@ from gateway.bridge.backend import BackendSide
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.core.errors import not_found
-from gateway.core.frozen import replace
+from gateway.core.frozen import replace, set_field
 from gateway.core.operations import Operation
 from gateway.core.types import Request
 
@@ -43,6 +43,10 @@ class Rewrite:
     def outgoing(self, request: Request, key: Key) -> Request:
         """The request to the backend: with the names in `key` and the route's settings for codecs."""
         model, version, _ = key
+        if model == request.model and version == request.version:
+            # The client's request itself: only the codec of a backend reads `translate`.
+            set_field(request, "translate", self.settings)
+            return request
         return replace(request, model=model, version=version, translate=self.settings)
 
     def _check_version(self, version: str, request: Request) -> None:

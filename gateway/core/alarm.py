@@ -14,23 +14,26 @@ _MIN_SECONDS = 0.001
 class Alarm:
     """Calls `ring` once when its time has come."""
 
-    __slots__ = ("_loop", "_ring", "_timer", "_when")
+    __slots__ = ("_due", "_loop", "_ring", "_timer", "_when")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
         self._loop = loop
         self._ring = ring
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """When the timer fires."""
         self._when = math.inf
+        """When it rings."""
 
     def set(self, seconds: float) -> None:
         """Ring in `seconds` (at least a millisecond) instead of at the time set before."""
         # For a timer that is due at once uvloop returns a plain Handle, which has no `when`.
-        self._when = self._loop.time() + max(seconds, _MIN_SECONDS)
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._when, self._fire)
-        elif self._when < self._timer.when():
-            self._timer.cancel()
-            self._timer = self._loop.call_at(self._when, self._fire)
+        self._when = when = self._loop.time() + (seconds if seconds > _MIN_SECONDS else _MIN_SECONDS)
+        if self._timer is None or when < self._due:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(when, self._fire)
+            self._due = when
 
     def silence(self) -> None:
         """Do not ring unless it is set again."""

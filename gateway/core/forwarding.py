@@ -29,12 +29,8 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
         GatewayError: INVALID_ARGUMENT, a header to be forwarded is not text; FAILED_PRECONDITION, the request has
             passed MOST_HOPS gateways.
     """
-    hop = _FIRST
-    for name, text in request.headers.raw:
-        if name == _HOPS:
-            hop = _next_hop(text, target)
-            break
-    raw = [*message.headers.raw, hop]
+    passed = request.headers.first.get(_HOPS)
+    raw = [*message.headers.raw, _FIRST if passed is None else _next_hop(passed, target)]
     headers = Headers
     if target.forward_headers:
         received = request.headers

@@ -37,6 +37,9 @@ async def in_thread(work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
     return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
 
 
+_LARGE_NUMBERS = _NUMBERS * LARGE
+_BYTES = Datatype.BYTES
+
 # These loops are plain because most messages have one part or tensor, where `sum` of a generator takes twice as long.
 
 
@@ -50,7 +53,7 @@ def is_large(message: Message, protocol: Protocol) -> bool:
 
 def are_large(tensors: tuple[Tensor, ...]) -> bool:
     """Whether encoding a message with these tensors would block the event loop for too long."""
-    size = 0.0
+    size = 0
     for each in tensors:
-        size += len(each.data) if each.datatype is Datatype.BYTES else len(each.data) / _NUMBERS
-    return size > LARGE
+        size += _NUMBERS * len(each.data) if each.datatype is _BYTES else len(each.data)
+    return size > _LARGE_NUMBERS

@@ -24,18 +24,24 @@ MAX_RANK = 32
 class Headers:
     """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when read."""
 
-    __slots__ = ("raw",)
+    __slots__ = ("_first", "raw")
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.raw = raw
+        self._first: dict[bytes, bytes] | None = None
+
+    @property
+    def first(self) -> dict[bytes, bytes]:
+        """The first value of each name, not decoded. It is made when it is first asked for: clients that send the same
+        head again share its Headers."""
+        if self._first is None:
+            self._first = dict(reversed(self.raw))
+        return self._first
 
     def get(self, name: str, default: str = "") -> str:
         """The first value of `name` (lower case)."""
-        wanted = name.encode("latin-1")
-        for key, text in self.raw:
-            if key == wanted:
-                return text.decode("latin-1")
-        return default
+        text = (self._first or self.first).get(name.encode("latin-1"))
+        return default if text is None else text.decode("latin-1")
 
     def all(self, name: str) -> list[str]:
         """Every value of `name`, in order."""

@@ -30,7 +30,19 @@ from gateway.http2.connection import (
     StreamReset,
     new_event,
 )
-from gateway.http2.frames import ACK, DATA, END_STREAM, LAST_STREAM, MAX_WINDOW, PREFACE, ErrorCode, Setting, header
+from gateway.http2.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADER,
+    HEADERS,
+    LAST_STREAM,
+    MAX_WINDOW,
+    PREFACE,
+    ErrorCode,
+    Setting,
+)
 
 WINDOW = 2**22
 """Bytes that a server may send on one stream beyond what was used up of it."""
@@ -108,15 +120,16 @@ class ClientConnection(Http2Connection):
         stream.handler = handler
         if self._preamble:
             head, self._preamble = self._preamble + head, b""
-        size = sum(map(len, data))
-        opening = frames.header_frames(number, head, 0, self._frame_size)
-        if size <= self._frame_size and size <= self._window and size <= stream.window and not self.is_paused:
+        size, most = sum(map(len, data)), self._frame_size
+        if size <= most and size <= self._window and size <= stream.window and not self.is_paused and len(head) <= most:
+            # Most calls: one frame for the head, one for the message, written as one.
             self._window -= size
             stream.is_sending = False
-            self._out.append(b"".join((opening, header(size, DATA, END_STREAM, number), *data)))
+            before = HEADER.pack(len(head) << 8 | HEADERS, END_HEADERS, number)
+            self._out.append(b"".join((before, head, HEADER.pack(size << 8 | DATA, END_STREAM, number), *data)))
             self._sends(size)
         else:
-            self._out.append(opening)
+            self._out.append(frames.header_frames(number, head, 0, most))
             stream.closing = b""
             self._wait(stream, data)
         return stream

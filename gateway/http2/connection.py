@@ -226,6 +226,7 @@ class Http2Connection:
         self._owed = 0
         self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, now)
         self._on = {
+            DATA: self._on_data,
             frames.HEADERS: self._on_headers,
             frames.PRIORITY: self._on_priority,
             frames.RST_STREAM: self._on_reset,
@@ -294,25 +295,23 @@ class Http2Connection:
     def _receive_frames(self, data: memoryview, at: int) -> int:
         end = len(data)
         self._frames_left = FRAMES
-        while end - at >= HEADER_SIZE and not self.is_closed:
+        while (start := at + HEADER_SIZE) <= end and not self.is_closed:
             if self._frames_left <= 0:
                 self.has_more = True
                 break
-            upper, lower, kind, flags, number = HEADER.unpack_from(data, at)
-            size = upper << 8 | lower
+            kind, flags, number = HEADER.unpack_from(data, at)
+            size, kind = kind >> 8, kind & 0xFF
             if size > MAX_FRAME_SIZE:
                 raise _oversized(data[at:], size)
-            start = at + HEADER_SIZE
             if start + size > end:
                 break
             at = start + size
             self._frames_left -= 1
             if self._expected is not None and kind != self._expected:
                 raise DecodeError(f"a frame of type {kind}, expected type {self._expected}")
-            if kind == DATA:
-                self._on_data(flags, number & LAST_STREAM, data[start:at])
-            elif kind in self._on:
-                self._on[kind](flags, number & LAST_STREAM, data[start:at])
+            handle = self._on.get(kind)
+            if handle is not None:
+                handle(flags, number & LAST_STREAM, data[start:at])
             else:  # section 5.5: frames of unknown types are to be ignored
                 self._spend(1, "unknown frames")
         return at
@@ -496,6 +495,11 @@ class Http2Connection:
         if due >= self._stream_room // 2 and stream.is_receiving:
             stream.room += due
             self._out.append(frames.window_update(stream.id, due))
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there is something to write, now or later."""
+        return bool(self._out or self._waiting)
 
     def data_to_send(self) -> list[Buffer]:
         """What to write now; of large data about a frame. Call it again until there is nothing, unless the peer reads

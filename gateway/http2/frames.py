@@ -19,8 +19,8 @@ MAX_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
 
-HEADER = Struct(">HBBBL")
-"""A frame's header: the upper 16 and the lower 8 bits of the payload's size, type, flags, and the stream with a
+HEADER = Struct(">LBL")
+"""A frame's header: 24 bits of the payload's size and 8 of the type as one number, flags, and the stream with a
 reserved bit."""
 HEADER_SIZE = HEADER.size
 UNSIGNED = Struct(">L")
@@ -66,7 +66,7 @@ _CODES = frozenset(ErrorCode)
 
 def header(size: int, kind: int, flags: int, stream: int) -> bytes:
     """The header of a frame whose payload has `size` bytes."""
-    return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream)
+    return HEADER.pack(size << 8 | kind, flags, stream)
 
 
 def frame(kind: int, flags: int, stream: int, payload: Buffer) -> bytes:

@@ -93,6 +93,9 @@ class LeastInFlight:
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
         """As `Strategy.choose`."""
         count = len(endpoints)
+        if count == 1:
+            only = endpoints[0]
+            return only if (not limit or only.in_flight < limit) and only not in excluded else None
         best, fewest = None, limit or sys.maxsize
         at = self._next
         for _ in endpoints:

@@ -100,7 +100,7 @@ class Conversation:
 
 def cut(data: bytes) -> Iterable[http2.Frame]:
     while data:
-        upper, lower, kind, flags, stream = HEADER.unpack_from(data)
-        size = upper << 8 | lower
+        first, flags, stream = HEADER.unpack_from(data)
+        size, kind = first >> 8, first & 0xFF
         yield kind, flags, stream, data[HEADER_SIZE : HEADER_SIZE + size]
         data = data[HEADER_SIZE + size :]

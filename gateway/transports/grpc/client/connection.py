@@ -188,10 +188,11 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def _work(self, seconds: float) -> None:
         """Take the frames that have come, for so long; then let others go on."""
         http2, now, begun = self._http2, self._loop.time(), perf_counter()
+        events = http2.events
         while True:
             self._taken += http2.receive(self._scratch[self._taken : self._filled], now)
-            while http2.events:
-                event = http2.events.popleft()
+            while events:
+                event = events.popleft()
                 self._on[type(event)](event)
             if not http2.has_more or http2.is_closed or perf_counter() - begun > seconds:
                 break
@@ -200,13 +201,16 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._fail(unreachable(f"the connection was given up: {http2.violation}", sent=True))
         if http2.is_closed:
             return
-        if not http2.has_more:
+        if self._taken == self._filled:
+            self._taken = self._filled = 0
+        elif not http2.has_more:
             self._keep_incomplete()
         if http2.streams:
             self._alarm.set(self._timeouts.silence)
         if seconds == inf:  # it is closed: nothing can be written
             return
-        self._flush()
+        if http2.has_output:
+            self._flush()
         if http2.has_more or perf_counter() - begun > SHORT_TURN:
             self._yield()
 
@@ -214,8 +218,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         """Move the beginning of a frame to where the rest of it can be received."""
         taken, filled = self._taken, self._filled
         self._taken, self._filled = 0, filled - taken
-        if taken < filled:
-            self._scratch[: filled - taken] = self._scratch[taken:filled]
+        self._scratch[: filled - taken] = self._scratch[taken:filled]
 
     def _yield(self) -> None:
         if not self._is_yielding:
