@@ -505,6 +505,8 @@ class Backend:
         place = self.queue.place(client, model)
         waiter, joined = self.queue.join(client, model), self._clock()
         try:
+            if seconds is None:
+                return await waiter
             async with asyncio.timeout(seconds):
                 return await waiter
         except (asyncio.CancelledError, TimeoutError) as error:

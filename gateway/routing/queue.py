@@ -128,6 +128,8 @@ class FairQueue(Generic[T]):
         if entry is None:
             return len(self._clients) + 1
         own = len(entry.models.get(model, ()))
+        if len(self._clients) == len(entry.models) == 1 and own:
+            return own + 1
         turn = own + _sooner({name: len(waiters) for name, waiters in entry.models.items()}, model, own)
         return turn + _sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
 
