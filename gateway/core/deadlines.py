@@ -71,6 +71,11 @@ class Deadlines:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._groups: dict[float, set[Ring]] = {}
+        self._last: set[Ring] = set()
+        """The group that was joined last: calls that begin together mostly have the same limit."""
+        self._last_after = self._last_end = self._last_until = 0.0
+        """Deadlines after `_last_after` and up to `_last_end` belong to it. This is looked up again at
+        `_last_until`."""
 
     def add(self, when: float, act: Callable[[Any], object], argument: object) -> Deadline:
         """Call `act(argument)` at `when` (the loop's clock), or a little later."""
@@ -81,20 +86,31 @@ class Deadlines:
     def join(self, each: Ring) -> None:
         """Ring it at its time or a little later, unless it leaves its `group`."""
         when, now = each.when, self._loop.time()
+        if now < self._last_until and self._last_after < when <= self._last_end:
+            group = self._last
+        else:
+            group = self._find(when, now)
+        each.group = group
+        group.add(each)
+
+    def _find(self, when: float, now: float) -> "set[Ring]":
         left = when - now
         if left < NEAR:
-            end = when
-        else:
-            if left > LONGEST:
-                when = now + LONGEST
-            grain = FAR_GRAIN if left > FAR else GRAIN
-            end = ceil(when / grain) * grain
+            return self._group(when)
+        if left > LONGEST:
+            return self._group(ceil((now + LONGEST) / FAR_GRAIN) * FAR_GRAIN)
+        grain = FAR_GRAIN if left > FAR else GRAIN
+        end = ceil(when / grain) * grain
+        self._last = group = self._group(end)
+        self._last_after, self._last_end, self._last_until = end - grain, end, now + GRAIN
+        return group
+
+    def _group(self, end: float) -> "set[Ring]":
         group = self._groups.get(end)
         if group is None:
             group = self._groups[end] = set()
             self._loop.call_at(end, self._ring, end)
-        each.group = group
-        group.add(each)
+        return group
 
     def _ring(self, end: float) -> None:
         group = self._groups.pop(end)
@@ -129,7 +145,6 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
     """
     task = asyncio.current_task()
     assert task is not None
-    cancelling = task.cancelling()
     limit = _TaskLimit(when, task)
     deadlines().join(limit)
     try:
@@ -137,19 +152,22 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
     except asyncio.CancelledError as error:
         if limit.has_rung:
             limit.has_rung = False
-            if task.uncancel() <= cancelling:
+            if task.uncancel() <= limit.cancelling:
                 raise too_late() from error
         raise
     finally:
-        limit.group.discard(limit)
         if limit.has_rung:  # what was awaited has ended by itself before it was cancelled
             task.uncancel()
+        else:
+            limit.group.discard(limit)
 
 
 class _TaskLimit:
-    __slots__ = ("_task", "group", "has_rung", "when")
+    __slots__ = ("_task", "cancelling", "group", "has_rung", "when")
 
     group: set[Ring]
+    cancelling: int
+    """How often the task had been cancelled, and had not ended, when the time was over."""
 
     def __init__(self, when: float, task: "asyncio.Task[Any]") -> None:
         self.when = when
@@ -158,4 +176,5 @@ class _TaskLimit:
 
     def ring(self) -> None:
         self.has_rung = True
+        self.cancelling = self._task.cancelling()
         self._task.cancel()

@@ -30,6 +30,8 @@ set_field: Callable[[object, str, object], None] = object.__setattr__ if FROZEN 
 
 if TYPE_CHECKING:
     from dataclasses import replace as replace
+
+    def copied(old: T) -> T: ...
 else:
 
     def replace(old: T, /, **changes: object) -> T:
@@ -39,6 +41,11 @@ else:
         for name, item in changes.items():
             set_field(new, name, item)
         return new
+
+    def copied(old: T) -> T:
+        """A copy of `old`. The caller may change it by `set_field` before anyone else sees it, at half the cost of
+        `replace`."""
+        return _copier(old.__class__)(old)
 
 
 def extended(kind: type[T], old: Any, *more: object) -> T:

@@ -25,7 +25,8 @@ class Budget:
 
     def add_call(self) -> None:
         """Count one call of a client."""
-        self._advance()
+        if self._clock() - self._begin >= SECONDS:
+            self._advance()
         self._calls += 1
 
     def spend(self) -> bool:

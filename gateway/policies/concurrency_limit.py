@@ -58,18 +58,23 @@ class Concurrency:
         self._clock = clock
         self._calls = settings.calls or 0
         self._gradient = Gradient(settings.least, settings.most) if settings.adaptive else None
+        self._unmeasured = self._calls // 2
+        """Calls in flight below which nobody needs to know how long they take: half of a fixed limit."""
         self._in_flight = 0
         self._refused = 0
         self._duration = 0.0
-        """The average duration of calls, in seconds."""
+        """The average duration, in seconds, of the calls that began when half of the limit or more were in flight."""
         self._lines = LogLimit(log)
 
     async def call(self, handler: Handler, request: Request) -> Answer:
         """The answer of `handler`, unless too many calls are in flight."""
-        if self._in_flight >= (self._calls or self._limit):
-            raise self._refusal()
-        self._in_flight += 1
-        began = self._clock()
+        if self._in_flight < self._unmeasured:
+            self._in_flight += 1
+            try:
+                return await handler(request)
+            finally:
+                self._in_flight -= 1
+        began = self._enter()
         try:
             answer = await handler(request)
             self._answered(began)
@@ -153,8 +158,10 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     """
     concurrency = state(settings)
 
+    call = concurrency.call
+
     def with_limit(request: Request) -> Awaitable[Answer]:
-        return concurrency.call(handler, request) if request.operation in CALLS else handler(request)
+        return call(handler, request) if request.operation in CALLS else handler(request)
 
     return with_limit
 

@@ -29,6 +29,8 @@ from gateway.policies.context import PolicyContext
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
+_NONE: frozenset[str] = frozenset()
+
 LEAST_RETRIES = 10
 """The retries that the budget allows in any case."""
 
@@ -151,7 +153,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
     async def with_retries(request: Request) -> Answer:
         retries.budget.add_call()
-        one_try, failed, attempt = request, frozenset[str](), 1
+        one_try, failed, attempt = request, _NONE, 1
         while True:
             try:
                 return await handler(one_try)

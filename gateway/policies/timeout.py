@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import Reason, refusal
-from gateway.core.frozen import replace
+from gateway.core.frozen import copied, replace, set_field
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, Tries
 
@@ -81,13 +81,14 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
         return refusal(Reason.TIMEOUT, text)
 
     def with_timeout(request: Request) -> Awaitable[Answer]:
-        deadline = asyncio.get_running_loop().time() + seconds
-        earliest, limit = _smaller(request.deadline, deadline), _smaller(request.time_limit, seconds)
-        if per_try is None:
-            request = replace(request, deadline=earliest, time_limit=limit)
-        else:
-            request = replace(request, deadline=earliest, time_limit=limit, tries=_tries(request, per_try))
-        return wait_until(deadline, handler(request), too_late)
+        deadline, limited = asyncio.get_running_loop().time() + seconds, copied(request)
+        if request.deadline is None or deadline < request.deadline:
+            set_field(limited, "deadline", deadline)
+        if request.time_limit is None or seconds < request.time_limit:
+            set_field(limited, "time_limit", seconds)
+        if per_try is not None:
+            set_field(limited, "tries", _tries(request, per_try))
+        return wait_until(deadline, handler(limited), too_late)
 
     return with_timeout
 

@@ -39,9 +39,9 @@ class RequestHeadWriter:
             GatewayError: INVALID_ARGUMENT, the value of a header has no form in gRPC.
         """
         block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
-        return (
-            block if timeout is None else block + _timeout_field(timeout if timeout < 1 else int(1000 * timeout) / 1000)
-        )
+        if timeout is None:
+            return block
+        return block + (_milliseconds_field(int(1000 * timeout)) if timeout >= 1 else _timeout_field(timeout))
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
         raw = checked(raw if is_metadata else from_text(raw))
@@ -49,9 +49,13 @@ class RequestHeadWriter:
         return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(written(Headers(raw)))))
 
 
+# Calls with the same limit have one of a few whole milliseconds left.
 @lru_cache(4096)
+def _milliseconds_field(milliseconds: int) -> bytes:
+    return _timeout_field(milliseconds / 1000)
+
+
 def _timeout_field(seconds: float) -> bytes:
-    # In whole milliseconds, calls with the same limit have one of a few times left.
     return write(((b"grpc-timeout", _timeout(seconds)),))
 
 
