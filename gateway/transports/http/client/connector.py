@@ -4,6 +4,7 @@ import asyncio
 import ssl as tls
 from collections.abc import AsyncGenerator
 
+from gateway.core.deadlines import wait_until
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Limits, StreamFraming
@@ -133,28 +134,25 @@ class HttpConnector:
 
     async def _fresh_connection(self, deadline: float | None) -> ClientConnection:
         """A new connection, on which the endpoint has sent nothing. The caller sends its request at once."""
-        connection = await self._connect(deadline)
-        if not connection.is_fresh():
-            connection.drop()
-            raise unreachable("it closed the new connection, or sent something, before the request was sent")
-        return connection
-
-    async def _connect(self, deadline: float | None) -> ClientConnection:
         if self._pool.is_closed:
             raise connector_closed()
         loop = asyncio.get_running_loop()
-        seconds = connect_seconds(self._connect_seconds, deadline, loop.time())
+        now = loop.time()
+        seconds = connect_seconds(self._connect_seconds, deadline, now)
+        connecting = loop.create_connection(
+            self._make_connection,
+            self._host,
+            self._address.port,
+            ssl=self._ssl,
+            server_hostname=self._address.host if self._ssl else None,
+        )
         try:
-            async with asyncio.timeout(seconds):
-                _, connection = await loop.create_connection(
-                    self._make_connection,
-                    self._host,
-                    self._address.port,
-                    ssl=self._ssl,
-                    server_hostname=self._address.host if self._ssl else None,
-                )
+            _, connection = await wait_until(now + seconds, connecting, TimeoutError)
         except OSError as error:
             raise not_connected(error, self._host, seconds, self._connect_seconds) from error
+        if not connection.is_fresh():
+            connection.drop()
+            raise unreachable("it closed the new connection, or sent something, before the request was sent")
         return connection
 
     def _make_connection(self) -> ClientConnection:
