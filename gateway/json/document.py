@@ -79,14 +79,20 @@ class Walk:
     `has_large`: there is a float outside them that orjson may have made of an integer beyond 64 bits.
     """
 
-    __slots__ = ("_convert", "_wanted", "has_large", "members", "values")
+    __slots__ = ("_convert", "_items", "_wanted", "has_large", "members")
 
     def __init__(self, wanted: Wanted, convert: Callable[[str, Any], Array | list[Array]]) -> None:
         self._wanted = wanted
         self._convert = convert
         self.members = 0
-        self.values = 1
+        self._items = 0
+        """Values in lists."""
         self.has_large = False
+
+    @property
+    def values(self) -> int:
+        """The values so far, the document among them."""
+        return 1 + self.members + self._items
 
     def document(self, node: Any) -> None:
         """Walk through the document `node`. Raises DecodeError for nesting beyond MAX_DEPTH, and if it is not an
@@ -99,36 +105,37 @@ class Walk:
         if level > MAX_DEPTH:
             raise _too_deep()
         self.members += len(node)
-        self.values += len(node)
-        arrays = self._wanted.arrays if self._wanted.level in (None, level) else _NOTHING
+        wanted = self._wanted
+        arrays = wanted.arrays if wanted.level is None or wanted.level == level else _NOTHING
         for key, item in node.items():
+            kind = type(item)
             if key in arrays:
                 array = node[key] = self._convert(key, item)
                 if level + (len(array.shape) if type(array) is Array else 2) > MAX_DEPTH:
                     raise DecodeError(f"{key!r}: nested deeper than {MAX_DEPTH}")
-            elif type(item) in _WALKED:
-                self._value(item, level)
+            elif kind is dict:
+                self._object(item, level + 1)
+            elif kind is list:
+                self._list(item, level + 1)
+            elif kind is float and not -LARGE < item < LARGE:
+                self.has_large = True
 
-    def _value(self, item: Any, level: int) -> None:
-        kind = type(item)
-        if kind is dict:
-            self._object(item, level + 1)
-        elif kind is list:
-            if level >= MAX_DEPTH:
-                raise _too_deep()
-            self.values += len(item)
-            for inner in item:
-                if type(inner) in _WALKED:
-                    self._value(inner, level + 1)
-        elif not -LARGE < item < LARGE:
-            self.has_large = True
+    def _list(self, node: list[Any], level: int) -> None:
+        if level > MAX_DEPTH:
+            raise _too_deep()
+        self._items += len(node)
+        for item in node:
+            kind = type(item)
+            if kind is dict:
+                self._object(item, level + 1)
+            elif kind is list:
+                self._list(item, level + 1)
+            elif kind is float and not -LARGE < item < LARGE:
+                self.has_large = True
 
 
 LARGE = 2.0**63
 """orjson turns integers beyond 64 bits into floats; a float of this size may be one."""
-
-_WALKED = frozenset({dict, list, float})
-"""The types of values that `Walk` looks into; the others are counted only."""
 
 
 def _too_deep() -> DecodeError:
