@@ -53,6 +53,9 @@ def test_only_what_is_allowed_is_told() -> None:
     open_ = record(telling=Telling(id=True, route=True, forwards=True))
     open_.route, open_.backend, open_.tries = "routes[0]", "bücher\n", 2
     assert open_.reply_fields() == [
-        (b"x-request-id", b"id-1"), (b"gateway-route", b"routes[0]"), (b"gateway-backend", b"?"), (b"gateway-tries", b"2"),
-    ]  # fmt: skip
+        (b"x-request-id", b"id-1"),
+        (b"gateway-route", b"routes[0]"),
+        (b"gateway-backend", b"?"),
+        (b"gateway-tries", b"2"),
+    ]
     assert open_.forwarded_fields() == [(b"x-request-id", b"id-1"), (b"traceparent", b"00-trace")]

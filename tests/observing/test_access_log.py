@@ -94,10 +94,10 @@ def test_a_reader_that_stands_still_costs_lines_and_no_time(
     for _ in range(20):  # the first one fills the pipe, and is never read
         lines.write(full, 1)
     assert lines.dropped == 10
-    assert "lines of the access log dropped: 1; it is written too slowly" in caplog.text
     os.close(reader)
     lines.close()
     assert lines.dropped == 20  # nobody reads any more
+    assert "lines of the access log dropped: 10; it is written too slowly" in caplog.text
 
 
 def test_a_disk_that_is_full_costs_lines(caplog: pytest.LogCaptureFixture) -> None:
