@@ -365,12 +365,16 @@ request_ids: {{}}
 """
 
 
-async def test_a_reply_that_is_passed_on_has_one_request_id() -> None:
+@pytest.mark.parametrize(
+    ("line", "code", "status"),
+    [(b"200 OK", 200, "OK"), (b"404 Not Found", 404, "NOT_FOUND"), (b"500 X", 500, "INTERNAL")],
+)
+async def test_a_reply_that_is_passed_on_has_one_request_id(line: bytes, code: int, status: str) -> None:
     heads: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heads.append((await reader.readuntil(b"\r\n\r\n")).lower())
-        writer.write(b"HTTP/1.1 200 OK\r\nX-Request-Id: theirs\r\nContent-Length: 2\r\n\r\nhi")
+        writer.write(b"HTTP/1.1 %b\r\nX-Request-Id: theirs\r\nContent-Length: 2\r\n\r\nhi" % line)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -388,4 +392,4 @@ async def test_a_reply_that_is_passed_on_has_one_request_id() -> None:
     assert told_id(reply) == b"ours"
     assert b"gateway-backend: lab\r\n" in reply
     assert heads[0].count(b"x-request-id") == heads[0].count(b"\r\nx-request-id: ours\r\n") == 1
-    assert (record.status, record.code, record.bytes_out, record.backend) == ("OK", 200, 2, "lab")
+    assert (record.status, record.code, record.bytes_out, record.backend) == (status, code, 2, "lab")
