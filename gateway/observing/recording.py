@@ -1,0 +1,39 @@
+"""Makes the Records of a listener's requests."""
+
+from collections.abc import Sequence
+
+from gateway.core.frozen import set_field
+from gateway.core.protocol import Protocol
+from gateway.core.record import Observer, Record, Telling
+from gateway.core.types import Message, bytes_of
+from gateway.observing.request_ids import accepted_id, new_id
+
+
+class Recording:
+    """A StartRecord for one listener, whose Records go to `observers`. `accepts_ids`: the client's request id is used
+    if it sends one."""
+
+    def __init__(
+        self, listener: str, observers: Sequence[Observer], telling: Telling, *, accepts_ids: bool = True
+    ) -> None:
+        self._listener = listener
+        self._observers = tuple(observers)
+        self._telling = telling
+        self._accepts_ids = accepts_ids
+
+    def __call__(self, message: Message, protocol: Protocol) -> Record:
+        """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
+        accepted, traceparent = accepted_id(message.headers)
+        record = Record(
+            self._observers,
+            accepted if accepted and self._accepts_ids else new_id(),
+            self._listener,
+            protocol.name,
+            message.peer,
+            message.received,
+            bytes_of(message),
+            self._telling,
+            traceparent,
+        )
+        set_field(message, "record", record)
+        return record
