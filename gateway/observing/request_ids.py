@@ -26,14 +26,9 @@ _numbers = count(int.from_bytes(os.urandom(3)))
 def accepted_id(headers: Headers) -> tuple[str, bytes]:
     """The client's request id, empty for none: that in ID_HEADER if it is sane, else the trace id in TRACE_HEADER; and
     the value of TRACE_HEADER, empty if it is not valid."""
-    accepted, trace = "", b""
-    for name, text in headers.raw:
-        if name == _ID:
-            if not accepted and _SANE.fullmatch(text):
-                accepted = text.decode()
-        elif name == _TRACE:
-            trace = text
-    if not trace or (found := _TRACEPARENT.fullmatch(trace)) is None:
+    given, trace = headers.first.get(_ID), headers.first.get(_TRACE)
+    accepted = given.decode() if given is not None and _SANE.fullmatch(given) else ""
+    if trace is None or (found := _TRACEPARENT.fullmatch(trace)) is None:
         return accepted, b""
     return accepted or found[1].decode(), trace
 

@@ -23,7 +23,6 @@ def untouched_logging() -> Iterator[None]:
     root, gateway = logging.getLogger(), logging.getLogger("gateway")
     before = root.level, gateway.level
     yield
-    root.handlers = [each for each in root.handlers if each.get_name() != logs.__name__]
     root.setLevel(before[0])
     gateway.setLevel(before[1])
 
@@ -31,6 +30,8 @@ def untouched_logging() -> Iterator[None]:
 def logged(monkeypatch: pytest.MonkeyPatch, config: LogConfig, stream: io.StringIO | None = None) -> io.StringIO:
     stream = stream or io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
+    # Without those of pytest, which would keep the lines and cannot pass on the one that is no text.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     logs.log_to_stderr(config)
     return stream
 
