@@ -27,7 +27,19 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
     [
         (
             (),
-            ["listeners", "limits", "admin", "health", "drain", "reload", "ready", "reference", "backends", "routes"],
+            [
+                "listeners",
+                "limits",
+                "admin",
+                "health",
+                "metrics",
+                "drain",
+                "reload",
+                "ready",
+                "reference",
+                "backends",
+                "routes",
+            ],
         ),
         (("reload",), ["watch", "interval"]),
         (("admin",), ["bind"]),
