@@ -61,7 +61,7 @@ matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which
 metrics: setup  ## the table of metrics in docs/observability.md
 	$(BIN)/python -m tests.observing.document
 
-chart: setup  ## the table of values in the README of deploy/helm/gateway
+chart: setup  ## the table of values in the README of deploy/helm/gateway, and its copies of dashboard and alerts
 	$(BIN)/python -m deploy.helm.document
 
 peers: setup  ## one virtual environment per real client or server, in .peers/, and system programs

@@ -1,5 +1,5 @@
-"""The names in PromQL expressions: which metrics, and which labels of them. It reads what the dashboard and the alerts use
-of the language, and refuses what it does not know."""
+"""The names in PromQL expressions: which metrics, and which labels of them. It reads what the dashboard and the alerts
+use of the language, and refuses what it does not know."""
 
 import re
 from dataclasses import dataclass
