@@ -1,4 +1,5 @@
-"""Headers added to each request to a backend: the client's `forward_headers`, and the number of gateways passed so far.
+"""Headers added to each request to a backend: the client's `forward_headers`, the request id, and the number of gateways
+passed so far.
 
 The count stops requests that go round: a route may lead to its own listener, directly or through another gateway.
 """
@@ -35,6 +36,8 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
             hop = _next_hop(text, target)
             break
     raw = [*message.headers.raw, hop]
+    if request.record is not None:
+        raw += request.record.forwarded_fields()
     headers = Headers
     if target.forward_headers:
         received = request.headers
