@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import codecs, crowd, memory, protection, stall, table
+from tests.benchmarks import codecs, crowd, memory, metrics, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -20,16 +20,18 @@ def main() -> None:
     weighed = options.rows in memory.TITLE
     ticked = options.rows in stall.TITLE
     guarded = options.rows in protection.TITLE
+    counted = options.rows in metrics.TITLE
     crowded = options.rows in crowd.TITLE
     alone = [row for row in codecs.rows() if options.rows in row.name]
     if options.json:
         measured = [codecs.measure(row, options.rounds) for row in alone]
         stalls = _stalls() if ticked else []
         costs = list(_protections(options.rounds)) if guarded else []
+        counts = list(_counted(options.rounds)) if counted else []
         crowds = [_crowded()] if crowded else []
         peak = _peak() if weighed else None
         rows_measured = list(_measured(rows, options.rounds))
-        print(table.document(rows_measured, peak, measured, stalls, costs, crowds))
+        print(table.document(rows_measured, peak, measured, stalls, costs, counts, crowds))
         return
     if rows:
         _show(rows, options.rounds)
@@ -37,6 +39,11 @@ def main() -> None:
         print(f"\n{protection.heading()}", flush=True)
         for each in _protections(options.rounds):
             print(each.shown(), flush=True)
+    if counted:
+        print(f"\n{protection.heading(metrics.TITLE, metrics.AIM)}", flush=True)
+        for each in _counted(options.rounds):
+            print(each.shown(), flush=True)
+        print(f"{'counting alone':44}{'':12}{metrics.counting():12.1f}", flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:
@@ -63,6 +70,11 @@ def _peak() -> memory.Peak:
 def _protections(rounds: int) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
         yield from protection.measure(Path(folder), rounds, load)
+
+
+def _counted(rounds: int) -> Iterator[protection.Protection]:
+    with tempfile.TemporaryDirectory() as folder, generator() as load:
+        yield from metrics.measure(Path(folder), rounds, load)
 
 
 def _crowded() -> crowd.Crowded:

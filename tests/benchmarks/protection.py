@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ _PROTECTED = """
 """The settings of a backend whose cost is measured."""
 
 _CONFIG = """
+{top}
 listeners:
   - {{name: to_rest, bind: "{to_rest}", protocols: [umbridge]}}
   - {{name: to_grpc, bind: "{to_grpc}", protocols: [v2-rest]}}
@@ -64,38 +65,51 @@ class Protection:
         return f"{self.row:44}{self.plain:12.0f}{self.protected:12.0f}{more:+12.1f}{self.ratio:12.3f}"
 
 
-def heading() -> str:
-    return f"{TITLE}; aim: {AIM}\n{'':44}{'without us':>12}{'with us':>12}{'more us':>12}{'ratio':>12}"
+def heading(title: str = TITLE, aim: str = AIM) -> str:
+    return f"{title}; aim: {aim}\n{'':44}{'without us':>12}{'with us':>12}{'more us':>12}{'ratio':>12}"
 
 
 def measure(folder: Path, rounds: int, load: Generator) -> Iterator[Protection]:
     """Each of ROWS."""
-    with _gateways(folder) as gateways:
+    yield from compared(folder, rounds, load, Settings(), Settings(backend=_PROTECTED.strip("\n")))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one of two gateways has that are compared: keys at the top, and keys of each backend."""
+
+    top: str = ""
+    backend: str = ""
+
+
+def compared(folder: Path, rounds: int, load: Generator, plain: Settings, protected: Settings) -> Iterator[Protection]:
+    """What a gateway with the second settings costs more than one with the first, for each of ROWS."""
+    with _gateways(folder, {"plain": plain, "protected": protected}) as gateways:
         for row in ROWS:
             turns = [Turn(row, row.way.client, each[row.way.name]) for each in gateways]
             for turn in turns:
                 turn.warm_up(load)
             found = [[turn.take(load).cpu for turn in turns] for _ in range(2 * rounds)]
-            plain, protected = map(median, zip(*found, strict=True))
-            yield Protection(row.name, plain, protected, median(ours / bare for bare, ours in found))
+            bare, full = map(median, zip(*found, strict=True))
+            yield Protection(row.name, bare, full, median(ours / base for base, ours in found))
 
 
 @contextmanager
-def _gateways(folder: Path) -> Iterator[tuple[dict[str, Server], dict[str, Server]]]:
+def _gateways(folder: Path, settings: Mapping[str, Settings]) -> Iterator[list[dict[str, Server]]]:
     with ExitStack() as stack:
         servers = {
             "rest": reference_server("v2-rest", folder, stack).address,
             "grpc": reference_server("v2-grpc", folder, stack).address,
         }
-        yield (
-            _gateway("plain", "", servers, folder, stack),
-            _gateway("protected", _PROTECTED.strip("\n"), servers, folder, stack),
-        )
+        yield [_gateway(name, each, servers, folder, stack) for name, each in settings.items()]
 
 
-def _gateway(name: str, settings: str, servers: dict[str, str], folder: Path, stack: ExitStack) -> dict[str, Server]:
+def _gateway(
+    name: str, settings: Settings, servers: dict[str, str], folder: Path, stack: ExitStack
+) -> dict[str, Server]:
     faces = {"to_rest": own_address(), "to_grpc": own_address()}
-    gateway = start_gateway(_CONFIG.format(settings=settings, **servers, **faces), folder / name)
+    text = _CONFIG.format(settings=settings.backend, top=settings.top, **servers, **faces)
+    gateway = start_gateway(text, folder / name)
     stack.callback(gateway.stop)
     return {
         UMBRIDGE_TO_V2.name: Server(faces["to_rest"], gateway.process.pid),

@@ -33,6 +33,8 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "admin",
                 "health",
                 "metrics",
+                "log",
+                "request_ids",
                 "drain",
                 "reload",
                 "ready",
