@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 
 TICK_SECONDS = 0.1
@@ -16,7 +17,8 @@ class LoopLag:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._due = self._window_ends = clock() + WINDOW_SECONDS
+        self._due = inf
+        self._window_ends = clock() + WINDOW_SECONDS
         self._longest = self._longest_before = 0.0
         """In this window of WINDOW_SECONDS, and in the one before."""
         self._timer: asyncio.TimerHandle | None = None
@@ -44,7 +46,7 @@ class LoopLag:
         """Measure no more."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._due = None, inf
 
     def note(self, late: float) -> None:
         """Take a measurement: the loop was `late` seconds late."""

@@ -6,9 +6,10 @@ that the interpreter makes in one step; it waits for nothing that the event loop
 """
 
 import platform
+import re
 import typing
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -224,7 +225,36 @@ class MetricsPage:
         on any thread. The listener compresses it for clients that accept gzip."""
         encode, content_type = choose_encoder(asked.headers.get("accept"))
         fields = Headers([(b"content-type", content_type.encode())])
-        return Message(status=200, headers=fields, parts=(encode(self._registry),))
+        return Message(status=200, headers=fields, parts=tuple(self._parts(encode)))
+
+    def _parts(self, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
+        """The page, each metric encoded by itself. Of a metric that comes in several parts, the comments of the first
+        one are kept."""
+        name, end = "", b""
+        for metric in self._registry.collect():
+            text = encode(_Only(metric))
+            if text.endswith(_END):  # OpenMetrics
+                text, end = text.removesuffix(_END), _END
+            if metric.name == name:
+                text = _COMMENTS.sub(b"", text)
+            name = metric.name
+            yield text
+        yield end
+
+
+_END = b"# EOF\n"
+_COMMENTS = re.compile(rb"\A(?:#[^\n]*\n)+")
+
+
+class _Only(Collector):
+    """One metric, as a registry."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric."""
+        return (self._metric,)
 
 
 class Metrics:

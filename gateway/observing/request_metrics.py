@@ -9,7 +9,7 @@ addition, and cost five times as much.
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic, time
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -18,6 +18,8 @@ from gateway.core.record import OK, Record
 from gateway.observing.families import Family
 from gateway.observing.histogram import Histogram
 from gateway.observing.model_labels import ModelLabels
+
+T = TypeVar("T")
 
 LABELS = ("listener", "route", "model", "in_protocol", "out_protocol", "backend")
 
@@ -174,34 +176,48 @@ class RequestMetrics(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics with their values now. Called from another thread than the one that counts."""
-        yield _counters(REQUESTS, ((key, each.count) for key, each in list(self._counted.items())))
+        """The metrics with their values now, large ones in several parts of the same name. Called from another thread
+        than the one that counts."""
+        yield from _counters(REQUESTS, [(key, each.count) for key, each in list(self._counted.items())])
         series = list(self._series.items())
-        yield _counters(REQUEST_BYTES, ((labels, each.bytes_in) for labels, each in series))
-        yield _counters(RESPONSE_BYTES, ((labels, each.bytes_out) for labels, each in series))
-        yield _counters(RETRIES, ((labels, each.retries) for labels, each in series))
-        yield _counters(ERRORS, list(self._errors.items()))
-        yield _counters(LOSSES, list(self._losses.items()))
-        epoch = time() - monotonic()
-        yield _histograms(TOTAL, ((labels, each.total) for labels, each in series), epoch)
-        yield _histograms(QUEUE, ((labels, each.queue) for labels, each in series), epoch)
-        yield _histograms(UPSTREAM, ((labels, each.upstream) for labels, each in series), epoch)
-        yield _histograms(DECODE, ((labels, each.decode) for labels, each in series), epoch)
-        yield _histograms(ENCODE, ((labels, each.encode) for labels, each in series), epoch)
+        yield from _counters(REQUEST_BYTES, [(labels, each.bytes_in) for labels, each in series])
+        yield from _counters(RESPONSE_BYTES, [(labels, each.bytes_out) for labels, each in series])
+        yield from _counters(RETRIES, [(labels, each.retries) for labels, each in series])
+        yield from _counters(ERRORS, list(self._errors.items()))
+        yield from _counters(LOSSES, list(self._losses.items()))
+        yield from _histograms(TOTAL, [(labels, each.total) for labels, each in series])
+        yield from _histograms(QUEUE, [(labels, each.queue) for labels, each in series])
+        yield from _histograms(UPSTREAM, [(labels, each.upstream) for labels, each in series])
+        yield from _histograms(DECODE, [(labels, each.decode) for labels, each in series])
+        yield from _histograms(ENCODE, [(labels, each.encode) for labels, each in series])
 
 
-def _counters(family: Family, values: Iterable[tuple[Sequence[str], float]]) -> Metric:
-    metric = family.counter()
-    for labels, value in values:
-        metric.add_metric(labels, value)
-    return metric
+PART = 50
+"""Label combinations in one part of a metric. Parts are small, so that the thread that renders them never keeps the
+interpreter for long: neither to join texts nor to collect garbage."""
 
 
-def _histograms(family: Family, values: Iterable[tuple[Sequence[str], Histogram]], epoch: float) -> Metric:
+def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """At least one, which may be empty: a metric without values is on the page, too."""
+    for at in range(0, len(values) or 1, PART):
+        yield values[at : at + PART]
+
+
+def _counters(family: Family, values: Sequence[tuple[Sequence[str], float]]) -> Iterator[Metric]:
+    for part in _parts(values):
+        metric = family.counter()
+        for labels, value in part:
+            metric.add_metric(labels, value)
+        yield metric
+
+
+def _histograms(family: Family, values: Sequence[tuple[Sequence[str], Histogram]]) -> Iterator[Metric]:
     """The histograms that have values: that of a stage that no request reached is left out."""
-    metric = family.histogram()
-    for labels, each in values:
-        buckets = each.buckets(epoch)
-        if buckets[-1][1]:
-            metric.add_metric(labels, buckets, each.sum)
-    return metric
+    epoch = time() - monotonic()
+    for part in _parts(values):
+        metric = family.histogram()
+        for labels, each in part:
+            buckets = each.buckets(epoch)
+            if buckets[-1][1]:
+                metric.add_metric(labels, buckets, each.sum)
+        yield metric

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 from prometheus_client.metrics_core import Metric
+from prometheus_client.openmetrics import parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import Gateway
@@ -80,6 +81,11 @@ class Page:
         """The samples of this name, summed by a label."""
         values = {each.labels[label] for each in self.samples if each.name == name}
         return {value: self.value(name, **{label: value}) for value in values}
+
+
+def openmetrics(text: str) -> list[Metric]:
+    """A page in OpenMetrics."""
+    return list(parser.text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
 
 
 async def scrape(gateway: Gateway) -> Page:

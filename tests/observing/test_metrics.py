@@ -9,7 +9,6 @@ import httpx
 import numpy as np
 import pytest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.registry import Collector
 
 from gateway.admin import metrics
@@ -32,6 +31,7 @@ from tests.observing.scraped import (
     evaluate,
     fail,
     infer,
+    openmetrics,
     page_url,
     running,
     scrape,
@@ -169,7 +169,7 @@ async def test_openmetrics_has_exemplars_with_the_request_id() -> None:
         accept = "application/openmetrics-text; version=1.0.0, text/plain; version=0.0.4; q=0.5"
         reply = await client.get(page_url(gateway), headers={"accept": accept})
         assert reply.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
-        families = {each.name: each for each in openmetrics.text_string_to_metric_families(reply.text)}
+        families = {each.name: each for each in openmetrics(reply.text)}
         family = families["gateway_request_seconds"]
         assert family.unit == "seconds"
         (exemplar,) = [sample.exemplar for sample in family.samples if sample.exemplar]
