@@ -20,6 +20,8 @@ health: {bind: "127.0.0.1:0"}
 listeners:
   - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge, grps-rest]}
   - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}
+  - {name: brpc, bind: "127.0.0.1:0", protocols: [grps-brpc]}
+  - {name: mip, bind: "127.0.0.1:0", protocols: [mip], model: double}
 """
 REFERENCE = """
 reference:
