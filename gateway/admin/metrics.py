@@ -277,9 +277,11 @@ class Metrics:
         return self._page if _has_page(config) else None
 
     def renew(self, config: Config) -> None:
-        """Apply a configuration. Counts go on, unless the buckets have changed."""
+        """Apply a configuration. Counts go on, unless the buckets have changed; those of listeners, backends and models
+        that are gone end."""
         self._requests.models.renew(config.metrics.models, _named_models(config))
         self._requests.renew(config.metrics.buckets)
+        self._requests.forget([each.name for each in config.listeners], config.backends)
         self.stop()
         if _has_page(config):
             self._lag.start()

@@ -18,6 +18,10 @@ class ModelLabels:
         """Change the bound and the names, as after a reload. Models that have a value keep it."""
         self._most, self._named = most, frozenset(named)
 
+    def __contains__(self, model: str) -> bool:
+        """Whether a value of the label may be in use: that of a model, OTHER, or none."""
+        return model in ("", OTHER) or model in self._named or model in self._seen
+
     def label(self, model: str, *, is_answered: bool) -> str:
         """The label value of `model`, after a request that was answered without an error or not."""
         if not model or model in self._named or model in self._seen:

@@ -7,7 +7,7 @@ addition, and cost five times as much.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from time import monotonic, time
 from typing import TypeAlias, TypeVar
 
@@ -104,6 +104,20 @@ class RequestMetrics(Collector):
         """By LABELS and reason."""
         self._losses: dict[tuple[str, ...], int] = {}
         """By LABELS and kind."""
+
+    def forget(self, listeners: Collection[str], backends: Collection[str]) -> None:
+        """Drop what was counted for listeners, backends and models other than these and those of `models`, so that
+        reloads do not make the page grow."""
+
+        def is_kept(labels: Sequence[str]) -> bool:
+            listener, _, model, _, _, backend = labels[: len(LABELS)]
+            return listener in listeners and (not backend or backend in backends) and model in self.models
+
+        # New dicts: the thread that renders the page may be reading the old ones.
+        self._counted = {key: each for key, each in self._counted.items() if is_kept(key)}
+        self._series = {key: each for key, each in self._series.items() if is_kept(key)}
+        self._errors = {key: each for key, each in self._errors.items() if is_kept(key)}
+        self._losses = {key: each for key, each in self._losses.items() if is_kept(key)}
 
     def __call__(self, record: Record) -> None:
         """Count a request that has ended."""

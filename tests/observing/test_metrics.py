@@ -286,6 +286,25 @@ async def test_a_reload_keeps_the_counts_unless_the_buckets_change() -> None:
         assert page.value("gateway_requests_total") == 1
 
 
+async def test_what_a_reload_removes_is_on_the_page_no_more() -> None:
+    async with running() as gateway, httpx.AsyncClient() as client:
+        await infer(client, gateway)
+        await infer(client, gateway, parameters={"priority": 1}, outputs=[{"name": "no"}])
+        await client.get(f"{url(gateway)}/v2/health/live")
+        first = await scrape(gateway)
+        assert first.value("gateway_errors_total") == first.value("gateway_losses_total") == 1
+        before = gateway.config
+        listeners = tuple(each for each in before.listeners if each.name in ("http", "grpc"))
+        await gateway.reload(before.model_copy(update={"routes": before.routes[1:], "listeners": listeners}))
+        page = await scrape(gateway)
+        assert page.by("gateway_requests_total", "model") == {"": 1}
+        assert page.value("gateway_request_seconds_count") == 1
+        assert page.value("gateway_errors_total") == page.value("gateway_losses_total") == 0
+        await gateway.reload(before)
+        await infer(client, gateway)
+        assert (await scrape(gateway)).by("gateway_requests_total", "model") == {"": 1, "double": 1}
+
+
 async def test_a_failed_reload_shows() -> None:
     async with running(LISTENERS) as gateway:
         name = "gateway_configuration_last_reload_successful"
