@@ -29,7 +29,15 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
-from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig, ShedConfig
+from gateway.config.keys import (
+    AdminConfig,
+    Config,
+    HealthConfig,
+    ListenerConfig,
+    ReferenceConfig,
+    RequestIdsConfig,
+    ShedConfig,
+)
 from gateway.config.keys import Ready as ReadyRule
 from gateway.core import patterns
 from gateway.core.address import Address
@@ -209,11 +217,12 @@ class Gateway:
 
     def _recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
         """What makes the records of a listener's requests; None if nobody wants them."""
-        ids, access = config.request_ids, self._access_logs.get(config.log)
+        access = self._access_logs.get(config.log)
         observers = self.observers if access is None else [*self.observers, access.observe]
-        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
-        if not observers and telling == Telling():
+        if not observers and config.request_ids is None and not listener.reply_headers:
             return None
+        ids = config.request_ids or RequestIdsConfig()
+        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
         return Recording(listener.name, observers, telling, accepts_ids=ids.accept)
 
     def _open_access_log(self, config: Config, refused: type[Exception]) -> None:

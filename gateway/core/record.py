@@ -85,8 +85,8 @@ class Record:
     - `bytes_out`: bytes of the reply's body. `ended`: when, on the same clock as `received`; 0 until then.
 
     `events`: spans and steps, where an observer wants them; None: nobody does. `context`: what tracing read from the
-    request's headers. `traceparent`: the one that is sent to backends, empty for none; the client's, unless tracing sets
-    another. `telling`: what the reply and requests to backends say of the record.
+    request's headers. `traceparent`: the one that is sent to backends, empty for none; the client's, unless tracing
+    sets another. `telling`: what the reply and requests to backends say of the record.
     """
 
     __slots__ = (

@@ -4,6 +4,7 @@ alone, with the Record of a request that went well."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from timeit import repeat
 
@@ -11,8 +12,8 @@ from gateway.core.record import Record
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
 from tests.benchmarks.measure import Generator
-from tests.benchmarks.protection import Protection, Settings, compared
-from tests.benchmarks.servers import own_address
+from tests.benchmarks.protection import Protection, compared, start
+from tests.benchmarks.servers import own_address, reference_server
 
 TITLE = "what metrics cost"
 AIM = "at most 3 us for the counting; with the record of a request at most 5% or 6 us, whichever is more"
@@ -30,7 +31,13 @@ def measure(folder: Path, rounds: int, load: Generator) -> Iterator[Protection]:
     """Each row of the protection's benchmark."""
     off = _SETTINGS.format(health=own_address(), enabled="false")
     on = _SETTINGS.format(health=own_address(), enabled="true")
-    yield from compared(folder, rounds, load, Settings(top=off), Settings(top=on))
+    with ExitStack() as stack:
+        servers = {
+            "rest": reference_server("v2-rest", folder, stack).address,
+            "grpc": reference_server("v2-grpc", folder, stack).address,
+        }
+        without = start("off", "", servers, folder, stack, off)
+        yield from compared((without, start("on", "", servers, folder, stack, on)), rounds, load)
 
 
 def counting() -> float:

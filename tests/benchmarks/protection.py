@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,6 @@ _PROTECTED = """
 """The settings of a backend whose cost is measured."""
 
 _CONFIG = """
-{top}
 listeners:
   - {{name: to_rest, bind: "{to_rest}", protocols: [umbridge]}}
   - {{name: to_grpc, bind: "{to_grpc}", protocols: [v2-rest]}}
@@ -71,45 +70,42 @@ def heading(title: str = TITLE, aim: str = AIM) -> str:
 
 def measure(folder: Path, rounds: int, load: Generator) -> Iterator[Protection]:
     """Each of ROWS."""
-    yield from compared(folder, rounds, load, Settings(), Settings(backend=_PROTECTED.strip("\n")))
+    with _gateways(folder) as gateways:
+        yield from compared(gateways, rounds, load)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What one of two gateways has that are compared: keys at the top, and keys of each backend."""
-
-    top: str = ""
-    backend: str = ""
-
-
-def compared(folder: Path, rounds: int, load: Generator, plain: Settings, protected: Settings) -> Iterator[Protection]:
-    """What a gateway with the second settings costs more than one with the first, for each of ROWS."""
-    with _gateways(folder, {"plain": plain, "protected": protected}) as gateways:
-        for row in ROWS:
-            turns = [Turn(row, row.way.client, each[row.way.name]) for each in gateways]
-            for turn in turns:
-                turn.warm_up(load)
-            found = [[turn.take(load).cpu for turn in turns] for _ in range(2 * rounds)]
-            bare, full = map(median, zip(*found, strict=True))
-            yield Protection(row.name, bare, full, median(ours / base for base, ours in found))
+def compared(
+    gateways: tuple[dict[str, Server], dict[str, Server]], rounds: int, load: Generator
+) -> Iterator[Protection]:
+    """What each of ROWS costs in the first gateway and in the second, which has more to do."""
+    for row in ROWS:
+        turns = [Turn(row, row.way.client, each[row.way.name]) for each in gateways]
+        for turn in turns:
+            turn.warm_up(load)
+        found = [[turn.take(load).cpu for turn in turns] for _ in range(2 * rounds)]
+        plain, protected = map(median, zip(*found, strict=True))
+        yield Protection(row.name, plain, protected, median(ours / bare for bare, ours in found))
 
 
 @contextmanager
-def _gateways(folder: Path, settings: Mapping[str, Settings]) -> Iterator[list[dict[str, Server]]]:
+def _gateways(folder: Path) -> Iterator[tuple[dict[str, Server], dict[str, Server]]]:
     with ExitStack() as stack:
         servers = {
             "rest": reference_server("v2-rest", folder, stack).address,
             "grpc": reference_server("v2-grpc", folder, stack).address,
         }
-        yield [_gateway(name, each, servers, folder, stack) for name, each in settings.items()]
+        yield (
+            start("plain", "", servers, folder, stack),
+            start("protected", _PROTECTED.strip("\n"), servers, folder, stack),
+        )
 
 
-def _gateway(
-    name: str, settings: Settings, servers: dict[str, str], folder: Path, stack: ExitStack
+def start(
+    name: str, settings: str, servers: dict[str, str], folder: Path, stack: ExitStack, more: str = ""
 ) -> dict[str, Server]:
+    """A gateway with these `settings` of its backends and `more` keys at the top: where each way is served."""
     faces = {"to_rest": own_address(), "to_grpc": own_address()}
-    text = _CONFIG.format(settings=settings.backend, top=settings.top, **servers, **faces)
-    gateway = start_gateway(text, folder / name)
+    gateway = start_gateway(_CONFIG.format(settings=settings, **servers, **faces) + more, folder / name)
     stack.callback(gateway.stop)
     return {
         UMBRIDGE_TO_V2.name: Server(faces["to_rest"], gateway.process.pid),

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import codecs, crowd, memory, metrics, protection, stall
+from tests.benchmarks import access_log, codecs, crowd, memory, metrics, protection, stall
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -82,8 +82,10 @@ def document(
     all_codecs: Sequence[codecs.Measured],
     stalls: Sequence[stall.Stall],
     protections: Sequence[protection.Protection],
-    counts: Sequence[protection.Protection],
     crowds: Sequence[crowd.Crowded],
+    logs: Sequence[protection.Protection] = (),
+    ids: Sequence[protection.Protection] = (),
+    counts: Sequence[protection.Protection] = (),
 ) -> str:
     """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
@@ -93,8 +95,10 @@ def document(
             *weighed,
             *map(_codec_entry, all_codecs),
             *_stalls(stalls),
-            *_protections(protection.TITLE, protections),
-            *_protections(metrics.TITLE, counts),
+            *_protections(protections, protection.TITLE),
+            *_protections(logs, access_log.TITLE),
+            *_protections(ids, access_log.IDS_TITLE),
+            *_protections(counts, metrics.TITLE),
             *map(_crowd, crowds),
         ],
         indent=2,
@@ -111,7 +115,7 @@ def _codec_entry(measured: codecs.Measured) -> dict[str, object]:
     return {"row": measured.row.name, **costs}
 
 
-def _protections(title: str, protections: Sequence[protection.Protection]) -> list[dict[str, object]]:
+def _protections(protections: Sequence[protection.Protection], title: str) -> list[dict[str, object]]:
     return [{**asdict(each), "row": f"{title}: {each.row}"} for each in protections]
 
 
