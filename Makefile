@@ -7,7 +7,7 @@ WORKERS := 2
 # A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
 SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix chart peers lock clean
+.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix metrics chart peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -58,7 +58,10 @@ bench: setup peers  ## ratios, side by side in one run
 matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document
 
-chart: setup  ## the table of values in the README of deploy/helm/gateway
+metrics: setup  ## the table of metrics in docs/observability.md
+	$(BIN)/python -m tests.observing.document
+
+chart: setup  ## the table of values in the README of deploy/helm/gateway, and its copies of dashboard and alerts
 	$(BIN)/python -m deploy.helm.document
 
 peers: setup  ## one virtual environment per real client or server, in .peers/, and system programs

@@ -13,6 +13,7 @@ from gateway import registry
 from gateway.admin import register, status
 from gateway.admin.health import HealthServer
 from gateway.admin.host_check import HostCheck
+from gateway.admin.metrics import Metrics
 from gateway.admin.server import AdminServer
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.access import AccessLogs
@@ -124,6 +125,7 @@ class Gateway:
         self._shedding: Shedding | None = None
         self._shed: ShedConfig | None = None
         """The settings of `_shedding`."""
+        self._metrics = Metrics(self)
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         return Assembly(
@@ -151,6 +153,8 @@ class Gateway:
         self._open_access_log(config, ValueError)
         memory.set_allocator()
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
+        self._metrics.renew(config)
+        self._metrics.join(self.observers, config)
         for reference in config.reference:
             listener = await serve_reference(reference, self._clock)
             self.references.append(listener)
@@ -236,7 +240,8 @@ class Gateway:
         server: AdminServer | HealthServer
         if name == "health":
             assert config.health is not None
-            bind, server = config.health.bind, HealthServer(lambda: self.ready, self._backends_ready(config))
+            ready, page = self._backends_ready(config), self._metrics.page(config)
+            bind, server = config.health.bind, HealthServer(lambda: self.ready, ready, metrics=page)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file)
@@ -281,6 +286,7 @@ class Gateway:
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
         self._open_access_log(config, ReloadError)
         assembly = self._assemble(config, self._assembly)
+        self._metrics.join(self.observers, config)
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, AdminServer | HealthServer] = {}
         try:
@@ -322,6 +328,7 @@ class Gateway:
         self.listeners, self._serving = {}, {}
         self._take_over(assembly)
         self._set_process_limits(config)
+        self._metrics.renew(config)
         running: list[asyncio.Task[None]] = []
         for each in config.listeners:
             if each.name in started:
@@ -334,7 +341,7 @@ class Gateway:
             running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
-            health.backends_ready = self._backends_ready(config)
+            health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)
         kept = set(map(id, self.listeners.values()))
         return old, [each for each in listeners.values() if id(each) not in kept], gone_ports, running
 
@@ -440,6 +447,7 @@ class Gateway:
             self._memory_task.cancel()
         if self._shedding is not None:
             self._shedding.stop()
+        self._metrics.stop()
         await self._access_logs.close()
         return sum(given_up)
 
@@ -450,6 +458,26 @@ class Gateway:
         """Whether the gateway is ready by `rule`, the setting `ready` of the health port or of the configuration (which
         gRPC's health service uses)."""
         return self.ready and not await self._assembly.readiness.why_not(rule)
+
+    @property
+    def version(self) -> str:
+        """The gateway's version."""
+        return INFO.version
+
+    @property
+    def backends(self) -> Mapping[str, Backend]:
+        """The backends of the configuration in use."""
+        return self._assembly.backends
+
+    @property
+    def shedding(self) -> Shedding | None:
+        """What refuses work while the gateway is overloaded, if anything does."""
+        return self._shedding
+
+    @property
+    def has_reload_failed(self) -> bool:
+        """Whether the last attempt to read the configuration again failed."""
+        return self.last_reload_error is not None
 
     def status(self) -> status.GatewayStatus:
         """The current state, for the status API."""

@@ -1,4 +1,5 @@
-"""The table of values in the chart's README, generated from the comments in values.yaml: `make chart`.
+"""What the chart has of other files: the table of values in its README, generated from the comments in values.yaml, and
+copies of the dashboard and the alerts, since a chart reads no file outside its folder: `make chart`.
 
 A comment directly above a key describes it. Keys below a described key that have no comment of their own are part of
 its default.
@@ -12,6 +13,11 @@ from typing import Any, NamedTuple
 import yaml
 
 CHART = Path(__file__).parent / "gateway"
+DEPLOY = CHART.parents[1]
+COPIES = {
+    DEPLOY / "grafana" / "gateway.json": CHART / "files" / "dashboard.json",
+    DEPLOY / "prometheus" / "rules.yaml": CHART / "files" / "rules.yaml",
+}
 BEGIN, END = "<!-- values: begin -->\n", "<!-- values: end -->\n"
 
 
@@ -73,9 +79,12 @@ def documented(readme: str, values: str) -> str:
 
 
 def main() -> None:
-    """Write the table into the chart's README."""
+    """Write the table into the chart's README, and the copies."""
     readme = CHART / "README.md"
     readme.write_text(documented(readme.read_text(), (CHART / "values.yaml").read_text()))
+    for source, copy in COPIES.items():
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(source.read_text())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""The health port: `/healthz` and `/readyz`, for kubelet and load balancers. It needs no key and serves no other path.
+"""The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. It needs no key
+and serves no other path.
 
-A thread with its own event loop serves it, so that a probe does not fail while the main event loop is busy.
+A thread with its own event loop serves it, so that a probe does not fail while the main event loop is busy. The metrics
+are rendered in a third thread, so that no probe waits for them.
 """
 
 import asyncio
@@ -10,6 +12,7 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import Any
 
+from gateway.admin.metrics import MetricsPage
 from gateway.core import http_status
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
@@ -39,7 +42,7 @@ class HealthServer:
 
     `is_accepting` says whether the gateway accepts requests; it is called from the thread. `backends_ready` says
     whether the backends are ready; it runs on the event loop that calls `start`. None: readiness does not depend on
-    backends.
+    backends. `metrics` is the page of `/metrics`; None: there is none.
     """
 
     address: str
@@ -50,11 +53,14 @@ class HealthServer:
         is_accepting: Callable[[], bool],
         backends_ready: Callable[[], Awaitable[bool]] | None,
         *,
+        metrics: MetricsPage | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._is_accepting = is_accepting
         self.backends_ready = backends_ready
-        """May be changed while it serves."""
+        self.metrics = metrics
+        """This and `backends_ready` may be changed while it serves."""
+        self._scraping = asyncio.Lock()
         self._timeouts = timeouts
         self._main_loop: asyncio.AbstractEventLoop
         self._thread_loop: asyncio.AbstractEventLoop | None = None
@@ -123,6 +129,8 @@ class HealthServer:
             await listener.drain(0)
 
     def _answer(self, message: Message, protocol: Protocol) -> EventualReply:
+        if message.path == "/metrics":
+            return _NO_METRICS if self.metrics is None else self._scrape(self.metrics, message)
         is_alive = monotonic() - self._last_tick < STALLED_SECONDS
         if message.path == "/healthz":
             return _ALIVE if is_alive else _reply(503, f"event loop blocked for {STALLED_SECONDS:g} s")
@@ -130,6 +138,11 @@ class HealthServer:
             return _NOT_READY
         backends_ready = self.backends_ready
         return _READY if backends_ready is None else self._check_backends(backends_ready)
+
+    async def _scrape(self, page: MetricsPage, message: Message) -> Message:
+        """The metrics. One page at a time is rendered, so that scrapes take little from the main event loop."""
+        async with self._scraping:
+            return await asyncio.to_thread(page.reply, message)
 
     async def _check_backends(self, backends_ready: Callable[[], Awaitable[bool]]) -> Message:
         """The reply of `/readyz`. At most one check runs at a time. A check that takes too long goes on, so that a
@@ -151,6 +164,7 @@ def _reply(status: int, text: str) -> Message:
 
 
 _ALIVE, _READY, _NOT_READY = _reply(200, "ok"), _reply(200, "ready"), _reply(503, "not ready")
+_NO_METRICS = _reply(404, "metrics are off (metrics.enabled in the configuration)")
 
 
 def _refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
@@ -164,7 +178,7 @@ def _no_codec(*_: Any) -> Any:
 _PROTOCOL = Protocol(
     name="health",
     carrier=HttpForm(),
-    patterns=("GET /healthz", "GET /readyz"),
+    patterns=("GET /healthz", "GET /readyz", "GET /metrics"),
     decode_request=_no_codec,
     encode_response=_no_codec,
     encode_error=_no_codec,

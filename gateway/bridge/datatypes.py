@@ -16,6 +16,7 @@ from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, NUMBERS, WIDENIN
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.protocol import Traits
+from gateway.core.record import CAST_ROUNDED, Record
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
 
@@ -43,6 +44,21 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
         text = f"{what} is {tensor.datatype}, expected {wanted}, which does not hold every value"
         raise DecodeError(f"{text}; `translate: {{cast: round}}` or `{{cast: saturate}}` on the route allows it")
     return _raw(array, wanted)
+
+
+def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record | None) -> None:
+    """Note in `record` if the `data` that `fit` made of a tensor differs from it in a value, which only a `cast`
+    allows."""
+    if record is None or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
+        return
+    before = tensor.array.reshape(-1)
+    with np.errstate(all="ignore"):
+        after = np.frombuffer(data, wanted.dtype).astype(before.dtype)
+    differs = after != before
+    if before.dtype.kind not in "iub":
+        differs &= ~(np.isnan(after) & np.isnan(before))
+    if differs.any():
+        record.lost(CAST_ROUNDED)
 
 
 def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:

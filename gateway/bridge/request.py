@@ -11,6 +11,7 @@ from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Rows
+from gateway.core.record import Record
 from gateway.core.types import Request, RequestedOutput, Shape, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
 
@@ -29,7 +30,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
         _refuse_bytes(request.model, fitting)
     if request.schemaless:
         request = json_members.resolve_inputs(request, signature, settings)
-    inputs = fit_inputs(request.inputs, fitting)
+    inputs = fit_inputs(request.inputs, fitting, request.record)
     outputs = names.requested(request.outputs, signature, settings)
     if not backend.traits.wire.selects:
         # The backend gives all its outputs. If nobody knows their names, the route's names are used and not the
@@ -71,9 +72,9 @@ class FittedInputs:
     unbatched: bool
 
 
-def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting) -> FittedInputs:
+def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record | None = None) -> FittedInputs:
     """Inputs with the names, datatypes, shapes and order of the signature. If nobody knows the signature, inputs keep
-    their datatypes and shapes.
+    their datatypes and shapes. `record` notes casts that round.
 
     Raises:
         DecodeError: an input does not fit; the text names it, what it is and what is expected.
@@ -98,6 +99,8 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting) -> FittedInputs:
         if spec.datatype not in client.traits.wire.datatypes:
             tensor = datatypes.restore(tensor, spec.datatype, what)
         data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
+        if settings.cast != "refuse":
+            datatypes.note_rounding(tensor, data, spec.datatype, record)
         content_type = spec.content_type or tensor.content_type
         fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
         if shapes.is_batch(spec.shape):

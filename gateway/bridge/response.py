@@ -123,6 +123,8 @@ def _fit(tensor: Tensor, spec: TensorSpec, fitted: FittedRequest, fitting: Fitti
     if fitting.client.traits.wire.points and len(shape) != 1:
         shape = (prod(shape),)
     data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)
+    if fitting.settings.cast != "refuse":
+        datatypes.note_rounding(tensor, data, spec.datatype, fitted.request.record)
     content_type = spec.content_type or tensor.content_type
     return Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
 

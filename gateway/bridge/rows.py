@@ -14,6 +14,7 @@ from gateway.bridge.fitting import FittedRequest, Fitting
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input
 from gateway.core.frozen import replace
+from gateway.core.record import Record
 from gateway.core.tasks import spawn
 from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
 
@@ -36,7 +37,7 @@ async def infer_row_by_row(
 
     async def call(inputs: Sequence[Tensor]) -> Response:
         answer = await infer(replace(fitted.request, inputs=tuple(inputs)))
-        return replace(answer, outputs=_typed(answer.outputs, fitting))
+        return replace(answer, outputs=_typed(answer.outputs, fitting, fitted.request.record))
 
     if count > settings.max_rows:
         text = f"a batch of {count} rows needs a call for each row, and the route allows {settings.max_rows}"
@@ -115,11 +116,12 @@ def _column(tensor: Tensor, is_batch: bool, count: int, flat: bool) -> list[Tens
     return [replace(row, shape=(row.elements,)) for row in rows] if flat else rows
 
 
-def _typed(outputs: Sequence[Tensor], fitting: Fitting) -> tuple[Tensor, ...]:
+def _typed(outputs: Sequence[Tensor], fitting: Fitting, record: Record | None) -> tuple[Tensor, ...]:
     """The outputs of one row in the signature's datatypes."""
     if not fitting.signature.outputs:
         return tuple(outputs)
-    return tuple(_fit_output(row, spec, fitting) for row, spec in response.paired(outputs, (), fitting.signature))
+    pairs = response.paired(outputs, (), fitting.signature)
+    return tuple(_fit_output(row, spec, fitting, record) for row, spec in pairs)
 
 
 def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: FittedRequest) -> tuple[Tensor, ...]:
@@ -153,9 +155,11 @@ def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _fit_output(row: Tensor, spec: TensorSpec, fitting: Fitting) -> Tensor:
+def _fit_output(row: Tensor, spec: TensorSpec, fitting: Fitting, record: Record | None) -> Tensor:
     what = f"output {spec.name!r}"
     wanted = shapes.of_row(spec.shape)
     shape = row.shape if shapes.matches(row.shape, wanted) else shapes.fill(wanted, row.elements, what)
     data = datatypes.fit(row, spec.datatype, what, fitting.settings.cast)
+    if fitting.settings.cast != "refuse":
+        datatypes.note_rounding(row, data, spec.datatype, record)
     return Tensor(spec.name, spec.datatype, shape, data, row.content_type)

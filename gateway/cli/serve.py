@@ -18,7 +18,7 @@ from gateway.transports.listener_connections import raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
-PATHS = {"health": "/healthz, /readyz", "admin": "/status, /reload, /docs"}
+PATHS = {"health": "/healthz, /readyz, /metrics", "admin": "/status, /reload, /docs"}
 """What each port serves, as printed at the start."""
 
 

@@ -187,7 +187,7 @@ Ready = Literal["any", "all", "none"]
 
 
 class HealthConfig(Keys):
-    """The health port: `/healthz` and `/readyz`."""
+    """The health port: `/healthz`, `/readyz` and `/metrics`."""
 
     bind: Bind
     """`HOST:PORT` on any address."""
@@ -195,6 +195,27 @@ class HealthConfig(Keys):
     """Which backends must be ready for `/readyz` to report ready: at least one (`any`), `all` of those that routes
     name, or `none`. Kubernetes removes a replica that is not ready from its Service: with `any` or `all` one backend
     that all replicas share removes all of them at once."""
+
+
+def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...]:
+    for at in range(1, len(bounds)):
+        if bounds[at] <= bounds[at - 1]:
+            raise refusal(f"{VALUE} is not more than the bound before it, {bounds[at - 1]:g}", at)
+    return bounds
+
+
+class MetricsConfig(Keys):
+    """`/metrics` on the health port, for Prometheus. Without a health port nothing is counted."""
+
+    enabled: Flag = True
+    """Count requests, and serve the page."""
+    models: Annotated[int, Strict(), Field(ge=0)] = 100
+    """How many models have a value of their own in the label `model`, beside those that routes name exactly: the first
+    so many that answer a request. All others are counted together as `other`."""
+    buckets: Annotated[tuple[Period, ...], Field(min_length=1, max_length=50), AfterValidator(_ascending)] = (
+        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
+    )  # fmt: skip
+    """Upper bounds of the histograms' buckets in seconds, ascending."""
 
 
 class DrainConfig(Keys):
@@ -443,7 +464,9 @@ class Config(Keys):
     admin: AdminConfig | None = None
     """The status API; off if absent."""
     health: HealthConfig | None = None
-    """The health port, for probes; off if absent."""
+    """The health port, for probes and Prometheus; off if absent."""
+    metrics: MetricsConfig = MetricsConfig()
+    """What is counted for Prometheus."""
     log: LogConfig = LogConfig()
     """What is logged, and how."""
     request_ids: RequestIdsConfig | None = None

@@ -31,6 +31,11 @@ GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
 _ID, _TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
 _ROUTE, _BACKEND, _TRIES = ROUTE_HEADER.encode(), BACKEND_HEADER.encode(), TRIES_HEADER.encode()
 
+PRIORITY_DROPPED = "priority dropped"
+"""A loss: the gateway has no priorities, and servers get requests without them."""
+CAST_ROUNDED = "cast rounded"
+"""A loss: a tensor was converted, as the route's `cast` allows, to a datatype that does not hold one of its values."""
+
 Observer: TypeAlias = "Callable[[Record], None]"
 """What is called with each Record when its request has ended. It must be quick, since the next reply waits for it: it
 adds to a counter, or appends to a list that something else reads later."""
@@ -68,7 +73,9 @@ class Record:
     - `endpoint`: the address asked last. `tries`: how often a request was sent, or tried to be sent, to an endpoint.
     - `queued`: seconds in queues of backends. `upstream`: seconds of all tries together, including their codecs.
     - `decode`, `encode`: seconds to decode the client's message and to encode the reply.
-    - `losses`: what a translation lost, such as `priority dropped`; None if nothing.
+    - `retries`: how many of the tries repeat an earlier one, at the same endpoint or another, by a policy or because
+      nothing could be sent. (A batch that is sent row by row has a try for each row, and no retries.)
+    - `losses`: what a translation lost: PRIORITY_DROPPED, CAST_ROUNDED for each tensor; None if nothing.
 
     How it ended:
 
@@ -85,7 +92,8 @@ class Record:
     __slots__ = (
         "backend", "bytes_in", "bytes_out", "client", "code", "context", "decode", "encode", "ended", "endpoint",
         "events", "id", "in_protocol", "listener", "losses", "model", "observers", "operation", "out_protocol",
-        "principal", "queued", "reason", "received", "route", "status", "telling", "traceparent", "tries", "upstream",
+        "principal", "queued", "reason", "received", "retries", "route", "status", "telling", "traceparent", "tries",
+        "upstream",
     )  # fmt: skip
 
     def __init__(
@@ -107,7 +115,7 @@ class Record:
         self.telling, self.traceparent = telling, traceparent
         self.principal = self.operation = self.model = self.route = self.backend = self.out_protocol = ""
         self.endpoint = self.reason = ""
-        self.tries = self.code = self.bytes_out = 0
+        self.tries = self.retries = self.code = self.bytes_out = 0
         self.queued = self.upstream = self.decode = self.encode = self.ended = 0.0
         self.status = OK
         self.losses: list[str] | None = None

@@ -117,6 +117,14 @@ class Listener(typing.Protocol):
     def refused_connections(self) -> int:
         """The number of connections refused because too many were open."""
 
+    @property
+    def open_connections(self) -> int:
+        """The number of connections that are served. May be read from any thread."""
+
+    @property
+    def unanswered_requests(self) -> int:
+        """The number of requests that have begun to arrive and are not answered. May be read from any thread."""
+
     async def start(self, address: Address) -> None:
         """Bind, and accept connections.
 

@@ -138,6 +138,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
                         raise
                     raise _told(error, attempt) from error
             await asyncio.sleep(wait)
+            _note(request)
             attempt += 1
 
     return with_retries
@@ -165,11 +166,17 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
                     raise _told(error, attempt) from error
                 failed |= {error.endpoint}
             await asyncio.sleep(wait)
+            _note(request)
             tries = request.tries or Tries()
             one_try = replace(request, tries=replace(tries, avoided=tries.avoided | failed))
             attempt += 1
 
     return with_retries
+
+
+def _note(request: Request) -> None:
+    if request.record is not None:
+        request.record.retries += 1
 
 
 def _one_try(request: Request, places: list[str]) -> Request:

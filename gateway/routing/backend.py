@@ -195,6 +195,8 @@ class Backend:
                     self._given_up(endpoint.attempt(*began), one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
+                if request.record is not None:
+                    request.record.retries += 1
             except GatewayError as error:
                 error.endpoint = endpoint.address
                 raise
@@ -287,6 +289,8 @@ class Backend:
                     self._given_up(attempt, one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
+                if request.record is not None:
+                    request.record.retries += 1
             except asyncio.CancelledError:
                 self._given_up(attempt, one_try)
                 raise

@@ -114,6 +114,7 @@ class EndpointHealth:
         "_seconds",
         "_until",
         "answers",
+        "ejected",
         "failed_at",
         "is_up",
         "last",
@@ -132,6 +133,8 @@ class EndpointHealth:
         """It is not down."""
         self.answers = 0
         """The number of answers to calls."""
+        self.ejected = 0
+        """The number of ejections since the start."""
         self.failed_at = 0.0
         self.last: Failure | None = None
         self._backends: list[str] = []
@@ -254,6 +257,7 @@ class EndpointHealth:
         self._seconds = min(seconds * 2.0 ** min(self._ejections, 32), longest)
         self._until = self.failed_at + self._seconds
         self._ejections += 1
+        self.ejected += 1
         self.is_up, self._is_on_trial = False, False
         assert self.last is not None
         still = "still " if before is State.DOWN else ""

@@ -163,6 +163,16 @@ class ListenerConnections:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def accepted(self) -> int:
+        """The number of open connections that were accepted. May be read from any thread."""
+        return len(self._accepted)
+
+    @property
+    def unanswered(self) -> int:
+        """Requests in flight on all connections. May be read from any thread."""
+        return sum(each.unanswered for each in tuple(self._accepted))
+
     def renew(self, settings: ListenerSettings) -> tuple[AcceptedConnection, ...]:
         """Change the listener's name and limits. Returns the open connections; those beyond a lower limit stay open."""
         limits = settings.limits

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import access_log, codecs, crowd, memory, protection, stall, table
+from tests.benchmarks import access_log, codecs, crowd, memory, metrics, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -21,6 +21,7 @@ def main() -> None:
     ticked = options.rows in stall.TITLE
     guarded = options.rows in protection.TITLE
     logged = options.rows in access_log.TITLE
+    counted = options.rows in metrics.TITLE
     identified = options.rows in access_log.IDS_TITLE
     crowded = options.rows in crowd.TITLE
     alone = [row for row in codecs.rows() if options.rows in row.name]
@@ -30,10 +31,11 @@ def main() -> None:
         costs = list(_protections(options.rounds)) if guarded else []
         logs = list(_access_logs(options.rounds)) if logged else []
         ids = list(_access_logs(options.rounds, ids=True)) if identified else []
+        counts = list(_counted(options.rounds)) if counted else []
         crowds = [_crowded()] if crowded else []
         peak = _peak() if weighed else None
         rows_measured = list(_measured(rows, options.rounds))
-        print(table.document(rows_measured, peak, measured, stalls, costs, crowds, logs, ids))
+        print(table.document(rows_measured, peak, measured, stalls, costs, crowds, logs, ids, counts))
         return
     if rows:
         _show(rows, options.rounds)
@@ -46,6 +48,11 @@ def main() -> None:
             print(f"\n{protection.heading(title, access_log.AIM)}", flush=True)
             for each in _access_logs(options.rounds, ids=title == access_log.IDS_TITLE):
                 print(each.shown(), flush=True)
+    if counted:
+        print(f"\n{protection.heading(metrics.TITLE, metrics.AIM)}", flush=True)
+        for each in _counted(options.rounds):
+            print(each.shown(), flush=True)
+        print(f"{'counting alone':44}{'':12}{metrics.counting():12.1f}", flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:
@@ -77,6 +84,11 @@ def _protections(rounds: int) -> Iterator[protection.Protection]:
 def _access_logs(rounds: int, *, ids: bool = False) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
         yield from access_log.measure(Path(folder), rounds, load, ids=ids)
+
+
+def _counted(rounds: int) -> Iterator[protection.Protection]:
+    with tempfile.TemporaryDirectory() as folder, generator() as load:
+        yield from metrics.measure(Path(folder), rounds, load)
 
 
 def _crowded() -> crowd.Crowded:

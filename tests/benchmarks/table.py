@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import access_log, codecs, crowd, memory, protection, stall
+from tests.benchmarks import access_log, codecs, crowd, memory, metrics, protection, stall
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -85,6 +85,7 @@ def document(
     crowds: Sequence[crowd.Crowded],
     logs: Sequence[protection.Protection] = (),
     ids: Sequence[protection.Protection] = (),
+    counts: Sequence[protection.Protection] = (),
 ) -> str:
     """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
@@ -97,6 +98,7 @@ def document(
             *_protections(protections, protection.TITLE),
             *_protections(logs, access_log.TITLE),
             *_protections(ids, access_log.IDS_TITLE),
+            *_protections(counts, metrics.TITLE),
             *map(_crowd, crowds),
         ],
         indent=2,

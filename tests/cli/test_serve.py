@@ -37,7 +37,7 @@ PRINTED = [
     rf"listener http       {ADDRESS} +v2-rest, umbridge",
     rf"listener second     {ADDRESS} +umbridge",
     rf"reference umbridge  {ADDRESS} +posterior, double",
-    rf"health              {ADDRESS} +/healthz, /readyz",
+    rf"health              {ADDRESS} +/healthz, /readyz, /metrics",
     rf"admin               {ADDRESS} +/status, /reload, /docs",
     r"try:",
     rf"  curl http://{ADDRESS}/v2/models/flat",

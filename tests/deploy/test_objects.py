@@ -15,10 +15,11 @@ from gateway import registry
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from gateway.core.address import Address
-from tests.deploy.gateway_api import SCHEMAS
+from tests.deploy import gateway_api, prometheus_operator
 from tests.deploy.rendered import CHART, FILES, NAMESPACE, Object, Release, render, rendered, servers, values
 
 VERSIONS = all_versions()
+SCHEMAS = gateway_api.SCHEMAS | prometheus_operator.SCHEMAS
 TESTED = {
     VERSIONS[0]: "oldest",
     VERSIONS[len(VERSIONS) // 2]: "between",
@@ -89,8 +90,10 @@ def test_everything_is_on_in_one_of_the_files() -> None:
         "NetworkPolicy",
         "Pod",
         "PodDisruptionBudget",
+        "PrometheusRule",
         "Service",
         "ServiceAccount",
+        "ServiceMonitor",
     }
 
 
@@ -308,7 +311,8 @@ def test_the_network_policy_lets_through_what_the_gateway_needs_and_nothing_else
     names = {each["name"]: each["containerPort"] for each in release.container["ports"]}
     entered = {port["port"]: rule for rule in policy["ingress"] for port in rule["ports"]}
     assert set(entered) == set(names), "listeners and probes come in, at their ports"
-    assert entered["health"].get("from") in (None, [{"ipBlock": {"cidr": "10.0.0.0/8"}}])
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert entered["health"].get("from") in (None, [{"ipBlock": {"cidr": "10.0.0.0/8"}}, monitoring])
     for pod in release.all("Pod"):
         for port, rule in entered.items():
             tested = [peer["podSelector"]["matchLabels"] for peer in rule.get("from", []) if "podSelector" in peer]

@@ -9,7 +9,7 @@ import helm_python
 import pytest
 import yaml
 
-from deploy.helm.document import documented, rows
+from deploy.helm.document import COPIES, documented, rows
 from tests.deploy.rendered import CHART, chart, values
 
 VALUES = (CHART / "values.yaml").read_text()
@@ -59,6 +59,15 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("affinity: {podAfinity: {}}", "/affinity"),
         ("networkPolicy: {clients: [{cidr: 10.0.0.0/8}]}", "/networkPolicy/clients/0"),
         ("networkPolicy: {dns: kube-dns}", "/networkPolicy/dns"),
+        ("networkPolicy: {prometheus: [monitoring]}", "/networkPolicy/prometheus/0"),
+        ("metrics: {serviceMonitor: true}", "/metrics/serviceMonitor"),
+        ("metrics: {serviceMonitor: {interval: often}}", "/metrics/serviceMonitor/interval"),
+        (
+            "metrics: {serviceMonitor: {relabelings: [{action: rename}]}}",
+            "/metrics/serviceMonitor/relabelings/0/action",
+        ),
+        ("metrics: {prometheusRule: {runbooks: docs}}", "/metrics/prometheusRule/runbooks"),
+        ("metrics: {dashboard: {labels: {grafana_dashboard: 1}}}", "/metrics/dashboard/labels/grafana_dashboard"),
         ("extraEnv: {A: b}", "/extraEnv"),
         ("extraEnv: [{name: A, value: 1}]", "/extraEnv/0/value"),
         ("extraVolumes: [{emptyDir: {}}]", "/extraVolumes/0"),
@@ -151,9 +160,16 @@ def test_the_readme_has_the_table_of_these_values() -> None:
     assert documented(readme, VALUES) == readme
 
 
+@pytest.mark.parametrize(("source", "copy"), COPIES.items(), ids=lambda path: path.name)
+def test_the_chart_has_the_dashboard_and_the_alerts_as_they_are(source: Path, copy: Path) -> None:
+    """`make chart` copies them."""
+    assert copy.read_text() == source.read_text()
+
+
 def test_the_package_has_what_users_need_and_nothing_of_the_tests(tmp_path: Path) -> None:
     archive = helm_python.package(CHART, destination=tmp_path)
     with tarfile.open(archive) as packed:
         names = {name.removeprefix("gateway/") for name in packed.getnames()}
     assert {"Chart.yaml", "README.md", "values.yaml", "values.schema.json", "templates/NOTES.txt"} <= names
+    assert {"files/dashboard.json", "files/rules.yaml"} <= names
     assert not [name for name in names if name.startswith("ci/")]

@@ -7,6 +7,7 @@ Here are the parameters that the gateway itself acts on. How parameters are read
 from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError
+from gateway.core.record import PRIORITY_DROPPED
 from gateway.core.types import Message, Parameters, ParameterValue
 
 CONSUMED = frozenset({"binary_data_output", "priority", "timeout", "triton_enable_empty_final_response"})
@@ -37,8 +38,10 @@ def take_deadline(parameters: dict[str, ParameterValue], message: Message, what:
     return message.received + timeout / 1e6 if timeout else None
 
 
-def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
-    """The parameters that are forwarded to the model."""
+def without_consumed(parameters: dict[str, ParameterValue], message: Message) -> Parameters:
+    """The parameters that are forwarded to the model. The record of `message` notes a `priority` as lost."""
+    if message.record is not None and parameters.get("priority"):
+        message.record.lost(PRIORITY_DROPPED)
     return {key: each for key, each in parameters.items() if key not in CONSUMED} if parameters else parameters
 
 

@@ -43,6 +43,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: test
 {{- end -}}
 
+{{/* Labels of the Service that Prometheus scrapes. */}}
+{{- define "gateway.metricsLabels" -}}
+app.kubernetes.io/name: {{ include "gateway.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: metrics
+{{- end -}}
+
 {{/* Labels of one demo server; takes {root, server}. */}}
 {{- define "gateway.demoLabels" -}}
 app.kubernetes.io/name: {{ include "gateway.name" .root }}

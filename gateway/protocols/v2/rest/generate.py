@@ -62,7 +62,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         message.captures.get("version", ""),
         request_id,
         inputs,
-        parameters=without_consumed(parameters),
+        parameters=without_consumed(parameters, message),
         deadline=deadline,
         origin=message,
         schemaless=True,

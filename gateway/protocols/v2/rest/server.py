@@ -59,7 +59,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
         read_id(document),
         inputs,
         outputs,
-        without_consumed(parameters),
+        without_consumed(parameters, message),
         deadline=deadline,
         origin=_origin(message, binary_data_output, binary_data),
     )

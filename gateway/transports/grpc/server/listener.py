@@ -114,6 +114,16 @@ class GrpcListener:
         """How many connections were refused."""
         return self._connections.refused
 
+    @property
+    def open_connections(self) -> int:
+        """As in every Listener."""
+        return self._connections.accepted
+
+    @property
+    def unanswered_requests(self) -> int:
+        """As in every Listener."""
+        return self._connections.unanswered
+
     def _connection(self) -> GrpcServerConnection:
         return self._class(self._site)
 

@@ -91,6 +91,16 @@ class HttpListener:
         """As in every Listener."""
         return self._connections.refused
 
+    @property
+    def open_connections(self) -> int:
+        """As in every Listener."""
+        return self._connections.accepted
+
+    @property
+    def unanswered_requests(self) -> int:
+        """As in every Listener."""
+        return self._connections.unanswered
+
     def _make_connection(self) -> ServerConnection:
         return self._connection(self._context)
 

@@ -1,0 +1,303 @@
+"""The metrics page, `/metrics` on the health port: what requests did (`RequestMetrics`), the gateway's state at the
+moment of the scrape (`StateMetrics`), and the process.
+
+It is rendered in a thread of its own. What it reads of the running gateway are single values, and copies of collections
+that the interpreter makes in one step; it waits for nothing that the event loop does.
+"""
+
+import platform
+import re
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from gateway.admin.loop_lag import LoopLag
+from gateway.config.keys import Config
+from gateway.core.globs import wildcards
+from gateway.core.record import Observer
+from gateway.core.transport import Listener
+from gateway.core.types import Headers, Message
+from gateway.observing import request_metrics
+from gateway.observing.families import Family
+from gateway.observing.model_labels import ModelLabels
+from gateway.observing.request_metrics import RequestMetrics
+from gateway.routing.backend import Backend
+from gateway.routing.health import State
+from gateway.transports.listener_connections import PROCESS_CONNECTIONS
+from gateway.transports.memory import PROCESS_MEMORY
+from gateway.transports.shedding import Shedding
+
+BUILD = Family("gateway_build_info", "gauge", ("version", "python"), "Always 1; the versions are in the labels.")
+READY = Family("gateway_ready", "gauge", (), "1 while the gateway accepts requests, 0 while it starts or stops.")
+RELOADS = Family(
+    "gateway_configuration_reloads_total", "counter", (), "How often the configuration has changed since the start."
+)
+RELOAD_SUCCESSFUL = Family(
+    "gateway_configuration_last_reload_successful",
+    "gauge",
+    (),
+    "0 if the last attempt to read the configuration again failed, and the one before is still in use; else 1.",
+)
+LOADED = Family(
+    "gateway_configuration_loaded_timestamp_seconds",
+    "gauge",
+    (),
+    "Unix time at which the configuration in use was read and found valid.",
+)
+IN_FLIGHT = Family(
+    "gateway_requests_in_flight", "gauge", ("listener",), "Requests that have begun to arrive and are not answered yet."
+)
+CONNECTIONS = Family("gateway_connections_open", "gauge", ("listener",), "Open connections of clients.")
+CONNECTIONS_LIMIT = Family(
+    "gateway_connections_limit", "gauge", (), "The most connections of clients on all listeners together."
+)
+CONNECTIONS_REFUSED = Family(
+    "gateway_connections_refused_total",
+    "counter",
+    ("listener",),
+    "Connections that were refused because of a limit or because the gateway was overloaded.",
+)
+CALLS = Family(
+    "gateway_backend_calls_in_flight", "gauge", ("backend",), "Calls that were sent to endpoints and not answered yet."
+)
+SLOTS = Family(
+    "gateway_backend_slots", "gauge", ("backend",), "The most calls in flight, where `max_in_flight` limits them."
+)
+QUEUE_LENGTH = Family("gateway_queue_length", "gauge", ("backend",), "Calls that wait for a free slot.")
+QUEUE_LIMIT = Family(
+    "gateway_queue_limit",
+    "gauge",
+    ("backend",),
+    "The most calls that may wait, where `max_in_flight` limits the calls.",
+)
+ENDPOINTS = Family(
+    "gateway_endpoints", "gauge", ("backend", "state"), "Endpoints by state: unknown, up, degraded or down."
+)
+ENDPOINT_UP = Family(
+    "gateway_endpoint_up", "gauge", ("backend", "endpoint"), "0 while the endpoint is down and gets no calls, else 1."
+)
+EJECTIONS = Family(
+    "gateway_endpoint_ejections_total",
+    "counter",
+    ("backend", "endpoint"),
+    "How often the endpoint got no calls for a time because calls to it failed.",
+)
+MEMORY = Family("gateway_memory_in_flight_bytes", "gauge", (), "Bytes that message bodies of 16 KiB and more hold.")
+MEMORY_LIMIT = Family("gateway_memory_limit_bytes", "gauge", (), "The most bytes that they may hold (`limits.memory`).")
+LAG = Family(
+    "gateway_event_loop_lag_seconds",
+    "gauge",
+    (),
+    "By how much the event loop was late at most, in the last 15 to 30 seconds.",
+)
+SHEDDING = Family(
+    "gateway_shedding_level",
+    "gauge",
+    (),
+    "What is refused because the gateway is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all.",
+)
+SHED = Family(
+    "gateway_shed_total",
+    "counter",
+    (),
+    "Connections and requests that were refused because the gateway was overloaded.",
+)
+
+FAMILIES = (
+    *request_metrics.FAMILIES,
+    IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED,
+    CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
+    MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED,
+    READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
+)  # fmt: skip
+"""All metrics of the gateway itself, in the order of the documentation."""
+
+
+class Running(typing.Protocol):
+    """What the page reads of a running gateway, from another thread."""
+
+    ready: bool
+    listeners: dict[str, Listener]
+    reloads: int
+    loaded_at: datetime
+
+    @property
+    def version(self) -> str:
+        """The gateway's version."""
+
+    @property
+    def backends(self) -> Mapping[str, Backend]:
+        """Those of the configuration in use."""
+
+    @property
+    def shedding(self) -> Shedding | None:
+        """What refuses work while the gateway is overloaded, if anything does."""
+
+    @property
+    def has_reload_failed(self) -> bool:
+        """Whether the last attempt to read the configuration again failed."""
+
+
+class StateMetrics(Collector):
+    """The state of a gateway and how late its event loop is, read when they are collected."""
+
+    def __init__(self, running: Running, lag: LoopLag) -> None:
+        self._running = running
+        self._lag = lag
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry need not collect the metrics to learn their names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics with their values now."""
+        yield from _listeners(list(self._running.listeners.items()))
+        yield from _backends(list(self._running.backends.items()))
+        yield from self._process()
+        yield from self._configuration()
+
+    def _process(self) -> Iterator[Metric]:
+        yield _value(MEMORY, PROCESS_MEMORY.used)
+        yield _value(MEMORY_LIMIT, PROCESS_MEMORY.limit)
+        yield _value(LAG, self._lag.longest)
+        shedding = self._running.shedding
+        yield _value(SHEDDING, 0 if shedding is None else shedding.level)
+        yield _value(SHED, 0 if shedding is None else shedding.refused)
+
+    def _configuration(self) -> Iterator[Metric]:
+        running = self._running
+        yield _value(READY, int(running.ready))
+        yield _values(BUILD, [((running.version, platform.python_version()), 1)])
+        yield _value(RELOADS, running.reloads)
+        yield _value(RELOAD_SUCCESSFUL, int(not running.has_reload_failed))
+        yield _value(LOADED, running.loaded_at.timestamp())
+
+
+def _listeners(listeners: list[tuple[str, Listener]]) -> Iterator[Metric]:
+    yield _values(IN_FLIGHT, [((name,), each.unanswered_requests) for name, each in listeners])
+    yield _values(CONNECTIONS, [((name,), each.open_connections) for name, each in listeners])
+    yield _value(CONNECTIONS_LIMIT, PROCESS_CONNECTIONS.limit)
+    yield _values(CONNECTIONS_REFUSED, [((name,), each.refused_connections) for name, each in listeners])
+
+
+def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:
+    yield _values(CALLS, [((name,), sum(one.in_flight for one in each.endpoints)) for name, each in backends])
+    limited = [(name, each) for name, each in backends if each.max_in_flight]
+    yield _values(SLOTS, [((name,), each.capacity) for name, each in limited])
+    yield _values(QUEUE_LENGTH, [((name,), len(each.queue)) for name, each in backends])
+    yield _values(QUEUE_LIMIT, [((name,), each.queue_settings.length) for name, each in limited])
+    states = [(name, Counter(one.health.state for one in each.endpoints)) for name, each in backends]
+    yield _values(ENDPOINTS, [((name, state.value), count[state]) for name, count in states for state in State])
+    endpoints = [((name, one.address), one.health) for name, each in backends for one in each.endpoints]
+    yield _values(ENDPOINT_UP, [(labels, int(health.is_up)) for labels, health in endpoints])
+    yield _values(EJECTIONS, [(labels, health.ejected) for labels, health in endpoints])
+
+
+def _value(family: Family, value: float) -> Metric:
+    return _values(family, [((), value)])
+
+
+def _values(family: Family, values: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
+    metric = family.counter() if family.kind == "counter" else family.gauge()
+    for labels, value in values:
+        metric.add_metric(labels, value)
+    return metric
+
+
+class MetricsPage:
+    """Renders metrics as Prometheus' text or OpenMetrics, whichever the client prefers."""
+
+    def __init__(self, *collectors: Collector) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        for each in collectors:
+            self._registry.register(each)
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def reply(self, asked: Message) -> Message:
+        """The reply to a scrape. Takes milliseconds, and seconds where there are very many label values; may be called
+        on any thread. The listener compresses it for clients that accept gzip."""
+        encode, content_type = choose_encoder(asked.headers.get("accept"))
+        fields = Headers([(b"content-type", content_type.encode())])
+        return Message(status=200, headers=fields, parts=tuple(self._parts(encode)))
+
+    def _parts(self, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
+        """The page, each metric encoded by itself. Of a metric that comes in several parts, the comments of the first
+        one are kept."""
+        name, end = "", b""
+        for metric in self._registry.collect():
+            text = encode(_Only(metric))
+            if text.endswith(_END):  # OpenMetrics
+                text, end = text.removesuffix(_END), _END
+            if metric.name == name:
+                text = _COMMENTS.sub(b"", text)
+            name = metric.name
+            yield text
+        yield end
+
+
+_END = b"# EOF\n"
+_COMMENTS = re.compile(rb"\A(?:#[^\n]*\n)+")
+
+
+class _Only(Collector):
+    """One metric, as a registry."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        """The metric."""
+        return (self._metric,)
+
+
+class Metrics:
+    """The metrics of a gateway over all its configurations. `renew` applies one; `stop` ends the measurements."""
+
+    def __init__(self, running: Running) -> None:
+        self._lag = LoopLag()
+        self._requests = RequestMetrics(ModelLabels(0), (1.0,))
+        self._page = MetricsPage(self._requests, StateMetrics(running, self._lag))
+
+    def join(self, observers: list[Observer], config: Config) -> None:
+        """Be one of the observers, if the configuration has a page that shows what is counted; else leave them."""
+        if _has_page(config) and self._requests not in observers:
+            observers.append(self._requests)
+        elif not _has_page(config) and self._requests in observers:
+            observers.remove(self._requests)
+
+    def page(self, config: Config) -> MetricsPage | None:
+        """The page of the health port; None if there is none."""
+        return self._page if _has_page(config) else None
+
+    def renew(self, config: Config) -> None:
+        """Apply a configuration. Counts go on, unless the buckets have changed; those of listeners, backends and models
+        that are gone end."""
+        self._requests.models.renew(config.metrics.models, _named_models(config))
+        self._requests.renew(config.metrics.buckets)
+        self._requests.forget([each.name for each in config.listeners], config.backends)
+        self.stop()
+        if _has_page(config):
+            self._lag.start()
+
+    def stop(self) -> None:
+        """Measure the event loop no more."""
+        self._lag.stop()
+
+
+def _has_page(config: Config) -> bool:
+    return config.health is not None and config.metrics.enabled
+
+
+def _named_models(config: Config) -> Iterator[str]:
+    """The models that routes or listeners name exactly."""
+    yield from (each.model for each in config.listeners if each.model)
+    for route in config.routes:
+        if (model := route.match.model) is not None and not wildcards(model):
+            yield model

@@ -1,0 +1,30 @@
+"""`python -m tests.observing.document` writes the table of metrics into docs/observability.md."""
+
+from pathlib import Path
+
+from gateway.admin.metrics import FAMILIES
+from gateway.observing.families import Family
+
+PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
+BEGIN, END = "<!-- metrics: begin -->\n", "<!-- metrics: end -->\n"
+
+
+def table() -> str:
+    """The metrics as a table in Markdown."""
+    return "| metric | kind | labels | meaning |\n|---|---|---|---|\n" + "".join(map(_row, FAMILIES))
+
+
+def _row(family: Family) -> str:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    return f"| `{family.name}` | {family.kind} | {labels} | {family.text} |\n"
+
+
+def documented(page: str) -> str:
+    """The page with the table between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}{table()}{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(documented(PAGE.read_text()))

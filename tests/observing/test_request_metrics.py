@@ -1,0 +1,88 @@
+"""Counting Records: what a page says of them, without a gateway."""
+
+from typing import Any
+
+import pytest
+
+from gateway.admin.metrics import MetricsPage
+from gateway.core.record import Record
+from gateway.core.types import Headers, Message
+from gateway.observing.model_labels import ModelLabels
+from gateway.observing.request_metrics import PART, RequestMetrics
+from tests.observing.scraped import Page, openmetrics
+
+PLAIN = Message()
+OPENMETRICS = Message(headers=Headers([(b"accept", b"application/openmetrics-text; version=1.0.0")]))
+
+
+def record(model: str = "m", seconds: float = 0.25, **fields: Any) -> Record:
+    """A Record of a request that took `seconds`."""
+    made = Record((), "id-1", "http", "v2-rest", "127.0.0.1:4000", 0.0, 10)
+    made.model = model
+    for name, value in fields.items():
+        setattr(made, name, value)
+    made.ended = seconds
+    return made
+
+
+def counting(*records: Record, models: ModelLabels | None = None) -> RequestMetrics:
+    metrics = RequestMetrics(models or ModelLabels(1000), [0.1, 0.25, 1])
+    for each in records:
+        metrics(each)
+    return metrics
+
+
+def text(metrics: RequestMetrics, asked: Message = PLAIN) -> str:
+    return bytes(MetricsPage(metrics).reply(asked).body).decode()
+
+
+@pytest.mark.parametrize(("seconds", "bucket"), [(0.0, 0), (0.1, 0), (0.11, 1), (0.25, 1), (1.0, 2), (1.1, 3)])
+def test_a_bound_belongs_to_its_bucket(seconds: float, bucket: int) -> None:
+    page = Page(text(counting(record(seconds=seconds))))
+    found = [page.value("gateway_request_seconds_bucket", le=bound) for bound in ("0.1", "0.25", "1.0", "+Inf")]
+    assert found == [0] * bucket + [1] * (4 - bucket)
+    assert page.value("gateway_request_seconds_sum") == pytest.approx(seconds)
+
+
+def test_only_requests_that_were_sent_to_a_backend_waited_and_took_time_there() -> None:
+    page = Page(text(counting(record(), record(tries=2, queued=0.5, upstream=2.0))))
+    for stage, seconds in (("queue", 0.5), ("upstream", 2.0)):
+        assert page.value(f"gateway_{stage}_seconds_count") == 1
+        assert page.value(f"gateway_{stage}_seconds_sum") == seconds
+    assert page.value("gateway_decode_seconds_count") == 2
+
+
+def test_a_large_metric_is_one_on_the_page_though_it_is_rendered_in_parts() -> None:
+    count = 2 * PART + 1
+    metrics = counting(*(record(f"m{at}") for at in range(count)))
+    for shown in (text(metrics), text(metrics, OPENMETRICS)):
+        assert shown.count("# TYPE gateway_request_seconds histogram") == 1
+        assert shown.count("\ngateway_request_seconds_count{") == count
+    found = {each.name: each for each in openmetrics(text(metrics, OPENMETRICS))}
+    assert len(found["gateway_requests"].samples) == count
+
+
+def test_a_model_gets_a_label_with_its_first_answer() -> None:
+    failed = record("new", status="DEADLINE_EXCEEDED", reason="timeout")
+    metrics = counting(failed, record("new"), record("named"), models=ModelLabels(1, ["named"]))
+    page = Page(text(metrics))
+    assert page.by("gateway_requests_total", "model") == {"other": 1, "new": 1, "named": 1}
+    metrics(failed)
+    metrics(record("third"))
+    page = Page(text(metrics))
+    assert page.by("gateway_requests_total", "model") == {"other": 2, "new": 2, "named": 1}
+    assert page.by("gateway_errors_total", "model") == {"other": 1, "new": 1}
+
+
+def test_an_id_that_openmetrics_cannot_hold_is_no_exemplar() -> None:
+    metrics = counting(record(id="x" * 128))
+    assert " # {" not in text(metrics, OPENMETRICS)
+    metrics(record(id="x" * 100))
+    page = openmetrics(text(metrics, OPENMETRICS))
+    (exemplar,) = [sample.exemplar for family in page for sample in family.samples if sample.exemplar]
+    assert exemplar.labels == {"request_id": "x" * 100}
+
+
+def test_names_with_any_characters_are_written_so_that_they_can_be_read() -> None:
+    odd = 'a"b\\c\nd{e="f"}'
+    assert Page(text(counting(record(odd)))).value("gateway_requests_total", model=odd) == 1
