@@ -134,6 +134,13 @@ class HttpConnector:
 
     async def _fresh_connection(self, deadline: float | None) -> ClientConnection:
         """A new connection, on which the endpoint has sent nothing. The caller sends its request at once."""
+        connection = await self._connect(deadline)
+        if not connection.is_fresh():
+            connection.drop()
+            raise unreachable("it closed the new connection, or sent something, before the request was sent")
+        return connection
+
+    async def _connect(self, deadline: float | None) -> ClientConnection:
         if self._pool.is_closed:
             raise connector_closed()
         loop = asyncio.get_running_loop()
@@ -150,9 +157,6 @@ class HttpConnector:
             _, connection = await wait_until(now + seconds, connecting, TimeoutError)
         except OSError as error:
             raise not_connected(error, self._host, seconds, self._connect_seconds) from error
-        if not connection.is_fresh():
-            connection.drop()
-            raise unreachable("it closed the new connection, or sent something, before the request was sent")
         return connection
 
     def _make_connection(self) -> ClientConnection:
