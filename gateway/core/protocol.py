@@ -15,7 +15,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Buffer, Message, Request, ServerInfo, Signature, Translate
+from gateway.core.types import Answer, Buffer, Headers, Message, Request, ServerInfo, Signature, Translate
 
 
 @frozen
@@ -48,13 +48,20 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
+Admit: TypeAlias = Callable[[Headers, str], None]
+"""Whether a request may be received, by its headers and the identity in the client's certificate. Raises GatewayError
+if not."""
+
+
 @frozen
 class ListenerSettings:
-    """What `decode_request` knows about the listener. `model` is the one asked for by clients that name none."""
+    """What `decode_request` knows about the listener. `model` is the one asked for by clients that name none. `admit`
+    refuses requests by their heads; None: clients need no credentials."""
 
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
     model: str = ""
+    admit: Admit | None = None
 
 
 @frozen
@@ -281,6 +288,8 @@ class StreamForm:
 
     transport: ClassVar[str] = "tcp"
     framing: Framing
+    credential: Callable[[Message], Headers] | None = None
+    """The credential in a message, as the header that it is on other wires; None if messages have no place for one."""
 
 
 Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm

@@ -12,6 +12,7 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
+from gateway.core.principal import Principal
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Shape: TypeAlias = tuple[int, ...]
@@ -80,6 +81,8 @@ class Message:
     - `status`: the status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
+    - `identity`: the identity in the client's verified certificate; empty without one.
+    - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
     """
 
     method: str = ""
@@ -93,6 +96,8 @@ class Message:
     peer: str = ""
     received: float = 0.0
     deadline: float | None = None
+    identity: str = ""
+    principal: Principal | None = None
 
     @property
     def body(self) -> Buffer:
@@ -373,6 +378,14 @@ class Request:
     """The shortest of the `timeout` policies around the call, in seconds; None without one."""
     tries: Tries | None = None
     """None if the call is tried in the ordinary way."""
+    principal: Principal | None = None
+    """Who the client is; None if its listener asks for no credentials."""
+
+    @property
+    def client(self) -> str:
+        """What the client is known by where clients share something fairly: its principal, else its host (UM-Bridge
+        clients use a new port for every call)."""
+        return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
 
 
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
