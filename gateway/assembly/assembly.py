@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from gateway.admin.statistics import ListenerStatistics
+from gateway.assembly.access import Access, Guard
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
 from gateway.assembly.routes import (
@@ -117,6 +118,15 @@ class Assembly:
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
+        self.access = Access(config, clock, None if previous is None else previous.access)
+        """Who may do what."""
+        self.background.append(self.access.run)
+        self.guards = {
+            each.name: Guard(each.name, self.access, self.access.authenticator(each.auth))
+            for each in config.listeners
+            if each.auth is not None
+        }
+        """What finds out who clients are, of the listeners that ask for it."""
         self._safe = {name: each.safe for name, each in config.backends.items()}
         self.endpoints: dict[EndpointKey, Endpoint] = {}
         self._closer = EndpointCloser(self.endpoints, self._has, self._shared.release)
@@ -154,6 +164,8 @@ class Assembly:
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         routes = [each for each in config.routes if not each.passthrough]
+        self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
+        """What records call each route."""
         self.router = self._router(routes, clients, own, info, controlling)
         self.passthrough = Router(
             [self._passthrough(each, config) for each in config.routes if each.passthrough],
@@ -326,7 +338,7 @@ class Assembly:
         info: ServerInfo,
         controlling: frozenset[str],
     ) -> Router:
-        routes = [self._route(config, clients) for config in configs]
+        routes = [self._route(config, self._places[id(config)], clients) for config in configs]
         models = {name: BackendModels(each.handler, self._clock) for name, each in self._backend_sides.items()}
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
@@ -375,10 +387,12 @@ class Assembly:
         stream = stream_with_policies(stream, config.policies, self._policies, outer)
         joins = backend.protocol.traits.models.joined_versions
         return Route(
-            conditions(config.match), {backend.protocol.name: Destination(stream=stream)}, joins_versions=joins
+            conditions(config.match),
+            {backend.protocol.name: Destination(stream=stream, route=self._places[id(config)], backend=name)},
+            joins_versions=joins,
         )
 
-    def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
+    def _route(self, config: RouteConfig, place: str, clients: Iterable[Protocol]) -> Route:
         sides, settings = [self._backend_sides[name] for name in config.backends], route_settings(config)
         bridges = {
             client.name: [Bridge(settings, client, side) for side in sides]
@@ -392,6 +406,8 @@ class Assembly:
                 with_policies(handler, config.policies, self._policies, context),
                 settings,
                 stream=stream_with_policies(stream, config.policies, self._policies, context),
+                route=place,
+                backend=config.main_backend,
             )
 
         joins = all(side.traits.models.joined_versions for side in sides)

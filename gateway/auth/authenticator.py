@@ -23,21 +23,26 @@ _LONGEST_KEPT = 128
 
 _NEVER = float("inf")
 
+Found: TypeAlias = tuple[Principal, float]
+"""Who a credential belongs to, and until when it is valid, in seconds since 1970."""
+
 VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
 """Of a token: the principal's name, the names of permission sets, and when it ends, in seconds since 1970."""
 
 VerifyToken: TypeAlias = Callable[[bytes], VerifiedToken | None]
 """What a token says; None for what has not the form of a token. Raises GatewayError for one that is not accepted, and
-`tokens.UnknownKeyError`."""
+`UnknownKeyError`."""
 
 
 class Credentials:
-    """What is accepted by all listeners: the keys, tokens and certificates of one configuration.
+    """The keys, tokens and certificates of one configuration.
 
     - `principals`: makes principals of names.
     - `verify`: verifies tokens; None if there is no issuer.
     - `certificates`: globs of identities in certificates, each with the name of a principal; the first that matches
       counts. In the name `*` stands for the identity.
+    - `header`: the name of the header that holds a key.
+    - `clock`: seconds since 1970.
     """
 
     def __init__(
@@ -49,65 +54,34 @@ class Credentials:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.principals = principals
+        self.verify = verify
         self.header = header.encode()
-        self._verify = verify
+        self.clock = clock
         self._certificates = tuple(certificates)
-        self._clock = clock
         self._keys: KeyFile | None = None
-        self._known: dict[tuple[bool, bytes], tuple[Principal, float]] = {}
-        """Who sent a credential that was found valid, and until when it is, by the header's kind and value."""
-
-    def __len__(self) -> int:
-        return len(self._known)
+        self.on_change: list[Callable[[], None]] = []
+        """Called when what was found valid may not be so any more."""
 
     def use_keys(self, keys: KeyFile | None) -> None:
         """Accept these keys from now on, and no others."""
         self._keys = keys
-        self.forget()
+        self.changed()
 
-    def forget(self) -> None:
-        """Check every credential anew: keys of an issuer have changed."""
-        self._known = {}
+    def changed(self) -> None:
+        """Check every credential anew."""
+        for each in self.on_change:
+            each()
 
-    def of_headers(self, headers: Headers, *, keys: bool, tokens: bool) -> Principal | None:
-        """The principal of the credential in `headers`; None if there is none. The key's own header counts before
-        Authorization. Safe to call from several threads.
+    def of_key(self, key: bytes) -> Found:
+        """Who has this key.
 
         Raises:
-            GatewayError: UNAUTHENTICATED, there is one and it is not valid.
-            tokens.UnknownKeyError: it is a token signed by a key that is not known yet.
+            GatewayError: UNAUTHENTICATED.
         """
-        first = headers.first
-        field = first.get(self.header)
-        is_bare = field is not None
-        if field is None:
-            field = first.get(AUTHORIZATION)
-            if field is None:
-                return None
-        known = self._known.get((is_bare, field if len(field) <= _LONGEST_KEPT else sha256(field).digest()))
-        if known is not None and keys and tokens and self._clock() < known[1]:
-            return known[0]
-        credential = field if is_bare else authorized(field)
-        if not credential:
-            text = "expected Authorization: Bearer KEY, or Basic with the key as password"
-            raise refusal(Reason.UNAUTHENTICATED, text)
-        principal, until = self._found(credential, keys=keys, tokens=tokens)
-        if len(self._known) >= MOST_REMEMBERED:
-            self._known.clear()
-        self._known[is_bare, field if len(field) <= _LONGEST_KEPT else sha256(field).digest()] = principal, until
-        return principal
-
-    def _found(self, credential: bytes, *, keys: bool, tokens: bool) -> tuple[Principal, float]:
-        if tokens and self._verify is not None:
-            said = self._verify(credential)
-            if said is not None:
-                name, claimed, ends = said
-                return self.principals.find(name, claimed), ends
-        entry = self._keys.find(credential) if keys and self._keys is not None else None
+        entry = None if self._keys is None else self._keys.find(key)
         if entry is None:
             raise refusal(Reason.UNAUTHENTICATED, "the key is not known here")
-        now = self._clock()
-        why = entry.why_invalid(datetime.fromtimestamp(now, UTC))
+        why = entry.why_invalid(datetime.fromtimestamp(self.clock(), UTC))
         if why:
             raise refusal(Reason.UNAUTHENTICATED, why)
         return self.principals.find(entry.principal), _NEVER if entry.expires is None else entry.expires.timestamp()
@@ -121,10 +95,10 @@ class Credentials:
 
 
 class Authenticator:
-    """What one listener asks its clients for.
+    """What one listener asks its clients for. May be called from several threads.
 
     `keys`, `tokens`, `certificates`: which credentials it accepts. `anonymous`: the principal of clients without any;
-    None if they are refused.
+    empty if they are refused.
     """
 
     def __init__(
@@ -132,34 +106,76 @@ class Authenticator:
         certificates: bool = True,
     ) -> None:  # fmt: skip
         self._credentials = credentials
+        self._header = credentials.header
+        self._clock = credentials.clock
         self._anonymous = credentials.principals.find(anonymous) if anonymous else None
         self._keys = keys
-        self._tokens = tokens
+        self._tokens = tokens and credentials.verify is not None
         self._certificates = certificates
+        self._by_header: dict[bytes, Found] = {}
+        self._by_authorization: dict[bytes, Found] = {}
+        """Who sent a header that was found valid, and until when it is."""
+        credentials.on_change.append(self._forget)
+
+    def __len__(self) -> int:
+        """How many credentials are remembered."""
+        return len(self._by_header) + len(self._by_authorization)
 
     def __call__(self, headers: Headers, identity: str) -> Principal:
-        """Who the client is, by its headers or metadata, and the identity in its verified certificate (empty without
-        one). A wrong key or token is refused also where clients without any are accepted.
+        """Who the client is, by its headers or metadata, and by the identity in its verified certificate (empty without
+        one). The header for keys counts before Authorization. A wrong key or token is refused even where clients
+        without any are accepted.
 
         Raises:
             GatewayError: UNAUTHENTICATED.
-            tokens.UnknownKeyError: a token is signed by a key that is not known yet.
+            UnknownKeyError: a token is signed by a key that is not known yet.
         """
-        credentials = self._credentials
-        if headers.raw and (self._keys or self._tokens):
-            principal = credentials.of_headers(headers, keys=self._keys, tokens=self._tokens)
-            if principal is not None:
-                return principal
-        if identity and self._certificates:
-            principal = credentials.of_certificate(identity)
-            if principal is not None:
-                return principal
-        if self._anonymous is not None:
-            return self._anonymous
-        raise refusal(Reason.UNAUTHENTICATED, self._expected(identity))
+        first = headers.first
+        known, field = self._by_header, first.get(self._header)
+        if field is None:
+            known, field = self._by_authorization, first.get(AUTHORIZATION)
+            if field is None:
+                return self._without(identity)
+        found = known.get(field if len(field) <= _LONGEST_KEPT else sha256(field).digest())
+        if found is not None and self._clock() < found[1]:
+            return found[0]
+        if not self._keys and not self._tokens:
+            return self._without(identity)
+        found = self._checked(field if known is self._by_header else authorized(field))
+        if len(known) >= MOST_REMEMBERED:
+            known.clear()
+        known[field if len(field) <= _LONGEST_KEPT else sha256(field).digest()] = found
+        return found[0]
 
-    def _expected(self, identity: str) -> str:
-        header = self._credentials.header.decode()
-        wanted = [f"Authorization: Bearer KEY, or {header}: KEY"] if self._keys or self._tokens else []
+    def _checked(self, credential: bytes) -> Found:
+        if not credential:
+            text = "expected Authorization: Bearer KEY, or Basic with the key as password"
+            raise refusal(Reason.UNAUTHENTICATED, text)
+        verify = self._credentials.verify
+        if self._tokens and verify is not None and (said := verify(credential)) is not None:
+            name, claimed, ends = said
+            return self._credentials.principals.find(name, claimed), ends
+        if not self._keys:
+            raise refusal(Reason.UNAUTHENTICATED, "expected a token: three parts with dots between them")
+        return self._credentials.of_key(credential)
+
+    def _without(self, identity: str) -> Principal:
+        """The principal of a client without key or token."""
+        if identity and self._certificates:
+            principal = self._credentials.of_certificate(identity)
+            if principal is not None:
+                return principal
+        if self._anonymous is None:
+            raise refusal(Reason.UNAUTHENTICATED, f"the request has no credentials; expected {self._expected()}")
+        return self._anonymous
+
+    def _expected(self) -> str:
+        header = self._header.decode()
+        wanted = [f"Authorization: Bearer KEY or {header}: KEY"] if self._keys else []
+        wanted += ["Authorization: Bearer TOKEN"] if self._tokens and not self._keys else []
         wanted += ["a client certificate that is known here"] if self._certificates else []
-        return f"the request has no credentials; expected {', or '.join(wanted)}"
+        return ", or ".join(wanted)
+
+    def _forget(self) -> None:
+        self._by_header.clear()
+        self._by_authorization.clear()

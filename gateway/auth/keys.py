@@ -1,8 +1,8 @@
 """API keys, and the file that has their digests.
 
 A key is `gw_` and 32 random bytes in base64url. The file has its SHA-256 digest only. A slow hash, as passwords need,
-would not add anything: nobody can try 2^256 keys, however fast a try is. A key is looked up by its digest, so the time of
-the lookup tells nothing about other keys.
+would not add anything: nobody can try 2^256 keys, however fast a try is. A key is looked up by its digest, so the time
+of the lookup tells nothing about other keys.
 """
 
 import re

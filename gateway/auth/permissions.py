@@ -30,7 +30,7 @@ class Principals:
     def find(self, name: str, claimed: Iterable[str] = ()) -> Principal:
         """The principal of this name: with the sets of its own entry, else of the first glob that matches, and with
         those of the `claimed` names that are sets of the configuration."""
-        key = name, frozenset(claimed) & self._sets.keys()
+        key = name, frozenset(each for each in claimed if each in self._sets)
         principal = self._made.get(key)
         if principal is None:
             if len(self._made) >= _MOST_REMEMBERED:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import jwt
 
+from gateway.auth.credentials import UnknownKeyError
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 
@@ -29,8 +30,8 @@ class Rules:
     """What is required of tokens, and what they say.
 
     - `principal`: the claim that names the principal; `prefix` goes before its value.
-    - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty for none. A dot
-      leads into an object: `realm_access.roles`.
+    - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty for none. A
+      dot leads into an object: `realm_access.roles`.
     - `leeway`: the seconds by which clocks may differ.
     """
 
@@ -51,10 +52,6 @@ class Identity:
     name: str
     claimed: tuple[str, ...]
     ends: float
-
-
-class UnknownKeyError(Exception):
-    """The token is signed by a key that is not among those of the issuer. It may have new ones."""
 
 
 class KeySetError(Exception):
@@ -117,8 +114,8 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
     """What a token says.
 
     Raises:
-        GatewayError: UNAUTHENTICATED, it is malformed, expired, not yet valid, not of this issuer, not for this audience,
-            or its signature is wrong.
+        GatewayError: UNAUTHENTICATED, it is malformed, expired, not yet valid, not of this issuer, not for this
+            audience, or its signature is wrong.
         UnknownKeyError: its key is not among `keys`.
     """
     if len(token) > LONGEST_TOKEN:

@@ -40,7 +40,8 @@ class ApiKeysConfig(Keys):
 
 
 class TokensConfig(Keys):
-    """JSON Web Tokens of an issuer (OpenID Connect), sent as API keys are. Needs `pip install "inference-gateway[jwt]"`."""
+    """JSON Web Tokens of an issuer (OpenID Connect), sent as API keys are. Needs
+    `pip install "inference-gateway[jwt]"`."""
 
     issuer: Annotated[Name, AfterValidator(_issuer)]
     """The issuer's URL, as tokens have it in `iss`."""
@@ -134,5 +135,5 @@ class AdminAuthConfig(Keys):
     """How they identify themselves: by `keys`, `jwt` or both. Without it all that `auth` at the top has."""
 
 
-Permissions = Mapping[Name, Annotated[tuple[GrantConfig, ...], Field(min_length=1)]]
-Principals = Mapping[Name, PrincipalConfig]
+PermissionSets = Mapping[Name, Annotated[tuple[GrantConfig, ...], Field(min_length=1)]]
+PrincipalEntries = Mapping[Name, PrincipalConfig]

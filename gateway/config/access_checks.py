@@ -64,8 +64,8 @@ def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:
             for name in listener.protocols:
                 carrier = catalog.protocols[name].carrier
                 if isinstance(carrier, StreamForm) and carrier.credential is None:
-                    text = f"clients of {name} cannot send keys or tokens; use certificates, or name a principal for all"
-                    yield Finding(location, f"{text}: anonymous: NAME", at_key=True)
+                    text = f"clients of {name} cannot send keys or tokens; use certificates, or anonymous: PRINCIPAL"
+                    yield Finding(location, text, at_key=True)
 
 
 def _is_known(name: str, config: Config) -> bool:
@@ -127,7 +127,7 @@ def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
         text = "no listener has `auth`, so nobody is asked for credentials; add `auth: {}` to listeners"
         yield Finding(("auth",), text, at_key=True)
     if asking and not config.principals and not (config.auth and config.auth.jwt and config.auth.jwt.permissions):
-        text = "there are no `principals`, so nobody may do anything; add for instance `principals: {\"*\": {permissions: [use]}}`"
+        text = "there are no `principals`, so nobody may do anything; add `principals: {'*': {permissions: [use]}}`"
         yield Finding(("auth",), text, at_key=True)
     yield from _forwarded(config)
     yield from _plain_issuer(config)

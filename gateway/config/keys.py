@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from gateway.config.access import AdminAuthConfig, AuthConfig, ListenerAuthConfig, Permissions, Principals
+from gateway.config.access import AdminAuthConfig, AuthConfig, ListenerAuthConfig, PermissionSets, PrincipalEntries
 from gateway.config.address import Bind
 from gateway.config.fields import (
     VALUE,
@@ -405,9 +405,9 @@ class Config(Keys):
     """The status API; off if absent."""
     auth: AuthConfig | None = None
     """What clients can identify themselves with: API keys, tokens, certificates."""
-    permissions: Permissions = {}
+    permissions: PermissionSets = Field(default_factory=dict)
     """Sets of permissions by name, each a list of what it permits."""
-    principals: Principals = {}
+    principals: PrincipalEntries = Field(default_factory=dict)
     """Who may do what, by the name or a glob of names of principals. The entry with the whole name counts, else the
     first glob that matches. Principals without an entry may do nothing."""
     health: HealthConfig | None = None

@@ -48,20 +48,13 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-Admit: TypeAlias = Callable[[Headers, str], None]
-"""Whether a request may be received, by its headers and the identity in the client's certificate. Raises GatewayError
-if not."""
-
-
 @frozen
 class ListenerSettings:
-    """What `decode_request` knows about the listener. `model` is the one asked for by clients that name none. `admit`
-    refuses requests by their heads; None: clients need no credentials."""
+    """What `decode_request` knows about the listener. `model` is the one asked for by clients that name none."""
 
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
     model: str = ""
-    admit: Admit | None = None
 
 
 @frozen

@@ -13,6 +13,7 @@ from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
+from gateway.core.record import Record
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Shape: TypeAlias = tuple[int, ...]
@@ -82,6 +83,7 @@ class Message:
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
     - `identity`: the identity in the client's verified certificate; empty without one.
+    - `record`: where it is noted what becomes of a request; None if nobody observes.
     - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
     """
 
@@ -97,12 +99,18 @@ class Message:
     received: float = 0.0
     deadline: float | None = None
     identity: str = ""
+    record: Record | None = field(default=None, repr=False, compare=False)
     principal: Principal | None = None
 
     @property
     def body(self) -> Buffer:
         """All parts as one buffer; copied only if there are several."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+def bytes_of(message: Message) -> int:
+    """The bytes of its body."""
+    return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in message.parts])
 
 
 @frozen
@@ -378,6 +386,8 @@ class Request:
     """The shortest of the `timeout` policies around the call, in seconds; None without one."""
     tries: Tries | None = None
     """None if the call is tried in the ordinary way."""
+    record: Record | None = field(default=None, repr=False, compare=False)
+    """Where it is noted what becomes of the request; None if nobody observes. All tries share it."""
     principal: Principal | None = None
     """Who the client is; None if its listener asks for no credentials."""
 

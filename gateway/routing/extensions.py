@@ -94,7 +94,8 @@ class AllStatistics:
         self._routes = tuple(routes)
 
     async def __call__(self, request: Request) -> Statistics:
-        """Every version of every model that a route takes and the client may see. Backends that fail are left out, unless all fail.
+        """Every version of every model that a route takes and the client may see. Backends that fail are left out,
+        unless all fail.
 
         Raises:
             GatewayError: UNIMPLEMENTED if no backend has statistics, else the first other error of a backend.

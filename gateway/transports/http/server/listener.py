@@ -112,4 +112,6 @@ def _context(
         exchanges.exchange,
         exchanges.stream,
         exchanges.refuse,
+        exchanges.record,
+        exchanges.admit,
     )

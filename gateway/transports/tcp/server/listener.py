@@ -49,8 +49,10 @@ class TcpListener:
             protocol,
             exchanges.exchange,
             exchanges.refuse,
+            exchanges.record,
             memoryview(bytearray(SCRATCH_BYTES)),
             1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
+            exchanges.admit,
         )
         self._connection = self._connection_class(settings)
         self._server: asyncio.Server | None = None
@@ -84,6 +86,8 @@ class TcpListener:
             protocol=protocol,
             exchange=exchanges.exchange,
             refuse=exchanges.refuse,
+            record=exchanges.record,
+            admit=exchanges.admit,
         )
         self._connection = self._connection_class(settings)
         connections = self._connections.renew(settings)
