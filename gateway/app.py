@@ -11,8 +11,8 @@ from importlib.metadata import version
 
 from gateway import registry
 from gateway.admin import register, status
+from gateway.admin.access import AccessCheck
 from gateway.admin.health import HealthServer
-from gateway.admin.host_check import HostCheck
 from gateway.admin.server import AdminServer
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.assembly import Assembly
@@ -153,7 +153,7 @@ class Gateway:
             )
         for name in PORTS:
             if getattr(config, name) is not None:
-                self.ports[name] = await self._start_port(name, config)
+                self.ports[name] = await self._start_port(name, config, self._assembly)
 
     def _take_over(self, assembly: Assembly) -> None:
         assembly.start()
@@ -204,7 +204,7 @@ class Gateway:
         """What makes the records of a listener's requests; None if nobody observes them."""
         return Recording(config.name, self.observers) if self.observers else None
 
-    async def _start_port(self, name: str, config: Config) -> AdminServer | HealthServer:
+    async def _start_port(self, name: str, config: Config, assembly: Assembly) -> AdminServer | HealthServer:
         server: AdminServer | HealthServer
         if name == "health":
             assert config.health is not None
@@ -213,7 +213,8 @@ class Gateway:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file)
             register.add_routes(application, self._registrations)
-            bind, server = config.admin.bind, AdminServer(HostCheck(application))
+            check = AccessCheck(application, assembly.asked_by_admin)
+            bind, server = config.admin.bind, AdminServer(check, check)
         with binding(name, bind):
             await server.start(bind)
         log.info("%s answers at %s", name, server.address)
@@ -262,7 +263,7 @@ class Gateway:
                     started[each.name] = await self._listen(each, all_rows[each.name], assembly)
             for name in PORTS:
                 if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
-                    ports[name] = await self._start_port(name, config)
+                    ports[name] = await self._start_port(name, config, assembly)
             if not self.ready:
                 raise ReloadError(NOT_RUNNING)
         except BaseException:
@@ -306,6 +307,9 @@ class Gateway:
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready = self._backends_ready(config)
+        admin = self.ports.get("admin")
+        if isinstance(admin, AdminServer) and admin.access is not None:
+            admin.access.asked = assembly.asked_by_admin
         kept = set(map(id, self.listeners.values()))
         return old, [each for each in listeners.values() if id(each) not in kept], gone_ports, running
 

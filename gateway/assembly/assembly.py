@@ -127,6 +127,12 @@ class Assembly:
             if each.auth is not None
         }
         """What finds out who clients are, of the listeners that ask for it."""
+        self.asked_by_admin = (
+            None
+            if config.admin is None or config.admin.auth is None
+            else (self.access.authenticator(config.admin.auth), self.access.wait_for_keys)
+        )
+        """What finds out who clients of the status API are; None if they are not asked."""
         self._safe = {name: each.safe for name, each in config.backends.items()}
         self.endpoints: dict[EndpointKey, Endpoint] = {}
         self._closer = EndpointCloser(self.endpoints, self._has, self._shared.release)
