@@ -36,13 +36,12 @@ class IssuerKeys:
     """The keys of one issuer. `changed` is called when they have changed. They are empty until the first lookup, which
     `run` makes at once."""
 
-    def __init__(self, config: TokensConfig, clock: Callable[[], float], least_seconds: float = LEAST_SECONDS) -> None:
+    def __init__(self, config: TokensConfig, clock: Callable[[], float]) -> None:
         self.config = config
         self.keys: KeySet = {}
         self.changed: Callable[[], None] = lambda: None
         self._clock = clock
-        self._least_seconds = least_seconds
-        self._looked_at = -least_seconds
+        self._looked_at = -LEAST_SECONDS
         self._lookup: asyncio.Task[None] | None = None
         self._connectors: dict[str, Connector] = {}
         self._lines = LogLimit(log)
@@ -52,7 +51,7 @@ class IssuerKeys:
         try:
             while True:
                 await asyncio.wait({self._begin_lookup()})
-                await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, self._least_seconds))
+                await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
         finally:
             lookup, self._lookup = self._lookup, None
             if lookup is not None:
@@ -63,7 +62,7 @@ class IssuerKeys:
 
     def lookup(self) -> "asyncio.Task[None] | None":
         """A lookup that is under way, or that is begun now; None if the last one was a short time ago."""
-        if self._lookup is None and self._clock() - self._looked_at < self._least_seconds:
+        if self._lookup is None and self._clock() - self._looked_at < LEAST_SECONDS:
             return None
         return self._begin_lookup()
 
