@@ -27,10 +27,24 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
     [
         (
             (),
-            ["listeners", "limits", "admin", "health", "drain", "reload", "ready", "reference", "backends", "routes"],
+            [
+                "listeners",
+                "limits",
+                "admin",
+                "auth",
+                "permissions",
+                "principals",
+                "health",
+                "drain",
+                "reload",
+                "ready",
+                "reference",
+                "backends",
+                "routes",
+            ],
         ),
         (("reload",), ["watch", "interval"]),
-        (("admin",), ["bind"]),
+        (("admin",), ["bind", "auth"]),
         (
             ("listeners", 7, "limits"),
             [
