@@ -139,6 +139,8 @@ def parse_keys(content: bytes) -> KeyFile:
         raise KeyFileError(f"it is not YAML{f': line {mark.line + 1}' if mark else ''}") from None
     if data is None:
         data = {"keys": []}
+    if not isinstance(data, dict):
+        raise KeyFileError("it is no map with a list `keys`")
     try:
         return key_file(_File.model_validate(data).keys)
     except ValidationError as error:
