@@ -48,8 +48,8 @@ class TokensConfig(Keys):
     audience: SomeNames
     """Tokens must have one of these names in `aud`."""
     jwks: Name | None = None
-    """Where the issuer's public keys are: a URL, or the path of a file, which is read again when it changes. Without it
-    the URL is looked up at `ISSUER/.well-known/openid-configuration`."""
+    """Where the issuer's public keys are: a URL, or the path of a file. Without it the URL is looked up at
+    `ISSUER/.well-known/openid-configuration`."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1), AfterValidator(distinct)] = ("RS256", "ES256")
     """The algorithms of signatures that are accepted."""
     leeway: Seconds = 30

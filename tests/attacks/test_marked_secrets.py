@@ -167,10 +167,8 @@ def test_ten_thousand_wrong_keys_fill_neither_memory_nor_log(folder: Path) -> No
     """As many from one client in a row: every one is refused, and what is logged of them is bounded."""
     file = folder / "gateway.yaml"
     file.write_text(file.read_text().replace("${SECRET_TOKEN}", "token"))
-    with started("serve", "--config", str(folder / "gateway.yaml"), folder=folder, stderr=log.fileno()) as (
-        process,
-        lines,
-    ):
+    arguments = ("serve", "--config", str(file))
+    with (folder / "log").open("w") as log, started(*arguments, folder=folder, stderr=log.fileno()) as (process, lines):
         (line,) = [each for each in lines if each.startswith("listener http ")]
         host, _, port = line.split()[2].partition(":")
         size = memory(process.pid)
