@@ -231,7 +231,7 @@ def brpc(credential: bytes) -> bytes:
     if credential:
         meta.authentication_data = credential
     written, rest = meta.SerializeToString(), raw[12 + meta_size : 12 + size]
-    return struct.pack(">4sII", b"PRPC", len(written) + len(rest), len(written)) + written + rest
+    return struct.pack(">4sII", b"PRPC", len(written) + len(rest), len(written)) + bytes(written) + rest
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class Assembly:
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
-        self.access = Access(config, clock, None if previous is None else previous.access)
+        self.access: Access = Access(config, clock, None if previous is None else previous.access)
         """Who may do what."""
         self.background.append(self.access.run)
         self.guards = {

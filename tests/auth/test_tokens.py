@@ -47,7 +47,8 @@ def test_a_claim_lists_permissions_as_a_list_or_as_words_also_within_an_object()
     nested = replace(RULES, permissions="realm_access.roles")
     assert read(made, made.token(realm_access={"roles": ["a"]}), nested)[1] == ("a",)
     dotted = replace(RULES, permissions="https://x.test/roles")
-    assert read(made, made.token(**{"https://x.test/roles": ["a"]}), dotted)[1] == ("a",)
+    claim: dict[str, Any] = {"https://x.test/roles": ["a"]}
+    assert read(made, made.token(**claim), dotted)[1] == ("a",)
     assert read(made, made.token(groups=7), replace(RULES, permissions="groups"))[1] == ()
 
 

@@ -59,6 +59,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("affinity: {podAfinity: {}}", "/affinity"),
         ("networkPolicy: {clients: [{cidr: 10.0.0.0/8}]}", "/networkPolicy/clients/0"),
         ("networkPolicy: {dns: kube-dns}", "/networkPolicy/dns"),
+        ("keys: {secret: a}", "/keys"),
         ("extraEnv: {A: b}", "/extraEnv"),
         ("extraEnv: [{name: A, value: 1}]", "/extraEnv/0/value"),
         ("extraVolumes: [{emptyDir: {}}]", "/extraVolumes/0"),
