@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import codecs, crowd, memory, protection, stall, table
+from tests.benchmarks import codecs, crowd, keys, memory, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -37,6 +37,11 @@ def main() -> None:
         print(f"\n{protection.heading()}", flush=True)
         for each in _protections(options.rounds):
             print(each.shown(), flush=True)
+    if options.rows in keys.TITLE:
+        print(f"\n{keys.heading()}", flush=True)
+        for each in _keys(options.rounds):
+            print(each.shown(), flush=True)
+        print(f"{'the check alone':44}{'':12}{keys.checking():12.1f}", flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:
@@ -63,6 +68,11 @@ def _peak() -> memory.Peak:
 def _protections(rounds: int) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
         yield from protection.measure(Path(folder), rounds, load)
+
+
+def _keys(rounds: int) -> Iterator[protection.Protection]:
+    with tempfile.TemporaryDirectory() as folder, generator() as load:
+        yield from keys.measure(Path(folder), rounds, load)
 
 
 def _crowded() -> crowd.Crowded:
