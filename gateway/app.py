@@ -15,6 +15,7 @@ from gateway.admin.access import AccessCheck
 from gateway.admin.health import HealthServer
 from gateway.admin.server import AdminServer
 from gateway.admin.statistics import ListenerStatistics
+from gateway.assembly.access import AccessLogs
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.endpoints import SharedEndpoints
@@ -27,7 +28,15 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
-from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig, ShedConfig
+from gateway.config.keys import (
+    AdminConfig,
+    Config,
+    HealthConfig,
+    ListenerConfig,
+    ReferenceConfig,
+    RequestIdsConfig,
+    ShedConfig,
+)
 from gateway.config.keys import Ready as ReadyRule
 from gateway.core import patterns
 from gateway.core.address import Address
@@ -44,7 +53,7 @@ from gateway.core.protocol import (
     resolve_batch,
     traits_at_endpoints,
 )
-from gateway.core.record import Observer
+from gateway.core.record import Observer, Telling
 from gateway.core.streaming import answer_stream
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Ready, Select
@@ -98,6 +107,7 @@ class Gateway:
         self.observers: list[Observer] = []
         """Those that are told of each request when it has ended. A listener uses those that are here when it starts, or
         is renewed by a reload."""
+        self._access_logs = AccessLogs()
         self._reload_file = reload_file
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
@@ -138,6 +148,7 @@ class Gateway:
     async def _start(self) -> None:
         config = self.config
         self._set_process_limits(config)
+        self._open_access_log(config, ValueError)
         memory.set_allocator()
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         for reference in config.reference:
@@ -196,13 +207,30 @@ class Gateway:
         return found
 
     def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
-        handlers = serving.exchanges(self._is_ready_for_clients, self._recording(config))
+        handlers = serving.exchanges(self._is_ready_for_clients, self._recording(config, assembly.config))
         statistics = assembly.statistics.get(config.name)
         return statistics.record_exchanges(handlers) if statistics else handlers
 
-    def _recording(self, config: ListenerConfig) -> Recording | None:
-        """What makes the records of a listener's requests; None if nobody observes them."""
-        return Recording(config.name, self.observers) if self.observers else None
+    def _recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
+        """What makes the records of a listener's requests; None if nobody wants them."""
+        access = self._access_logs.get(config.log)
+        observers = self.observers if access is None else [*self.observers, access.observe]
+        if not observers and config.request_ids is None and not listener.reply_headers:
+            return None
+        ids = config.request_ids or RequestIdsConfig()
+        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
+        return Recording(listener.name, observers, telling, accepts_ids=ids.accept)
+
+    def _open_access_log(self, config: Config, refused: type[Exception]) -> None:
+        """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
+        try:
+            self._access_logs.get(config.log)
+        except OSError as error:
+            raise refused(f"log.access.path {config.log.access.path!r} cannot be opened: {error.strerror}") from None
+
+    def reopen_logs(self) -> None:
+        """Open the file of the access log again, which a program that rotates logs may have renamed."""
+        self._access_logs.reopen()
 
     async def _start_port(self, name: str, config: Config, assembly: Assembly) -> AdminServer | HealthServer:
         server: AdminServer | HealthServer
@@ -252,6 +280,7 @@ class Gateway:
         for name, before in staying.items():
             if why := self.listeners[before].why_not_renewed(all_rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
+        self._open_access_log(config, ReloadError)
         assembly = self._assemble(config, self._assembly)
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, AdminServer | HealthServer] = {}
@@ -351,6 +380,7 @@ class Gateway:
                 await asyncio.wait(running)
             await old.streams.all_ended()
             await old.close()
+            await self._access_logs.close(kept=self.config.log)
             if earlier:  # their requests may use the Connectors that this reload replaced
                 await asyncio.wait(earlier)
         finally:
@@ -414,6 +444,7 @@ class Gateway:
             self._memory_task.cancel()
         if self._shedding is not None:
             self._shedding.stop()
+        await self._access_logs.close()
         return sum(given_up)
 
     async def _is_ready_for_clients(self) -> bool:

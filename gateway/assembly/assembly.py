@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from gateway.admin.statistics import ListenerStatistics
-from gateway.assembly.access import Access, Guard
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
+from gateway.assembly.guard import Access, Guard
 from gateway.assembly.routes import (
     Answering,
     conditions,
@@ -105,6 +105,7 @@ class Assembly:
         shared: SharedEndpoints | None = None,
         previous: "Assembly | None" = None,
     ) -> None:
+        self.config = config
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []

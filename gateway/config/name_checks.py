@@ -120,7 +120,7 @@ def _clashes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     if parts.admin is not None and parts.admin.auth is None and not parts.admin.bind.loopback:
-        text = "without `auth` the status API must be on loopback; add `auth: {}`, or expected 127.0.0.1:PORT"
+        text = "without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`"
         yield Finding(("admin", "bind"), f"{text}, got {VALUE}")
 
 

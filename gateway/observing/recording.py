@@ -4,37 +4,36 @@ from collections.abc import Sequence
 
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
-from gateway.core.record import Observer, Record
+from gateway.core.record import Observer, Record, Telling
 from gateway.core.types import Message, bytes_of
-from gateway.observing.request_ids import request_id
+from gateway.observing.request_ids import accepted_id, new_id
 
 
 class Recording:
-    """A StartRecord for one listener, whose Records go to `observers`.
-
-    `tells_id`: replies have the request id. `tells_route`: they name route, backend and tries.
-    """
+    """A StartRecord for one listener, whose Records go to `observers`. `accepts_ids`: the client's request id is used
+    if it sends one."""
 
     def __init__(
-        self, listener: str, observers: Sequence[Observer], *, tells_id: bool = False, tells_route: bool = False
+        self, listener: str, observers: Sequence[Observer], telling: Telling, *, accepts_ids: bool = True
     ) -> None:
         self._listener = listener
         self._observers = tuple(observers)
-        self._tells_id = tells_id
-        self._tells_route = tells_route
+        self._telling = telling
+        self._accepts_ids = accepts_ids
 
     def __call__(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
+        accepted, traceparent = accepted_id(message.headers)
         record = Record(
             self._observers,
-            request_id(message.headers),
+            accepted if accepted and self._accepts_ids else new_id(),
             self._listener,
             protocol.name,
             message.peer,
             message.received,
             bytes_of(message),
-            self._tells_id,
-            self._tells_route,
+            self._telling,
+            traceparent,
         )
         set_field(message, "record", record)
         return record

@@ -15,22 +15,29 @@ _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 as they are."""
 
 # W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions may have more after the flags.
-_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_TRACEPARENT = re.compile(
+    rb"(?!ff|00-.{53})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]*)?"
+)
 
 _PREFIX = os.urandom(8).hex()
 _numbers = count(int.from_bytes(os.urandom(3)))
 
 
-def request_id(headers: Headers) -> str:
-    """The id in ID_HEADER if it is sane; else the trace id in TRACE_HEADER, if it is valid; else a new id: 24
-    hexadecimal digits, the first 16 of which are those of this process."""
-    trace = b""
+def accepted_id(headers: Headers) -> tuple[str, bytes]:
+    """The client's request id, empty for none: that in ID_HEADER if it is sane, else the trace id in TRACE_HEADER; and
+    the value of TRACE_HEADER, empty if it is not valid."""
+    accepted, trace = "", b""
     for name, text in headers.raw:
         if name == _ID:
-            if _SANE.fullmatch(text):
-                return text.decode()
+            if not accepted and _SANE.fullmatch(text):
+                accepted = text.decode()
         elif name == _TRACE:
             trace = text
-    if trace and (found := _TRACEPARENT.fullmatch(trace)):
-        return found[1].decode()
+    if not trace or (found := _TRACEPARENT.fullmatch(trace)) is None:
+        return accepted, b""
+    return accepted or found[1].decode(), trace
+
+
+def new_id() -> str:
+    """A new id: 24 hexadecimal digits, the first 16 of which are those of this process."""
     return f"{_PREFIX}{next(_numbers):08x}"

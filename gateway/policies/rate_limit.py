@@ -60,7 +60,8 @@ class Settings(BaseModel):
     """The most requests at once, after a time without any; the default is `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
     """What has a limit of its own: each `client` (its IP address; for IPv6 its network of 64 bits), each `principal`
-    (clients without one by their address), each `model`, or each value of a `header`. With `all`, one limit holds for all requests together."""
+    (clients without one by their address), each `model`, or each value of a `header`. With `all`, one limit holds for
+    all requests together."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
     """The header or metadata key for `by: header`. Requests without it have one limit together."""
     redis: Annotated[SecretStr, AfterValidator(_redis_url)] | None = None

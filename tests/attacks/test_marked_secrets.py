@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gateway.app import Gateway
-from gateway.assembly import access
+from gateway.assembly import guard
 from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import load_with_warnings
@@ -102,7 +102,7 @@ async def test_nothing_that_comes_out_has_a_secret(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(access, "_lines", LogLimit(access.log, lines=10_000))
+    monkeypatch.setattr(guard, "_lines", LogLimit(guard.log, lines=10_000))
     config, warned = load_with_warnings(folder / "gateway.yaml", catalog())
     told: list[str] = [*map(str, warned), str(config.auth), str(config.backends)]
     running = Gateway(config)

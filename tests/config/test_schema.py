@@ -35,6 +35,8 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "permissions",
                 "principals",
                 "health",
+                "log",
+                "request_ids",
                 "drain",
                 "reload",
                 "ready",
