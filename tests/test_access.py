@@ -237,6 +237,7 @@ def brpc(credential: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("credential", "code"),
     [(b"", 1004), (b"wrong", 1004), (ALICE.encode(), 0), (b"Bearer " + ALICE.encode(), 0), (b"Digest x", 1004)],
+    ids=["none", "wrong", "key", "bearer", "another scheme"],
 )
 async def test_brpc_has_the_key_in_the_authentication_data(credential: bytes, code: int, gateway: Gateway) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["brpc"].address))
@@ -303,6 +304,18 @@ async def test_a_reload_changes_permissions_at_once_and_keeps_keys(
     without = CONFIG.replace("auth: {}, allow_control: true, allow_offline", "allow_control: true, allow_offline")
     assert "listener 'http': auth changed" in await gateway.reload(config(without, file, server))
     assert (await client.get(path)).status_code == 200
+
+
+async def test_who_has_the_permission_gets_errors_in_full(
+    gateway: Gateway, client: httpx.AsyncClient, file: Path, server: int
+) -> None:
+    brief = CONFIG.replace("allow_offline: true}", "allow_offline: true, errors: {detail: brief}}", 1)
+    brief = brief.replace('["127.0.0.1:PORT"]', '["127.0.0.1:1"]')
+    brief = brief.replace("  guest:", "  bob: {permissions: [all]}\n  guest:")
+    await gateway.reload(config(brief, file, server))
+    path = url(gateway, "/v2/models/double/infer")
+    assert "127.0.0.1:1" not in (await client.post(path, json=INFER, headers=key(ALICE))).text
+    assert "127.0.0.1:1" in (await client.post(path, json=INFER, headers=key(BOB))).text
 
 
 # --- Tokens ---

@@ -44,6 +44,7 @@ async def reply(headers: str, path: str = "/status") -> bytes:
         f"Authorization: Basic {b64encode(f'me:{ROOT}'.encode()).decode()}\r\n",
         f"x-api-key: {ROOT}\r\nOrigin: https://gateway.example:9090\r\n",
     ],
+    ids=["key", "bearer", "basic", "own page"],  # keys are random, and pytest-xdist compares the names of tests
 )
 async def test_who_has_the_permission_gets_in(headers: str) -> None:
     assert (await reply(headers)).startswith(b"HTTP/1.1 200 ")

@@ -952,7 +952,8 @@ routes:
         "4:12: listeners[0] is also called 'http'",
         "4:24: '127.0.0.1:8080' is taken by listeners[0].bind",
         "4:74: 'mesage' is not a key here; did you mean 'message'?",
-        "5:15: without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`, got '0.0.0.0:1'",
+        "5:15: without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`, got "
+        "'0.0.0.0:1'",
         "7:23: no protocol is called 'umbrigde'; did you mean 'umbridge'?",
         "7:76: the key 'seconds' is missing",
         "8:43: bad address 'nowhere': it has no port; expected host:port (http)",
