@@ -199,6 +199,14 @@ async def test_over_grpc_metadata_have_the_key(gateway: Gateway) -> None:
         assert await health(b"")  # probes have no key
 
 
+async def test_over_grpc_call_credentials_are_a_bearer(gateway: Gateway) -> None:
+    """As grpcio's clients of clouds send them. Local credentials stand for TLS, without which it sends none."""
+    local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+    credentials = grpc.composite_channel_credentials(local, grpc.access_token_call_credentials(ALICE))
+    async with grpc.aio.secure_channel(gateway.listeners["grpc"].address, credentials) as channel:
+        assert await channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(message("v2-grpc", "double", X))
+
+
 async def test_a_stream_asks_for_each_message(gateway: Gateway, file: Path) -> None:
     """A key that is revoked ends a stream that is open."""
     async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
