@@ -11,8 +11,8 @@ from importlib.metadata import version
 
 from gateway import registry
 from gateway.admin import register, status
+from gateway.admin.access import AccessCheck
 from gateway.admin.health import HealthServer
-from gateway.admin.host_check import HostCheck
 from gateway.admin.metrics import Metrics
 from gateway.admin.server import AdminServer
 from gateway.admin.statistics import ListenerStatistics
@@ -168,7 +168,7 @@ class Gateway:
             )
         for name in PORTS:
             if getattr(config, name) is not None:
-                self.ports[name] = await self._start_port(name, config)
+                self.ports[name] = await self._start_port(name, config, self._assembly)
 
     def _take_over(self, assembly: Assembly) -> None:
         assembly.start()
@@ -236,7 +236,7 @@ class Gateway:
         """Open the file of the access log again, which a program that rotates logs may have renamed."""
         self._access_logs.reopen()
 
-    async def _start_port(self, name: str, config: Config) -> AdminServer | HealthServer:
+    async def _start_port(self, name: str, config: Config, assembly: Assembly) -> AdminServer | HealthServer:
         server: AdminServer | HealthServer
         if name == "health":
             assert config.health is not None
@@ -246,7 +246,8 @@ class Gateway:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file)
             register.add_routes(application, self._registrations)
-            bind, server = config.admin.bind, AdminServer(HostCheck(application))
+            check = AccessCheck(application, assembly.asked_by_admin)
+            bind, server = config.admin.bind, AdminServer(check, check)
         with binding(name, bind):
             await server.start(bind)
         log.info("%s answers at %s", name, server.address)
@@ -297,7 +298,7 @@ class Gateway:
                     started[each.name] = await self._listen(each, all_rows[each.name], assembly)
             for name in PORTS:
                 if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
-                    ports[name] = await self._start_port(name, config)
+                    ports[name] = await self._start_port(name, config, assembly)
             if not self.ready:
                 raise ReloadError(NOT_RUNNING)
         except BaseException:
@@ -342,6 +343,9 @@ class Gateway:
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)
+        admin = self.ports.get("admin")
+        if isinstance(admin, AdminServer) and admin.access is not None:
+            admin.access.asked = assembly.asked_by_admin
         kept = set(map(id, self.listeners.values()))
         return old, [each for each in listeners.values() if id(each) not in kept], gone_ports, running
 

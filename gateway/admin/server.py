@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -12,6 +12,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.tasks import spawn
+
+if TYPE_CHECKING:
+    from gateway.admin.access import AccessCheck
 
 ASGI: TypeAlias = Callable[..., Awaitable[None]]
 
@@ -52,12 +55,13 @@ class _Server(uvicorn.Server):
 
 
 class AdminServer:
-    """Serves one application."""
+    """Serves one application. `access` is the part of it that asks for credentials, if there is one."""
 
     address: str
     """`host:port`; set by `start`."""
 
-    def __init__(self, application: ASGI) -> None:
+    def __init__(self, application: ASGI, access: "AccessCheck | None" = None) -> None:
+        self.access = access
         config = uvicorn.Config(
             application,
             http=_ShortConnection,

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
+from gateway.assembly.guard import Access, Guard
 from gateway.assembly.routes import (
     Answering,
     conditions,
@@ -118,6 +119,21 @@ class Assembly:
         self._parse_address = parse_address
         self._connect = connect
         self._clock = clock
+        self.access: Access = Access(config, clock, None if previous is None else previous.access)
+        """Who may do what."""
+        self.background.append(self.access.run)
+        self.guards = {
+            each.name: Guard(each.name, self.access, self.access.authenticator(each.auth))
+            for each in config.listeners
+            if each.auth is not None
+        }
+        """What finds out who clients are, of the listeners that ask for it."""
+        self.asked_by_admin = (
+            None
+            if config.admin is None or config.admin.auth is None
+            else (self.access.authenticator(config.admin.auth), self.access.wait_for_keys)
+        )
+        """What finds out who clients of the status API are; None if they are not asked."""
         self._safe = {name: each.safe for name, each in config.backends.items()}
         self.endpoints: dict[EndpointKey, Endpoint] = {}
         self._closer = EndpointCloser(self.endpoints, self._has, self._shared.release)

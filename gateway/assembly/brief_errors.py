@@ -44,10 +44,16 @@ class BriefErrors:
         encode_error, encode_response = protocol.encode_error, protocol.encode_response
 
         def encode_brief_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-            return encode_error(self._shortened(error, listener, request, message), request, message)
+            principal, model = message.principal, "" if request is None else request.model
+            if principal is None or not principal.has("details", model, listener):
+                error = self._shortened(error, listener, request, message)
+            return encode_error(error, request, message)
 
         def encode_brief_response(answer: Answer, request: Request, translate: Translate) -> Message:
-            if isinstance(answer, NotReady):
+            principal = request.principal
+            if isinstance(answer, NotReady) and not (
+                principal is not None and principal.has("details", request.model, listener)
+            ):
                 self._log(listener, request, request.peer, answer.text)
                 answer = NotReady("not ready")
             return encode_response(answer, request, translate)

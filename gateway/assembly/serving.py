@@ -26,21 +26,30 @@ class Serving:
     def exchanges(self, ready: Ready, record: StartRecord | None = None) -> Exchanges:
         """The Exchanges of the listener. `record` is None if nobody observes requests."""
         settings, select = self._settings, self._assembly.router.select
-        return Exchanges(
+        exchanges = Exchanges(
             lambda message, protocol: answer(message, protocol, settings, select),
             self._stream,
             refuse,
             ready,
             record,
         )
+        guard = self._assembly.guards.get(settings.name)
+        return exchanges if guard is None else guard.exchanges(exchanges)
 
     async def _stream(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
         """As `answer_stream`, by the Assembly that is the current one when a message arrives."""
         async for message in messages:
             assembly = self._assembly
             router = assembly.passthrough if protocol.http.is_passthrough else assembly.router
+            guard = assembly.guards.get(self._settings.name)
             assembly.streams.began()
             try:
+                refused = None if guard is None else await guard.refused(message, protocol)
+                if refused is not None:
+                    if message.record is not None:
+                        message.record.end(refused.status, 0)
+                    yield refused
+                    continue
                 async with aclosing(answer_message(message, protocol, self._settings, router.select)) as replies:
                     async for reply in replies:
                         yield reply

@@ -8,6 +8,7 @@ from gateway.app import INFO
 from gateway.cli.call import call
 from gateway.cli.check import check
 from gateway.cli.demo import demo
+from gateway.cli.keys import keys
 from gateway.cli.reference import reference
 from gateway.cli.schema import schema
 from gateway.cli.serve import serve
@@ -21,6 +22,7 @@ application = typer.Typer(
 )
 for command in (serve, demo, check, schema, reference, call):
     application.command()(command)
+application.add_typer(keys, name="keys")
 
 
 def _print_version(requested: bool) -> None:

@@ -11,6 +11,7 @@ import typer
 import uvloop
 
 from gateway import registry
+from gateway.auth.keys import KeyFileError, read_keys
 from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
 from gateway.reference.bundled import BUNDLED
 from gateway.transports.http.address import HttpAddress
@@ -64,8 +65,29 @@ def catalog() -> Catalog:
     has_pillow = find_spec("PIL") is not None
     has_dnspython = find_spec("dns") is not None
     return Catalog(
-        registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, has_pillow, has_dnspython
-    )
+        registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, has_pillow, has_dnspython,
+        find_spec("jwt") is not None, _why_not_keys, _why_not_key_set,
+    )  # fmt: skip
+
+
+def _why_not_keys(path: str) -> str:
+    try:
+        read_keys(Path(path))
+    except KeyFileError as error:
+        return str(error)
+    return ""
+
+
+def _why_not_key_set(path: str) -> str:
+    from gateway.auth.tokens import KeySetError, parse_key_set  # needs PyJWT
+
+    try:
+        parse_key_set(Path(path).read_bytes())
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    except KeySetError as error:
+        return str(error)
+    return ""
 
 
 def _parse_endpoint(transport: str, endpoint: str) -> Place:

@@ -56,3 +56,9 @@ class Catalog:
     """Pillow is installed."""
     srv: bool = True
     """dnspython is installed."""
+    jwt: bool = True
+    """PyJWT is installed."""
+    why_not_keys: Callable[[str], str] = lambda path: ""
+    """Why the file of API keys at a path cannot be used; empty if it can."""
+    why_not_key_set: Callable[[str], str] = lambda path: ""
+    """The same for a file with the public keys of an issuer."""

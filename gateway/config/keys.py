@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from gateway.config.access import AdminAuthConfig, AuthConfig, ListenerAuthConfig, PermissionSets, PrincipalEntries
 from gateway.config.address import Bind
 from gateway.config.fields import (
     VALUE,
@@ -174,13 +175,18 @@ class ListenerConfig(Keys):
     reply_headers: Flag = False
     """Name what answered: replies over HTTP and gRPC have `gateway-route` (such as `routes[2]`), `gateway-backend` and
     `gateway-tries`."""
+    auth: ListenerAuthConfig | None = None
+    """Clients must identify themselves, and may do what their principal may. Without it every client may do
+    everything."""
 
 
 class AdminConfig(Keys):
     """The status API, for operators."""
 
     bind: Bind
-    """`HOST:PORT` on loopback."""
+    """`HOST:PORT`; with `auth` on any address, without it on loopback."""
+    auth: AdminAuthConfig | None = None
+    """Only principals with the permission `admin` may use it."""
 
 
 Ready = Literal["any", "all", "none"]
@@ -463,6 +469,13 @@ class Config(Keys):
     """Bounds on all clients together."""
     admin: AdminConfig | None = None
     """The status API; off if absent."""
+    auth: AuthConfig | None = None
+    """What clients can identify themselves with: API keys, tokens, certificates."""
+    permissions: PermissionSets = Field(default_factory=dict)
+    """Sets of permissions by name, each a list of what it permits."""
+    principals: PrincipalEntries = Field(default_factory=dict)
+    """Who may do what, by the name or a glob of names of principals. The entry with the whole name counts, else the
+    first glob that matches. Principals without an entry may do nothing."""
     health: HealthConfig | None = None
     """The health port, for probes and Prometheus; off if absent."""
     metrics: MetricsConfig = MetricsConfig()

@@ -3,8 +3,8 @@
 1. The text is composed to a tree of nodes with their places; references are replaced (`document`).
 2. pydantic validates the tree as a Config (`keys`).
 3. Names and addresses are checked, in the sound parts if the whole is not valid (`partial`, `name_checks`, `paths`).
-4. Routes are checked against listeners and backends, and policies against backends, if the whole is valid
-   (`route_checks`, `policy_checks`).
+4. Routes are checked against listeners and backends, policies against backends, and who may do what, if the whole is
+   valid (`route_checks`, `policy_checks`, `access_checks`).
 5. What is valid but probably a mistake becomes a warning (`warnings`).
 
 Problems are collected through all steps and reported in the order of the file.
@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gateway.config.access_checks import access_findings
 from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Location, Mark, Node, YamlFault, compose
 from gateway.config.fields import VALUE
@@ -90,6 +91,7 @@ def loads_with_warnings(
     if config is not None:
         findings += route_findings(config, catalog)
         findings += policy_findings(config, catalog)
+        findings += access_findings(config, catalog)
     faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
         raise ConfigError(_problem(name, fault) for fault in faults)

@@ -119,9 +119,9 @@ def _clashes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    if parts.admin is not None and not parts.admin.bind.loopback:
-        text = f"the status API has no access control and must be on loopback; expected 127.0.0.1:PORT, got {VALUE}"
-        yield Finding(("admin", "bind"), text)
+    if parts.admin is not None and parts.admin.auth is None and not parts.admin.bind.loopback:
+        text = "without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`"
+        yield Finding(("admin", "bind"), f"{text}, got {VALUE}")
 
 
 def _reference_models(parts: Parts, catalog: Catalog) -> Iterator[Finding]:

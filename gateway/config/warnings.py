@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from gateway.config.access_checks import access_warnings
 from gateway.config.catalog import Catalog, Place
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
@@ -116,4 +117,5 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     _loops,
     unbounded_backends,
     retries_of_unsent_calls,
+    access_warnings,
 )

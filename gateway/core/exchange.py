@@ -101,6 +101,7 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     set_field(request, "path", message.path)
     set_field(request, "headers", message.headers)
     set_field(request, "peer", message.peer)
+    set_field(request, "principal", message.principal)
     if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
         set_field(request, "deadline", message.deadline)
     return request

@@ -1,10 +1,95 @@
-"""`Principal`: who sent a request."""
+"""Who a client is, and what it may do."""
 
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias, get_args
+
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
+from gateway.core.operations import CALLS, CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
+
+Permission: TypeAlias = Literal["infer", "metadata", "control", "offline", "explain", "admin", "details"]
+"""What can be permitted: running models (`infer`), reading about models and servers (`metadata`), loading models and
+changing settings of servers (`control`), taking a listener offline and online (`offline`), asking how a request was
+answered (`explain`), the status API (`admin`), and errors that name backends and addresses (`details`)."""
+
+PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
+
+_NEEDED: dict[Operation, Permission] = {
+    **dict.fromkeys(Operation, "metadata"),
+    **dict.fromkeys(CALLS, "infer"),
+    **dict.fromkeys(CONTROL_OPERATIONS, "control"),
+    Operation.ONLINE: "offline",
+    Operation.OFFLINE: "offline",
+}
+"""The permission that each operation needs."""
+
+_FREE = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA})
+"""Operations that every principal may ask for."""
+
+_OF_ANY_MODEL = SERVER_OPERATIONS - {Operation.ONLINE, Operation.OFFLINE}
+"""Operations without a model that a permission for some models is enough for: lists leave out the others."""
+
+_MOST_REMEMBERED = 4096
+"""Decisions that are remembered of each principal; clients choose the names of models in them."""
 
 
 @frozen
-class Principal:
-    """Who sent a request, as its key or certificate says. `name` is the one in the configuration."""
+class Grant:
+    """Permits operations on the models that one of the globs matches, on the listeners that one of the globs
+    matches."""
 
-    name: str
+    permissions: frozenset[Permission]
+    models: tuple[str, ...] = ("*",)
+    listeners: tuple[str, ...] = ("*",)
+
+    def covers(self, permission: Permission, model: str, listener: str) -> bool:
+        """Whether it permits this."""
+        return permission in self.permissions and _matches(self.models, model) and _matches(self.listeners, listener)
+
+
+def _matches(globs: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+class Principal:
+    """A person or program that clients identify themselves as, with what it may do."""
+
+    __slots__ = ("_decisions", "grants", "name")
+
+    def __init__(self, name: str, grants: Iterable[Grant] = ()) -> None:
+        self.name = name
+        self.grants = tuple(grants)
+        self._decisions: dict[tuple[Operation, str, str], bool] = {}
+
+    def __repr__(self) -> str:
+        return f"Principal({self.name!r})"
+
+    def has(self, permission: Permission, model: str, listener: str) -> bool:
+        """Whether it has a permission for a model, by the name that clients use, on a listener."""
+        return any(grant.covers(permission, model, listener) for grant in self.grants)
+
+    def may(self, operation: Operation, model: str, listener: str) -> bool:
+        """Whether it may ask for an operation on a model, by the name that clients use, on a listener. An operation
+        without a model needs a permission for all models (`*`), unless it only lists models."""
+        key = operation, model, listener
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decides(*key)
+            if len(self._decisions) >= _MOST_REMEMBERED:
+                self._decisions.clear()
+            self._decisions[key] = decision
+        return decision
+
+    def _decides(self, operation: Operation, model: str, listener: str) -> bool:
+        if operation in _FREE:
+            return True
+        needed = _NEEDED[operation]
+        if operation in _OF_ANY_MODEL:
+            return any(needed in grant.permissions and _matches(grant.listeners, listener) for grant in self.grants)
+        return self.has(needed, model, listener)
+
+    def refused(self, operation: Operation, model: str, listener: str) -> GatewayError:
+        """The error for what it may not do. It is the same whether or not there is such a model."""
+        about = f" on model {model[:100]!r}" if model else ""
+        return refusal(Reason.PERMISSION_DENIED, f"{self.name!r} may not ask for {operation.value}{about} here")

@@ -15,7 +15,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
-from gateway.core.types import Answer, Buffer, Message, Request, ServerInfo, Signature, Translate
+from gateway.core.types import Answer, Buffer, Headers, Message, Request, ServerInfo, Signature, Translate
 
 
 @frozen
@@ -281,6 +281,8 @@ class StreamForm:
 
     transport: ClassVar[str] = "tcp"
     framing: Framing
+    credential: Callable[[Message], Headers] | None = None
+    """The credential in a message, as the header that it is on other wires; None if messages have no place for one."""
 
 
 Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm

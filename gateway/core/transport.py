@@ -10,7 +10,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.record import Record
-from gateway.core.types import Answer, Message, Request, Response, Translate
+from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
 StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
@@ -50,6 +50,10 @@ Refuse: TypeAlias = Callable[[GatewayError, Protocol, Message], Message]
 form."""
 
 
+Admit: TypeAlias = Callable[[Headers, str], None]
+"""What a Listener calls with the headers of a request and the identity in the client's certificate, before it receives
+or decompresses much: raises GatewayError if the request would be refused."""
+
 StartRecord: TypeAlias = Callable[[Message, Protocol], Record]
 """What a Listener calls with each request that has arrived, and with the Message of one that it refuses, if requests
 are observed: sets `Message.record`, which the Listener ends when the reply is written or given up. Records of streams
@@ -75,7 +79,7 @@ class Exchanges:
     """What a Listener calls for what it receives.
 
     `ready` is the answer of the transport's own health service, if it has one (gRPC), until `announce_end`. `record` is
-    None if nobody observes requests.
+    None if nobody observes requests; `admit` if clients need no credentials.
     """
 
     exchange: Exchange
@@ -83,6 +87,7 @@ class Exchanges:
     refuse: Refuse
     ready: Ready = always_ready
     record: StartRecord | None = None
+    admit: Admit | None = None
 
 
 class Connector(typing.Protocol):

@@ -82,7 +82,9 @@ class Message:
     - `status`: the status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
+    - `identity`: the identity in the client's verified certificate; empty without one.
     - `record`: where it is noted what becomes of a request; None if nobody observes.
+    - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
     """
 
     method: str = ""
@@ -96,7 +98,9 @@ class Message:
     peer: str = ""
     received: float = 0.0
     deadline: float | None = None
+    identity: str = ""
     record: Record | None = field(default=None, repr=False, compare=False)
+    principal: Principal | None = None
 
     @property
     def body(self) -> Buffer:
@@ -388,7 +392,13 @@ class Request:
     record: Record | None = field(default=None, repr=False, compare=False)
     """Where it is noted what becomes of the request; None if nobody observes. All tries share it."""
     principal: Principal | None = None
-    """Who sent it; None where the listener does not ask."""
+    """Who the client is; None if its listener asks for no credentials."""
+
+    @property
+    def client(self) -> str:
+        """What the client is known by where clients share something fairly: its principal, else its host (UM-Bridge
+        clients use a new port for every call)."""
+        return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
 
 
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None

@@ -58,9 +58,10 @@ class Settings(BaseModel):
     """The time in which a client may send `requests`."""
     burst: Annotated[int, Field(ge=1)] | None = None
     """The most requests at once, after a time without any; the default is `requests`."""
-    by: Literal["client", "model", "header", "all"] = "client"
-    """What has a limit of its own: each `client` (its IP address; for IPv6 its network of 64 bits), each `model`, or
-    each value of a `header`. With `all`, one limit holds for all requests together."""
+    by: Literal["client", "principal", "model", "header", "all"] = "client"
+    """What has a limit of its own: each `client` (its IP address; for IPv6 its network of 64 bits), each `principal`
+    (clients without one by their address), each `model`, or each value of a `header`. With `all`, one limit holds for
+    all requests together."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
     """The header or metadata key for `by: header`. Requests without it have one limit together."""
     redis: Annotated[SecretStr, AfterValidator(_redis_url)] | None = None
@@ -179,6 +180,12 @@ def _network(host: str) -> str:
     return str(mapped) if mapped else address.packed[:8].hex()
 
 
+def _by_principal(request: Request, header: str) -> str:
+    principal = request.principal
+    # NUL: no address, and with it no client without a principal, has the same text.
+    return _by_client(request, header) if principal is None else f"\0{_short(principal.name)}"
+
+
 def _by_model(request: Request, header: str) -> str:
     return _short(request.model)
 
@@ -202,6 +209,7 @@ def _short(text: str) -> str:
 
 _KEYS: dict[str, Callable[[Request, str], str]] = {
     "client": _by_client,
+    "principal": _by_principal,
     "model": _by_model,
     "header": _by_header,
     "all": _all,

@@ -524,7 +524,7 @@ class Backend:
         """
         if not self.endpoints:
             raise self._no_endpoint()
-        client, model, seconds = _host(request.peer), request.model, self.queue_settings.timeout
+        client, model, seconds = request.client, request.model, self.queue_settings.timeout
         place = self.queue.place(client, model)
         waiter, joined = self.queue.join(client, model), self._clock()
         try:
@@ -596,8 +596,3 @@ def _begun(request: Request, endpoint: Endpoint) -> Request:
         return request
     limit = tries.seconds if request.time_limit is None else min(request.time_limit, tries.seconds)
     return replace(request, deadline=end, time_limit=limit)
-
-
-def _host(peer: str) -> str:
-    """The host of `host:port`. It identifies a client: UM-Bridge clients use a new port for every call."""
-    return peer.rpartition(":")[0]

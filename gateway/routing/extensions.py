@@ -17,7 +17,7 @@ from gateway.core.protocol import Traits
 from gateway.core.transport import Handler
 from gateway.core.types import ModelStatistics, Request, ServerInfo, Statistics
 from gateway.routing.conditions import Conditions
-from gateway.routing.listing import Remembered
+from gateway.routing.listing import Remembered, may_be_listed
 
 
 @frozen
@@ -94,7 +94,8 @@ class AllStatistics:
         self._routes = tuple(routes)
 
     async def __call__(self, request: Request) -> Statistics:
-        """Every version of every model that a route takes. Backends that fail are left out, unless all fail.
+        """Every version of every model that a route takes and the client may see. Backends that fail are left out,
+        unless all fail.
 
         Raises:
             GatewayError: UNIMPLEMENTED if no backend has statistics, else the first other error of a backend.
@@ -116,6 +117,8 @@ class AllStatistics:
         for at, route in enumerate(routes):
             entries = by_backend.get(route.backend, ())
             for name, entry in _with_client_names(route, () if isinstance(entries, GatewayError) else entries):
+                if not may_be_listed(name, request):
+                    continue
                 if not any(earlier.takes(name, entry.version) for earlier in routes[:at]):
                     found.setdefault((name, entry.version), ModelStatistics(name, entry.version, entry.counters))
         return Statistics(tuple(found.values()))

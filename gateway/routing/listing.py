@@ -133,7 +133,7 @@ class Listing:
         self._without_companions = without_companions
 
     async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
-        """Every model once, in the order in which routes match."""
+        """Every model that the client may see once, in the order in which routes match."""
         routes = [route for route in self._routes if _reaches(route, request)]
         exact = [
             (route, ModelEntry(route.conditions.model, route.conditions.version))
@@ -141,7 +141,9 @@ class Listing:
             if route.conditions.exact
         ]
         found = await _expanded(routes)
-        ordered = list(_unique([*_versioned(exact, found), *found]))
+        ordered = [
+            pair for pair in _unique([*_versioned(exact, found), *found]) if may_be_listed(pair[1].name, request)
+        ]
         if request.protocol in self._without_companions:
             return _without_companions([entry for _, entry in ordered])
         return await _with_companions(ordered, self._wait)
@@ -159,6 +161,12 @@ async def _expanded(routes: Sequence[Listed]) -> list[tuple[Listed, ModelEntry]]
         for listed in lists[route.models]
         if (entry := route.with_client_name(listed)) is not None
     ]
+
+
+def may_be_listed(model: str, request: Request) -> bool:
+    """Whether the client of `request` may see that there is such a model."""
+    principal = request.principal
+    return principal is None or principal.may(Operation.METADATA, model, request.listener)
 
 
 def _reaches(route: Listed, request: Request) -> bool:

@@ -93,8 +93,11 @@ class Router:
 
         Raises:
             GatewayError: NOT_FOUND, no route matches; UNIMPLEMENTED, a server operation that nothing answers;
-                PERMISSION_DENIED, an operation that the listener's clients may not use.
+                PERMISSION_DENIED, an operation that the principal or the listener's clients may not use.
         """
+        principal = request.principal
+        if principal is not None and not principal.may(request.operation, request.model, request.listener):
+            raise principal.refused(request.operation, request.model, request.listener)
         if request.operation in SERVER_OPERATIONS:
             return self._server_destination(request.operation)
         _check_length(request.model, "a model's name")

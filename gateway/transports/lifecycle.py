@@ -79,6 +79,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     _transport: asyncio.Transport
     _peer: str
     """`host:port`; empty on a unix socket."""
+    _identity: str = ""
+    """Of the client's certificate; empty without one."""
 
     memory: Memory
     """What counts the client's messages, and its unread replies."""

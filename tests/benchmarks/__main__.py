@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import access_log, codecs, crowd, memory, metrics, protection, stall, table
+from tests.benchmarks import access_log, codecs, crowd, keys, memory, metrics, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -53,6 +53,12 @@ def main() -> None:
         for each in _counted(options.rounds):
             print(each.shown(), flush=True)
         print(f"{'counting alone':44}{'':12}{metrics.counting():12.1f}", flush=True)
+
+    if options.rows in keys.TITLE:
+        print(f"\n{keys.heading()}", flush=True)
+        for each in _keys(options.rounds):
+            print(each.shown(), flush=True)
+        print(f"{'the check alone':44}{'':12}{keys.checking():12.1f}", flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:
@@ -89,6 +95,11 @@ def _access_logs(rounds: int, *, ids: bool = False) -> Iterator[protection.Prote
 def _counted(rounds: int) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
         yield from metrics.measure(Path(folder), rounds, load)
+
+
+def _keys(rounds: int) -> Iterator[protection.Protection]:
+    with tempfile.TemporaryDirectory() as folder, generator() as load:
+        yield from keys.measure(Path(folder), rounds, load)
 
 
 def _crowded() -> crowd.Crowded:

@@ -25,7 +25,7 @@ routes: [{match: {model: "*"}, backend: b}]
         ("circuit_breaker: {statuses: [INTERNL]}", ":7:38: expected"),
         ("concurrency_limit: {}", ":7:28: expected one of calls: NUMBER and adaptive: gradient"),
         ("concurrency_limit: {calls: many}", ":7:36: expected a whole number, got 'many'"),
-        ("rate_limit: {requests: 1, by: principal}", ":7:39: expected"),
+        ("rate_limit: {requests: 1, by: user}", ":7:39: expected"),
         ("rate_limit: {seconds: 1}", ":7:21: the key 'requests' is missing"),
         ('rate_limit: {requests: 1, redis: "${SECRET}"}', ":7:42: expected a URL that begins with redis://"),
     ],

@@ -124,8 +124,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "merge key",
         SOUND + "x: &x {}\nhealth: {<<: *x, bind: '[::1]:1'}\n",
         [
-            "4:1: 'x' is not a key here; expected admin, backends, drain, health, limits, listeners, log, metrics, "
-            "ready, reference, reload, request_ids or routes",
+            "4:1: 'x' is not a key here; expected admin, auth, backends, drain, health, limits, listeners, log, "
+            "metrics, permissions, principals, ready, reference, reload, request_ids or routes",
             "5:10: merge keys are not supported; write the keys out, or use an alias for the whole map",
         ],
     ),
@@ -383,7 +383,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "admin off loopback",
         SOUND + "admin: {bind: '0.0.0.0:9090'}\n",
         [
-            "4:15: the status API has no access control and must be on loopback; expected 127.0.0.1:PORT, got "
+            "4:15: without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`, got "
             "'0.0.0.0:9090'"
         ],
     ),
@@ -952,7 +952,8 @@ routes:
         "4:12: listeners[0] is also called 'http'",
         "4:24: '127.0.0.1:8080' is taken by listeners[0].bind",
         "4:74: 'mesage' is not a key here; did you mean 'message'?",
-        "5:15: the status API has no access control and must be on loopback; expected 127.0.0.1:PORT, got '0.0.0.0:1'",
+        "5:15: without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`, got "
+        "'0.0.0.0:1'",
         "7:23: no protocol is called 'umbrigde'; did you mean 'umbridge'?",
         "7:76: the key 'seconds' is missing",
         "8:43: bad address 'nowhere': it has no port; expected host:port (http)",

@@ -31,6 +31,9 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "listeners",
                 "limits",
                 "admin",
+                "auth",
+                "permissions",
+                "principals",
                 "health",
                 "metrics",
                 "log",
@@ -44,7 +47,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
             ],
         ),
         (("reload",), ["watch", "interval"]),
-        (("admin",), ["bind"]),
+        (("admin",), ["bind", "auth"]),
         (
             ("listeners", 7, "limits"),
             [

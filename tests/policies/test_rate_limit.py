@@ -6,7 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
+from gateway.core.principal import Principal
 from gateway.core.types import Answer, Headers, Request, Response
 from gateway.policies import rate_limit
 from gateway.policies.rate_limit import RateLimit, Settings, wrap, wrap_stream
@@ -58,6 +60,19 @@ async def test_a_client_beyond_its_rate_is_told_when_to_come_back(clock: Clock) 
     assert refused.value.retry_after == 4
     clock.now = 5
     assert await handler(infer()) is ANSWER
+
+
+async def test_each_principal_has_a_limit_of_its_own_wherever_its_clients_are(clock: Clock) -> None:
+    """Clients without one have that of their address, which no principal can take."""
+    alice, mallory = Principal("alice"), Principal("10.0.0.1")
+    requests = [
+        replace(infer(peer=peer), principal=principal)
+        for peer, principal in (
+            ("10.0.0.1:5", alice), ("10.0.0.2:5", alice), ("10.0.0.1:5", mallory), ("10.0.0.1:5", None),
+            ("10.0.0.1:6", None),
+        )
+    ]  # fmt: skip
+    assert await passed(Settings(requests=1, seconds=10, by="principal"), *requests) == [True, False, True, True, False]
 
 
 async def test_a_burst_of_its_own(clock: Clock) -> None:
@@ -131,7 +146,7 @@ async def test_a_client_with_a_long_name_takes_little_memory(by: str, clock: Clo
         ({}, "requests"),
         ({"requests": 0}, "greater than or equal to 1"),
         ({"requests": 1, "seconds": 0}, "greater than 0"),
-        ({"requests": 1, "by": "principal"}, "'client', 'model', 'header' or 'all'"),
+        ({"requests": 1, "by": "user"}, "'client', 'principal', 'model', 'header' or 'all'"),
         ({"requests": 1, "by": "header"}, "by: header together with header: NAME"),
         ({"requests": 1, "header": "x-api-key"}, "by: header together with header: NAME"),
         ({"requests": 1, "by": "header", "header": "x api key"}, "the name of a header"),

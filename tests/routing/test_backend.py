@@ -10,6 +10,7 @@ import pytest
 from gateway.core.errors import DEFAULT_REASONS, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
+from gateway.core.principal import Principal
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.queue_wait import QueueWait, queue_wait
 from gateway.core.types import Answer, Message, Request, Tries
@@ -514,6 +515,22 @@ async def test_a_call_that_got_its_slot_in_time_is_not_refused_later() -> None:
     await asyncio.sleep(0.02)  # longer than it may wait
     lab.wires[0].answer()
     assert await second
+
+
+async def test_the_queue_is_fair_to_principals_wherever_their_clients_are() -> None:
+    lab = Lab()
+    alice, bob = Principal("alice"), Principal("bob")
+    first = await lab.asked("running")
+    waiting = [
+        lab.ask(name, peer=f"host{at}:1", principal=principal)
+        for at, (name, principal) in enumerate([("a1", alice), ("a2", alice), ("a3", alice), ("b1", bob)])
+    ]
+    await settle()
+    for _ in range(5):
+        lab.wires[0].answer()
+        await settle()
+    await asyncio.gather(first, *waiting)
+    assert lab.paths() == ["running", "a1", "b1", "a2", "a3"]
 
 
 async def test_the_queue_is_as_long_as_configured() -> None:

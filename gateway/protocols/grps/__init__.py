@@ -145,7 +145,8 @@ GRPS_BRPC = Protocol(
             stopping=brpc_errors.stopping_error,
             is_compressed=compression.is_compressed,
             inflate=compression.inflate,
-        )
+        ),
+        credential=frames.credential,
     ),
     patterns=(),
     decode_request=brpc_server.decode_request,

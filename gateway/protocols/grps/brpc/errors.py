@@ -63,8 +63,8 @@ _REASONS: dict[int, Reason] = {
 # --- To clients ---
 
 # The listener is stopping: as brpc's own server then sends ELOGOFF, its clients retry on another server. Or the gateway
-# is overloaded: then it does not read the message to find out which error fits best.
-_OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED)
+# is overloaded, or does not know the client: then it does not read the message to find out which error fits best.
+_OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED, Reason.UNAUTHENTICATED)
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:

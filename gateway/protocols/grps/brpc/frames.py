@@ -4,7 +4,7 @@ from struct import Struct
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
-from gateway.core.types import Buffer, Message
+from gateway.core.types import NO_HEADERS, Buffer, Headers, Message
 from gateway.protobuf.schema import Protobuf, parse
 from gateway.protobuf.wire import varint
 from gateway.protocols.grps.descriptors import RpcMeta
@@ -80,6 +80,18 @@ def read_frame(message: Message) -> Frame:
         available = f"payload and attachment together have {len(rest)} bytes"
         raise DecodeError(f"attachment_size is {meta.attachment_size}, but {available}")
     return Frame(meta, rest[:end], rest[end:])
+
+
+def credential(message: Message) -> Headers:
+    """The credential that a client's Authenticator put into the meta, as an Authorization header: with its scheme, or a
+    key or token alone."""
+    try:
+        text = bytes(read_meta(message).authentication_data)
+    except DecodeError:
+        return NO_HEADERS  # the codec says what is wrong
+    if not text:
+        return NO_HEADERS
+    return Headers(((b"authorization", text if b" " in text else b"Bearer " + text),))
 
 
 def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:

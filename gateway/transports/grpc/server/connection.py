@@ -18,6 +18,7 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.record import Record
+from gateway.core.transport import Admit
 from gateway.core.types import Message
 from gateway.http2.bounds import SHORT_TURN, TURN
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
@@ -54,6 +55,7 @@ class Site(ConnectionContext):
     scratch: memoryview
     record: StartRecord | None
     """Of requests that no method serves; None if nobody observes."""
+    admit: Admit | None = None
 
 
 class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
@@ -232,6 +234,12 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if method is None:
             self._send_error(stream, head, _no_method(head.path))
             return
+        if self._site.admit is not None and method.refuse is not None:  # not gRPC's own services
+            try:
+                self._site.admit(head.metadata, self._identity)
+            except GatewayError as error:
+                self._send_error(stream, head, error)
+                return
         stream.handler = calls.call(self, stream, method, head)
         if not self._is_watching:
             self._watch()

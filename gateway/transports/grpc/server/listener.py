@@ -50,6 +50,7 @@ class GrpcListener:
             request_heads(settings.limits.headers),
             memoryview(bytearray(SCRATCH_BYTES)),
             _recorder(protocols, exchanges),
+            exchanges.admit,
         )
         self._class = self._connection_class(settings)
         self._server: asyncio.Server | None = None
@@ -82,6 +83,7 @@ class GrpcListener:
             methods=_by_name(protocols, exchanges, self._ending),
             heads=request_heads(settings.limits.headers),
             record=_recorder(protocols, exchanges),
+            admit=exchanges.admit,
         )
         self._class = self._connection_class(settings)
         connections = self._connections.renew(settings)

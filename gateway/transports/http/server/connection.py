@@ -26,7 +26,7 @@ from gateway.core.patterns import PathTable
 from gateway.core.protocol import HttpForm
 from gateway.core.record import GIVEN_UP, Record
 from gateway.core.tasks import keep, spawn
-from gateway.core.transport import EventualReply, Exchange, ExchangeStream, Refuse, StartRecord
+from gateway.core.transport import Admit, EventualReply, Exchange, ExchangeStream, Refuse, StartRecord
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.compression import MIN_DEFLATED
 from gateway.transports.http.server import reply_bytes
@@ -61,6 +61,7 @@ class HttpContext(ConnectionContext):
     stream: ExchangeStream
     refuse: Refuse
     record: StartRecord | None
+    admit: Admit | None = None
 
 
 class ServerConnection(Lifecycle, asyncio.Protocol):
@@ -185,6 +186,9 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         check_length(head, limits.message)
         if dispatch.refused is not None and not worth_receiving(head):
             raise dispatch.refused
+        admit = self._context.admit
+        if admit is not None and (dispatch.coding or not worth_receiving(head)):
+            admit(head.headers, self._identity)  # for other requests the exchange does it, once the body is there
         self._keep_alive = head.keep_alive
         if head.length == 0:
             self._request_received(b"")

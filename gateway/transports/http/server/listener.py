@@ -123,4 +123,5 @@ def _context(
         exchanges.stream,
         exchanges.refuse,
         exchanges.record,
+        exchanges.admit,
     )

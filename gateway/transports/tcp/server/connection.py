@@ -25,8 +25,8 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol, StreamForm
 from gateway.core.record import GIVEN_UP
 from gateway.core.tasks import spawn
-from gateway.core.transport import EventualReply, Exchange, Refuse, StartRecord, awaited
-from gateway.core.types import Message, bytes_of
+from gateway.core.transport import Admit, EventualReply, Exchange, Refuse, StartRecord, awaited
+from gateway.core.types import NO_HEADERS, Message, bytes_of
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.tcp.packets import Packet, PacketReader, write
@@ -53,6 +53,7 @@ class TcpContext(ConnectionContext):
     record: StartRecord | None
     scratch: memoryview
     max_in_flight: int
+    admit: Admit | None = None
 
 
 class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
@@ -209,6 +210,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
             context.record(message, context.protocol)
         try:
             if is_compressed(message, self._framing):
+                self._admit(message)
                 reply: EventualReply = self._exchange_inflated(message)
                 size += context.limits.message  # the most that it can inflate to
             else:
@@ -221,6 +223,13 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         task = spawn(self._answer(reply, message))
         self._count_in_flight(task, size)
         task.add_done_callback(self._answered)
+
+    def _admit(self, message: Message) -> None:
+        """Refuse a message before it is decompressed. For others the exchange does it."""
+        admit, form = self._context.admit, self._context.protocol.carrier
+        assert isinstance(form, StreamForm)
+        if admit is not None:
+            admit(NO_HEADERS if form.credential is None else form.credential(message), self._identity)
 
     async def _exchange_inflated(self, message: Message) -> Message:
         context, task = self._context, asyncio.current_task()

@@ -52,6 +52,7 @@ class TcpListener:
             exchanges.record,
             memoryview(bytearray(SCRATCH_BYTES)),
             1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
+            exchanges.admit,
         )
         self._connection = self._connection_class(settings)
         self._server: asyncio.Server | None = None
@@ -86,6 +87,7 @@ class TcpListener:
             exchange=exchanges.exchange,
             refuse=exchanges.refuse,
             record=exchanges.record,
+            admit=exchanges.admit,
         )
         self._connection = self._connection_class(settings)
         connections = self._connections.renew(settings)

@@ -1,0 +1,85 @@
+"""Asks clients of the status API for credentials.
+
+Servers that register (`/register`) are not asked: they have a token of their own, in the same header.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from gateway.admin.host_check import HostCheck
+from gateway.admin.server import ASGI
+from gateway.auth.authenticator import Authenticator
+from gateway.auth.credentials import CHALLENGE, UnknownKeyError
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.log_limit import LogLimit
+from gateway.core.types import Headers
+
+log = logging.getLogger(__name__)
+_lines = LogLimit(log)
+
+Asked: TypeAlias = tuple[Authenticator, Callable[[], Awaitable[None]]]
+"""What says who a client is, and what to call for a token whose key is unknown."""
+
+_STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
+
+
+class AccessCheck:
+    """Passes requests of principals with the permission `admin` to `application`.
+
+    A request whose Origin is another host than its Host is refused: browsers send the password of Basic with requests
+    of any web page, too. `asked` says who clients are and waits for the keys of an issuer; while it is None nobody is
+    asked, and requests are answered as by HostCheck. A reload changes it.
+    """
+
+    def __init__(self, application: ASGI, asked: Asked | None) -> None:
+        self.asked = asked
+        self._application = application
+        self._unasked = HostCheck(application)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle one ASGI connection."""
+        asked = self.asked
+        if asked is None:
+            await self._unasked(scope, receive, send)
+            return
+        refused = await _refused(scope, *asked)
+        if refused is None:
+            await self._application(scope, receive, send)
+            return
+        status, text = refused
+        if status in (401, 403):
+            peer = (scope.get("client") or ("-",))[0]
+            _lines.write("refused", logging.WARNING, "the status API refuses client %s: %s", peer, text)
+        body = text.encode() + b"\n"
+        headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+        headers += [(CHALLENGE[0].lower(), CHALLENGE[1])] if status == 401 else []
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+async def _refused(
+    scope: Any, authenticator: Authenticator, wait_for_keys: Callable[[], Awaitable[None]]
+) -> tuple[int, str] | None:
+    if scope["type"] != "http":
+        return 400, "only HTTP requests are served here"
+    headers = Headers([(bytes(name).lower(), bytes(text)) for name, text in scope["headers"]])
+    origin = headers.first.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2].lower() != headers.first.get(b"host", b"").lower():
+        return 403, "the request's Origin is another host: it comes from another web page"
+    path = str(scope["path"])
+    if path == "/register" or path.startswith("/register/"):
+        return None
+    try:
+        try:
+            principal = authenticator(headers, "")
+        except UnknownKeyError:
+            await wait_for_keys()
+            principal = authenticator(headers, "")
+    except GatewayError as error:
+        return _STATUSES[error.reason], error.message
+    except UnknownKeyError:
+        return 401, "the token is not accepted: its issuer has no such key"
+    if not principal.has("admin", "", "admin"):
+        return 403, f"{principal.name!r} has not the permission `admin`"
+    return None

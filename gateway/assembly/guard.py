@@ -1,0 +1,259 @@
+"""Joins credentials to listeners: who a client is, is found out before its message is decoded.
+
+The file of keys is read again when it changes; the keys of an issuer are looked up beside requests. At a reload what is
+the same is taken over.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.auth.authenticator import Authenticator, Credentials, VerifiedToken
+from gateway.auth.credentials import CHALLENGE, UnknownKeyError
+from gateway.auth.keys import KeyFile, KeyFileError, read_keys
+from gateway.auth.permissions import Principals
+from gateway.config.access import AdminAuthConfig, ListenerAuthConfig
+from gateway.config.keys import Config
+from gateway.config.watching import Watched, look
+from gateway.core import exchange
+from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.frozen import replace, set_field
+from gateway.core.log_limit import LogLimit
+from gateway.core.principal import Grant
+from gateway.core.protocol import HttpForm, Protocol, StreamForm
+from gateway.core.transport import EventualReply, Exchanges, awaited
+from gateway.core.types import NO_HEADERS, Headers, Message
+
+if TYPE_CHECKING:
+    from gateway.assembly.issuer_keys import IssuerKeys
+
+log = logging.getLogger(__name__)
+_lines = LogLimit(log)
+
+
+class WatchedKeys:
+    """The keys of a file, and a look at the file from before it was read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._watched = Watched(look([path]))
+        self.keys: KeyFile | None = None
+        try:
+            self.keys = read_keys(path)
+        except KeyFileError as error:  # checked before the start: it broke since
+            log.error("keys of %s are not read, no key is accepted: %s", path, error)
+
+    async def read_if_changed(self) -> bool:
+        """Read the file if it has changed; if it has errors, keep the keys from before. Returns whether there are
+        others."""
+        found = await asyncio.to_thread(look, [self.path])
+        if not self._watched.has_changed(found):
+            return False
+        self._watched.loaded(found)
+        try:
+            self.keys = await asyncio.to_thread(read_keys, self.path)
+        except KeyFileError as error:
+            log.error("keys of %s are not read, those from before are kept: %s", self.path, error)
+            return False
+        log.info("keys of %s: %d", self.path, len(self.keys.entries))
+        return True
+
+
+class Access:
+    """Who may do what in one configuration. `previous` is what the configuration before had."""
+
+    def __init__(self, config: Config, clock: Callable[[], float], previous: "Access | None" = None) -> None:
+        auth = config.auth
+        self._interval = config.reload.interval
+        self._ways = auth.ways if auth is not None else ()
+        self.file = _file(config, previous)
+        self.issuer = _issuer(config, clock, previous)
+        sets = {
+            name: tuple(Grant(frozenset(each.operations), each.models, each.listeners) for each in grants)
+            for name, grants in config.permissions.items()
+        }
+        principals = Principals(sets, {name: each.permissions for name, each in config.principals.items()})
+        certificates = [(each.identity, each.principal) for each in auth.certificates] if auth is not None else []
+        header = auth.keys.header if auth is not None and auth.keys is not None else "x-api-key"
+        self.credentials = Credentials(principals, _verifier(self.issuer), certificates, header)
+        self._use_keys()
+
+    def authenticator(self, config: ListenerAuthConfig | AdminAuthConfig) -> Authenticator:
+        """What finds out who the clients of a listener, or of the status API, are."""
+        ways = config.accept or self._ways
+        anonymous = config.anonymous if isinstance(config, ListenerAuthConfig) else None
+        return Authenticator(
+            self.credentials, anonymous or "", keys="keys" in ways, tokens="jwt" in ways,
+            certificates="certificates" in ways and isinstance(config, ListenerAuthConfig),
+        )  # fmt: skip
+
+    async def run(self) -> None:
+        """Keep keys up to date, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            if self.issuer is not None:
+                self.issuer.changed = self.credentials.changed
+                tasks.create_task(self.issuer.run())
+            if self.file is not None:
+                tasks.create_task(self._watch(self.file))
+
+    async def _watch(self, file: WatchedKeys) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            if await file.read_if_changed():
+                self._use_keys()
+
+    def _use_keys(self) -> None:
+        keys = None if self.file is None else self.file.keys
+        self.credentials.use_keys(keys)
+        if keys is not None:
+            names = dict.fromkeys(each.principal for each in keys.entries if each.revoked is None)
+            unknown = [name for name in names if not self.credentials.principals.knows(name)]
+            if unknown:
+                shown = ", ".join(map(repr, unknown[:10]))
+                log.warning("keys of principals that have no permissions in `principals`: %s", shown)
+
+    async def wait_for_keys(self) -> None:
+        """Return when the keys of the issuer have been looked up.
+
+        Raises:
+            GatewayError: UNAUTHENTICATED, they were looked up a short time ago; UNAVAILABLE, they are not known.
+        """
+        assert self.issuer is not None
+        lookup = self.issuer.lookup()
+        if lookup is not None:
+            await asyncio.wait({lookup})
+        if not self.issuer.keys:
+            raise keys_not_known()
+        if lookup is None:
+            raise unknown_key()
+
+
+def keys_not_known() -> GatewayError:
+    """The error for tokens while the keys of their issuer are not known."""
+    text = "the keys of the tokens' issuer are not known yet; try again later"
+    return refusal(Reason.NOT_READY, text, retry_after=1.0)
+
+
+def unknown_key() -> GatewayError:
+    """The error for a token that is signed by a key that the issuer does not have."""
+    return refusal(Reason.UNAUTHENTICATED, "the token is not accepted: its issuer has no such key")
+
+
+def _file(config: Config, previous: Access | None) -> WatchedKeys | None:
+    if config.auth is None or config.auth.keys is None:
+        return None
+    path = Path(config.auth.keys.file)
+    if previous is not None and previous.file is not None and previous.file.path == path:
+        return previous.file
+    return WatchedKeys(path)
+
+
+def _issuer(config: Config, clock: Callable[[], float], previous: Access | None) -> "IssuerKeys | None":
+    if config.auth is None or config.auth.jwt is None:
+        return None
+    if previous is not None and previous.issuer is not None and previous.issuer.config == config.auth.jwt:
+        return previous.issuer
+    from gateway.assembly.issuer_keys import IssuerKeys  # needs PyJWT
+
+    return IssuerKeys(config.auth.jwt, clock)
+
+
+def _verifier(issuer: "IssuerKeys | None") -> Callable[[bytes], VerifiedToken | None] | None:
+    if issuer is None:
+        return None
+    from gateway.auth import tokens  # needs PyJWT
+
+    keys = issuer.config
+    rules = tokens.Rules(
+        keys.issuer, keys.audience, keys.algorithms, keys.leeway, keys.principal, keys.prefix, keys.permissions or ""
+    )
+
+    def verify(token: bytes) -> VerifiedToken | None:
+        if not tokens.is_token(token):
+            return None
+        said = tokens.verify(token, issuer.keys, rules)
+        return said.name, said.claimed, said.ends
+
+    return verify
+
+
+class Guard:
+    """Finds out who the clients of one listener are, before the exchange has their messages."""
+
+    def __init__(self, listener: str, access: Access, authenticator: Authenticator) -> None:
+        self._listener = listener
+        self._access = access
+        self._authenticator = authenticator
+
+    def exchanges(self, inner: Exchanges) -> Exchanges:
+        """`inner`, for clients that it knows; but for streams, of which `refused` looks at each message."""
+
+        def answered(message: Message, protocol: Protocol) -> EventualReply:
+            try:
+                self._identify(message, protocol)
+            except GatewayError as error:
+                return refuse(error, protocol, message)
+            except UnknownKeyError:
+                return answered_later(message, protocol)
+            return inner.exchange(message, protocol)
+
+        async def answered_later(message: Message, protocol: Protocol) -> Message:
+            reply = await self.refused(message, protocol)
+            return reply or await awaited(inner.exchange(message, protocol))
+
+        return replace(inner, exchange=answered, refuse=refuse, admit=self._admit)
+
+    async def refused(self, message: Message, protocol: Protocol) -> Message | None:
+        """The reply to a message of a client that it does not know; None if it does. A token whose key is unknown waits
+        until the issuer's keys were looked up."""
+        try:
+            try:
+                self._identify(message, protocol)
+            except UnknownKeyError:
+                await self._access.wait_for_keys()
+                self._identify(message, protocol)
+        except GatewayError as error:
+            return refuse(error, protocol, message)
+        except UnknownKeyError:
+            return refuse(unknown_key(), protocol, message)
+        return None
+
+    def _identify(self, message: Message, protocol: Protocol) -> None:
+        carrier, headers = protocol.carrier, message.headers
+        if isinstance(carrier, StreamForm):
+            headers = NO_HEADERS if carrier.credential is None else carrier.credential(message)
+        try:
+            principal = self._authenticator(headers, message.identity)
+        except GatewayError as error:
+            self._log(error, message.peer)
+            raise
+        set_field(message, "principal", principal)
+        if message.record is not None:
+            message.record.principal = principal.name
+
+    def _admit(self, headers: Headers, identity: str) -> None:
+        try:
+            self._authenticator(headers, identity)
+        except GatewayError as error:
+            self._log(error, "")
+            raise
+        except UnknownKeyError:
+            issuer = self._access.issuer
+            assert issuer is not None
+            if issuer.lookup() is None and issuer.keys:
+                raise unknown_key() from None
+            raise keys_not_known() from None
+
+    def _log(self, error: GatewayError, peer: str) -> None:
+        name = self._listener
+        _lines.write(name, logging.WARNING, "listener %r refuses client %s: %s", name, peer or "-", error.message)
+
+
+def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
+    """The reply for an error of the listener itself; over HTTP one with status 401 says what is expected."""
+    reply = exchange.refuse(error, protocol, message)
+    if error.status is Status.UNAUTHENTICATED and isinstance(protocol.carrier, HttpForm):
+        return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE)))
+    return reply

@@ -1,0 +1,152 @@
+"""The public keys of an issuer of tokens: fetched over HTTP or read from a file, kept, and looked up again."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway import registry
+from gateway.auth.tokens import KeySet, KeySetError, parse_key_set
+from gateway.config.access import TokensConfig
+from gateway.config.access_checks import is_url
+from gateway.core.errors import GatewayError
+from gateway.core.log_limit import LogLimit
+from gateway.core.protocol import Limits
+from gateway.core.tasks import spawn
+from gateway.core.transport import Connector
+from gateway.core.types import Headers, Message
+
+log = logging.getLogger(__name__)
+
+FETCH_SECONDS = 5.0
+"""The longest that looking up the keys may take, and that a request waits for it."""
+
+LEAST_SECONDS = 10.0
+"""Between two lookups: clients can send tokens with unknown keys at will."""
+
+MAX_BYTES = 2**20
+"""Bytes of a JWKS or a discovery document."""
+
+_HEADERS = Headers(((b"accept", b"application/json"),))
+
+
+class IssuerKeys:
+    """The keys of one issuer. `changed` is called when they have changed. They are empty until the first lookup, which
+    `run` makes at once."""
+
+    def __init__(self, config: TokensConfig, clock: Callable[[], float]) -> None:
+        self.config = config
+        self.keys: KeySet = {}
+        self.changed: Callable[[], None] = lambda: None
+        self._clock = clock
+        self._looked_at = -LEAST_SECONDS
+        self._lookup: asyncio.Task[None] | None = None
+        self._connectors: dict[str, Connector] = {}
+        self._lines = LogLimit(log)
+
+    async def run(self) -> None:
+        """Look the keys up now, and again and again."""
+        try:
+            while True:
+                await asyncio.wait({self._begin_lookup()})
+                await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
+        finally:
+            lookup, self._lookup = self._lookup, None
+            if lookup is not None:
+                lookup.cancel()
+            connectors, self._connectors = self._connectors, {}
+            for connector in connectors.values():
+                await connector.close()
+
+    def lookup(self) -> "asyncio.Task[None] | None":
+        """A lookup that is under way, or that is begun now; None if the last one was a short time ago."""
+        if self._lookup is None and self._clock() - self._looked_at < LEAST_SECONDS:
+            return None
+        return self._begin_lookup()
+
+    def _begin_lookup(self) -> "asyncio.Task[None]":
+        if self._lookup is None:
+            self._looked_at = self._clock()
+            self._lookup = spawn(self._look_up())
+        return self._lookup
+
+    async def _look_up(self) -> None:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                keys = parse_key_set(await self._content())
+        except TimeoutError:
+            self._failed(f"nothing came within {FETCH_SECONDS:g} s")
+        except (KeySetError, ValueError) as error:
+            self._failed(str(error))
+        except GatewayError as error:
+            self._failed(error.message)
+        except OSError as error:
+            self._failed(error.strerror or "cannot be read")
+        else:
+            if {name: _shown(key.key) for name, key in keys.items()} != {
+                name: _shown(key.key) for name, key in self.keys.items()
+            }:
+                log.info("issuer %s: %d keys", self.config.issuer, len(keys))
+                self.keys = keys
+                self.changed()
+        finally:
+            if self._lookup is asyncio.current_task():
+                self._lookup = None
+
+    def _failed(self, text: str) -> None:
+        kept = "those from before are kept" if self.keys else "no token can be verified"
+        issuer = self.config.issuer
+        self._lines.write("failed", logging.WARNING, "issuer %s: its keys were not read, %s: %s", issuer, kept, text)
+
+    async def _content(self) -> bytes:
+        place = self.config.jwks
+        if place is None:
+            place = await self._discovered()
+        elif not is_url(place):
+            return await asyncio.to_thread(_read, Path(place))
+        return await self._fetch(place)
+
+    async def _discovered(self) -> str:
+        """The URL of the JWKS, by OpenID Connect Discovery 1.0, section 4."""
+        issuer = self.config.issuer
+        content = await self._fetch(issuer.rstrip("/") + "/.well-known/openid-configuration")
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError):
+            raise KeySetError("its openid-configuration is not JSON") from None
+        document = document if isinstance(document, dict) else {}
+        # section 4.3: the issuer MUST be the one that was asked
+        if document.get("issuer") != issuer:
+            raise KeySetError("its openid-configuration is of another issuer")
+        place = document.get("jwks_uri")
+        if not isinstance(place, str) or not is_url(place):
+            raise KeySetError("its openid-configuration has no jwks_uri")
+        if issuer.startswith("https://") and not place.startswith("https://"):
+            raise KeySetError("its jwks_uri is not https")
+        return place
+
+    async def _fetch(self, url: str) -> bytes:
+        parts = urlsplit(url)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        connector = self._connectors.get(origin)
+        if connector is None:
+            made: Connector = registry.transport("http").Connector(
+                origin, connection_per_call=True, limits=Limits(message=MAX_BYTES)
+            )
+            connector = self._connectors[origin] = made
+        reply = await connector.exchange(Message("GET", parts.path or "/", _HEADERS, query=parts.query))
+        if reply.status != 200:
+            raise KeySetError(f"{parts.path} was answered with status {reply.status}")
+        return bytes(reply.body)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)[:MAX_BYTES]
+
+
+def _shown(key: object) -> object:
+    numbers = getattr(key, "public_numbers", None)
+    return numbers() if numbers is not None else key

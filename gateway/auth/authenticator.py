@@ -1,0 +1,181 @@
+"""Finds out who a client is by what came with its message: a key, a token, or its certificate."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from typing import TypeAlias
+
+from gateway.auth.credentials import AUTHORIZATION, authorized
+from gateway.auth.keys import KeyFile
+from gateway.auth.permissions import Principals
+from gateway.core.errors import Reason, refusal
+from gateway.core.principal import Principal
+from gateway.core.types import Headers
+
+MOST_REMEMBERED = 4096
+"""Credentials that are remembered because they were found valid. Those that were not are never remembered, so clients
+cannot fill memory with them."""
+
+_LONGEST_KEPT = 128
+"""Bytes of a credential that is remembered as it is. Of a longer one, a token, a digest is kept."""
+
+_NEVER = float("inf")
+
+Found: TypeAlias = tuple[Principal, float]
+"""Who a credential belongs to, and until when it is valid, in seconds since 1970."""
+
+VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
+"""Of a token: the principal's name, the names of permission sets, and when it ends, in seconds since 1970."""
+
+VerifyToken: TypeAlias = Callable[[bytes], VerifiedToken | None]
+"""What a token says; None for what has not the form of a token. Raises GatewayError for one that is not accepted, and
+`UnknownKeyError`."""
+
+
+class Credentials:
+    """The keys, tokens and certificates of one configuration.
+
+    - `principals`: makes principals of names.
+    - `verify`: verifies tokens; None if there is no issuer.
+    - `certificates`: globs of identities in certificates, each with the name of a principal; the first that matches
+      counts. In the name `*` stands for the identity.
+    - `header`: the name of the header that holds a key.
+    - `clock`: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        principals: Principals,
+        verify: VerifyToken | None = None,
+        certificates: Sequence[tuple[str, str]] = (),
+        header: str = "x-api-key",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.principals = principals
+        self.verify = verify
+        self.header = header.encode()
+        self.clock = clock
+        self._certificates = tuple(certificates)
+        self._keys: KeyFile | None = None
+        self.on_change: list[Callable[[], None]] = []
+        """Called when what was found valid may not be so any more."""
+
+    def use_keys(self, keys: KeyFile | None) -> None:
+        """Accept these keys from now on, and no others."""
+        self._keys = keys
+        self.changed()
+
+    def changed(self) -> None:
+        """Check every credential anew."""
+        for each in self.on_change:
+            each()
+
+    def of_key(self, key: bytes) -> Found:
+        """Who has this key.
+
+        Raises:
+            GatewayError: UNAUTHENTICATED.
+        """
+        entry = None if self._keys is None else self._keys.find(key)
+        if entry is None:
+            raise refusal(Reason.UNAUTHENTICATED, "the key is not known here")
+        why = entry.why_invalid(datetime.fromtimestamp(self.clock(), UTC))
+        if why:
+            raise refusal(Reason.UNAUTHENTICATED, why)
+        return self.principals.find(entry.principal), _NEVER if entry.expires is None else entry.expires.timestamp()
+
+    def of_certificate(self, identity: str) -> Principal | None:
+        """The principal of the identity in a verified certificate; None if no glob matches it."""
+        for glob, name in self._certificates:
+            if fnmatchcase(identity, glob):
+                return self.principals.find(name.replace("*", identity))
+        return None
+
+
+class Authenticator:
+    """What one listener asks its clients for. May be called from several threads.
+
+    `keys`, `tokens`, `certificates`: which credentials it accepts. `anonymous`: the principal of clients without any;
+    empty if they are refused.
+    """
+
+    def __init__(
+        self, credentials: Credentials, anonymous: str = "", *, keys: bool = True, tokens: bool = True,
+        certificates: bool = True,
+    ) -> None:  # fmt: skip
+        self._credentials = credentials
+        self._header = credentials.header
+        self._clock = credentials.clock
+        self._anonymous = credentials.principals.find(anonymous) if anonymous else None
+        self._keys = keys
+        self._tokens = tokens and credentials.verify is not None
+        self._certificates = certificates
+        self._by_header: dict[bytes, Found] = {}
+        self._by_authorization: dict[bytes, Found] = {}
+        """Who sent a header that was found valid, and until when it is."""
+        credentials.on_change.append(self._forget)
+
+    def __len__(self) -> int:
+        """How many credentials are remembered."""
+        return len(self._by_header) + len(self._by_authorization)
+
+    def __call__(self, headers: Headers, identity: str) -> Principal:
+        """Who the client is, by its headers or metadata, and by the identity in its verified certificate (empty without
+        one). The header for keys counts before Authorization. A wrong key or token is refused even where clients
+        without any are accepted.
+
+        Raises:
+            GatewayError: UNAUTHENTICATED.
+            UnknownKeyError: a token is signed by a key that is not known yet.
+        """
+        first = headers.first
+        known, field = self._by_header, first.get(self._header)
+        if field is None:
+            known, field = self._by_authorization, first.get(AUTHORIZATION)
+            if field is None:
+                return self._without(identity)
+        found = known.get(field if len(field) <= _LONGEST_KEPT else sha256(field).digest())
+        if found is not None and self._clock() < found[1]:
+            return found[0]
+        if not self._keys and not self._tokens:
+            return self._without(identity)
+        found = self._checked(field if known is self._by_header else authorized(field))
+        if len(known) >= MOST_REMEMBERED:
+            known.clear()
+        known[field if len(field) <= _LONGEST_KEPT else sha256(field).digest()] = found
+        return found[0]
+
+    def _checked(self, credential: bytes) -> Found:
+        if not credential:
+            text = "expected Authorization: Bearer KEY, or Basic with the key as password"
+            raise refusal(Reason.UNAUTHENTICATED, text)
+        verify = self._credentials.verify
+        if self._tokens and verify is not None and (said := verify(credential)) is not None:
+            name, claimed, ends = said
+            return self._credentials.principals.find(name, claimed), ends
+        if not self._keys:
+            raise refusal(Reason.UNAUTHENTICATED, "expected a token: three parts with dots between them")
+        return self._credentials.of_key(credential)
+
+    def _without(self, identity: str) -> Principal:
+        """The principal of a client without key or token."""
+        if identity and self._certificates:
+            principal = self._credentials.of_certificate(identity)
+            if principal is not None:
+                return principal
+        if self._anonymous is None:
+            raise refusal(Reason.UNAUTHENTICATED, f"the request has no credentials; expected {self._expected()}")
+        return self._anonymous
+
+    def _expected(self) -> str:
+        header = self._header.decode()
+        wanted = [f"Authorization: Bearer KEY or {header}: KEY"] if self._keys else []
+        wanted += ["Authorization: Bearer TOKEN"] if self._tokens and not self._keys else []
+        wanted += ["a client certificate that is known here"] if self._certificates else []
+        return ", or ".join(wanted)
+
+    def _forget(self) -> None:
+        self._by_header.clear()
+        self._by_authorization.clear()

@@ -1,0 +1,31 @@
+"""Where clients put their credentials: a header of their own for keys, `Authorization: Bearer` or `Basic`.
+
+gRPC's metadata have the same names. Basic is for clients that take credentials only in a URL, such as UM-Bridge's
+Python client (`http://user:KEY@host`): the password is the key or token, the user's name means nothing.
+"""
+
+from base64 import b64decode
+from binascii import Error
+
+AUTHORIZATION = b"authorization"
+
+CHALLENGE = (b"WWW-Authenticate", b'Bearer realm="gateway", Basic realm="gateway"')
+"""The header that a reply with status 401 MUST have (RFC 9110, section 15.5.2)."""
+
+
+class UnknownKeyError(Exception):
+    """A token is signed by a key that is not among those of its issuer. The issuer may have new ones."""
+
+
+def authorized(field: bytes) -> bytes:
+    """The key or token in the value of an Authorization header; empty if it has none."""
+    scheme, _, rest = field.partition(b" ")
+    match scheme.lower():
+        case b"bearer":
+            return rest.strip()
+        case b"basic":
+            try:
+                return b64decode(rest.strip(), validate=True).partition(b":")[2]
+            except (Error, ValueError):
+                return b""
+    return b""

@@ -1,0 +1,155 @@
+"""API keys, and the file that has their digests.
+
+A key is `gw_` and 32 random bytes in base64url. The file has its SHA-256 digest only. A slow hash, as passwords need,
+would not add anything: nobody can try 2^256 keys, however fast a try is. A key is looked up by its digest, so the time
+of the lookup tells nothing about other keys.
+"""
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from gateway.core.frozen import frozen
+
+PREFIX = "gw_"
+_RANDOM_BYTES = 32
+
+MAX_FILE = 16 * 2**20
+"""The most bytes of a file of keys; some 60,000 keys."""
+
+_ID = 12
+"""Characters of a digest that name its key in lists."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class KeyFileError(Exception):
+    """A file of keys cannot be used. The text tells why, without a digest."""
+
+
+def _digest(text: str) -> str:
+    if not _DIGEST.fullmatch(text):
+        raise ValueError("expected a SHA-256 digest of 64 hexadecimal digits in lower case")
+    return text
+
+
+def _with_zone(time: datetime) -> datetime:
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+Time = Annotated[datetime, AfterValidator(_with_zone)]
+
+
+class KeyEntry(BaseModel):
+    """One key in the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: Annotated[str, AfterValidator(_digest)]
+    principal: Annotated[str, Field(min_length=1)]
+    created: Time | None = None
+    expires: Time | None = None
+    revoked: Time | None = None
+    note: str = ""
+
+    @property
+    def id(self) -> str:
+        """What names the key in lists; it does not help to guess the key."""
+        return self.sha256[:_ID]
+
+    def why_invalid(self, now: datetime) -> str:
+        """Why the key is not accepted at this time; empty if it is."""
+        if self.revoked is not None:
+            return "the key is revoked"
+        return "the key has expired" if self.expires is not None and self.expires <= now else ""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys: tuple[KeyEntry, ...]
+
+
+@frozen
+class KeyFile:
+    """The keys of a file."""
+
+    entries: tuple[KeyEntry, ...]
+    by_digest: Mapping[bytes, KeyEntry]
+
+    def find(self, key: bytes) -> KeyEntry | None:
+        """The entry of a key, if there is one."""
+        return self.by_digest.get(sha256(key).digest())
+
+
+def key_file(entries: Iterable[KeyEntry]) -> KeyFile:
+    """The KeyFile of these entries. Raises KeyFileError if a key is listed twice."""
+    listed = tuple(entries)
+    by_digest = {bytes.fromhex(entry.sha256): entry for entry in listed}
+    if len(by_digest) != len(listed):
+        raise KeyFileError("a key is listed twice")
+    return KeyFile(listed, by_digest)
+
+
+def new_key(principal: str, expires: datetime | None = None, note: str = "") -> tuple[str, KeyEntry]:
+    """A new random key, and its entry."""
+    key = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
+    now = datetime.now(UTC).replace(microsecond=0)
+    digest = sha256(key.encode()).hexdigest()
+    return key, KeyEntry(sha256=digest, principal=principal, created=now, expires=expires, note=note)
+
+
+def read_keys(path: Path) -> KeyFile:
+    """The keys in a file of YAML or JSON.
+
+    Raises:
+        KeyFileError: it cannot be read, or is not a file of keys.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise KeyFileError("it is not a regular file")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise KeyFileError(f"it cannot be read: {error.strerror}") from None
+    if len(content) > MAX_FILE:
+        raise KeyFileError(f"it is larger than {MAX_FILE} bytes")
+    return parse_keys(content)
+
+
+def parse_keys(content: bytes) -> KeyFile:
+    """The keys in YAML or JSON: `keys:` with a list of `{sha256, principal, created, expires, revoked, note}`, of which
+    the first two are required.
+
+    Raises:
+        KeyFileError: it has another form. The text names the place, and no value.
+    """
+    try:
+        # BaseLoader leaves every scalar a text: a principal `no` or an id `12e4` stays what it is.
+        data: Any = yaml.load(content, yaml.CBaseLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise KeyFileError(f"it is not YAML{f': line {mark.line + 1}' if mark else ''}") from None
+    if data is None:
+        data = {"keys": []}
+    if not isinstance(data, dict):
+        raise KeyFileError("it is no map with a list `keys`")
+    try:
+        return key_file(_File.model_validate(data).keys)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).lstrip(".")
+        raise KeyFileError(f"{place or 'the file'}: {first['msg']}") from None
+
+
+def write_keys(entries: Iterable[KeyEntry]) -> str:
+    """The text of a file with these entries."""
+    rows = [entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True) for entry in entries]
+    return yaml.dump({"keys": rows}, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)

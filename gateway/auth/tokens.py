@@ -1,0 +1,182 @@
+"""Tokens: JSON Web Tokens (RFC 7519) of an issuer, verified with the issuer's public keys (a JWKS, RFC 7517).
+
+Only signatures by private keys are accepted. With the algorithms `none` and HS256 to HS512 anybody could sign who knows
+the public key.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, get_args
+
+import jwt
+
+from gateway.auth.credentials import UnknownKeyError
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.frozen import frozen
+
+Algorithm: TypeAlias = Literal[
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]  # fmt: skip
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+
+LONGEST_TOKEN = 16 * 2**10
+"""Bytes of a token."""
+
+_OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
+
+
+@frozen
+class Rules:
+    """What is required of tokens, and what they say.
+
+    - `principal`: the claim that names the principal; `prefix` goes before its value.
+    - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty for none. A
+      dot leads into an object: `realm_access.roles`.
+    - `leeway`: the seconds by which clocks may differ.
+    """
+
+    issuer: str
+    audience: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    leeway: float = 30.0
+    principal: str = "sub"
+    prefix: str = ""
+    permissions: str = ""
+
+
+@frozen
+class Identity:
+    """What a verified token says: the principal's name, the names of permission sets, and when it ends, in seconds
+    since 1970."""
+
+    name: str
+    claimed: tuple[str, ...]
+    ends: float
+
+
+class KeySetError(Exception):
+    """A JWKS cannot be used; the text tells why."""
+
+
+@frozen
+class PublicKey:
+    """A key of an issuer, and the algorithms that it is for."""
+
+    key: Any
+    algorithms: frozenset[str]
+
+
+KeySet: TypeAlias = Mapping[str, PublicKey]
+"""Public keys by their `kid`; a key without one has the name ''."""
+
+
+def parse_key_set(content: bytes) -> KeySet:
+    """The public keys in a JWKS. Keys that are not for signatures, or of an unknown type, are left out.
+
+    Raises:
+        KeySetError: it is not a JWKS, or none of its keys can be used.
+    """
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError):
+        raise KeySetError("it is not JSON") from None
+    rows = data.get("keys") if isinstance(data, dict) else None
+    if not isinstance(rows, list):
+        raise KeySetError("it has no list `keys`")
+    found: dict[str, PublicKey] = {}
+    for row in rows:
+        if isinstance(row, dict) and row.get("kty") in ("RSA", "EC", "OKP") and row.get("use", "sig") == "sig":
+            try:
+                found[str(row.get("kid", ""))] = _public_key(row)
+            except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+                continue
+    if not found:
+        raise KeySetError("it has no public key that can be used")
+    return found
+
+
+def _public_key(row: Mapping[str, Any]) -> PublicKey:
+    made = jwt.PyJWK({name: row[name] for name in row if name not in _PRIVATE})
+    any_of_rsa = row["kty"] == "RSA" and "alg" not in row
+    return PublicKey(made.key, _OF_RSA if any_of_rsa else frozenset({made.algorithm_name}))
+
+
+_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
+"""The members of a private key: a file that has them by mistake is read as if it had not."""
+
+
+def is_token(credential: bytes) -> bool:
+    """Whether a credential has the form of a token: three parts with dots between them."""
+    return credential.count(b".") == 2
+
+
+def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
+    """What a token says.
+
+    Raises:
+        GatewayError: UNAUTHENTICATED, it is malformed, expired, not yet valid, not of this issuer, not for this
+            audience, or its signature is wrong.
+        UnknownKeyError: its key is not among `keys`.
+    """
+    if len(token) > LONGEST_TOKEN:
+        raise _refused(f"it is longer than {LONGEST_TOKEN} bytes")
+    try:
+        head = jwt.get_unverified_header(token)
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        raise _refused("it is malformed") from None
+    algorithm = head.get("alg")
+    if algorithm not in rules.algorithms:
+        raise _refused(f"its algorithm is not one of {', '.join(rules.algorithms)}")
+    key = _key(head.get("kid"), keys)
+    if algorithm not in key.algorithms:
+        raise _refused("its algorithm is not that of its key")
+    try:
+        claims = jwt.decode(
+            token, key.key, algorithms=[algorithm], audience=rules.audience, issuer=rules.issuer, leeway=rules.leeway,
+            options={"require": ["exp", "iss", "aud"]},
+        )  # fmt: skip
+    except jwt.ExpiredSignatureError:
+        raise _refused("it has expired") from None
+    except jwt.InvalidAudienceError:
+        raise _refused("it is for another audience") from None
+    except jwt.InvalidIssuerError:
+        raise _refused("it is of another issuer") from None
+    except jwt.ImmatureSignatureError:
+        raise _refused("it is not valid yet") from None
+    except jwt.MissingRequiredClaimError as error:
+        raise _refused(f"it has no claim {error.claim!r}") from None
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        raise _refused("its signature or its claims are wrong") from None
+    return _identity(claims, rules)
+
+
+def _key(kid: object, keys: KeySet) -> PublicKey:
+    if kid is None and len(keys) == 1:
+        return next(iter(keys.values()))
+    found = keys.get(kid) if isinstance(kid, str) else None
+    if found is None:
+        raise UnknownKeyError
+    return found
+
+
+def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
+    name = _claim(claims, rules.principal)
+    if not isinstance(name, str) or not name:
+        raise _refused(f"it has no claim {rules.principal!r} that names a principal")
+    listed = _claim(claims, rules.permissions) if rules.permissions else ()
+    names: Iterable[object] = listed.split() if isinstance(listed, str) else listed if isinstance(listed, list) else ()
+    claimed = tuple(each for each in names if isinstance(each, str))
+    return Identity(rules.prefix + name, claimed, float(claims["exp"]) + rules.leeway)
+
+
+def _claim(claims: Any, path: str) -> Any:
+    # Names such as `https://example.org/roles` hold dots themselves.
+    if isinstance(claims, dict) and path in claims:
+        return claims[path]
+    for step in path.split("."):
+        claims = claims.get(step) if isinstance(claims, dict) else None
+    return claims
+
+
+def _refused(text: str) -> GatewayError:
+    return refusal(Reason.UNAUTHENTICATED, f"the token is not accepted: {text}")

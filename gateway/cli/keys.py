@@ -1,0 +1,146 @@
+"""`gateway keys`: makes, lists and revokes the API keys in a file."""
+
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.auth.keys import KeyEntry, KeyFileError, new_key, read_keys, write_keys
+from gateway.cli.options import fail
+
+keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke API keys.")
+
+KeyFileOption = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of keys.", dir_okay=False)]
+
+_DURATION = re.compile(r"([0-9]{1,6})([dhm])")
+_UNITS = {"d": "days", "h": "hours", "m": "minutes"}
+
+
+@keys.command()
+def add(
+    file: KeyFileOption,
+    principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="Whom the key is for.")],
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="WHEN", help="A time such as 2027-01-31 or 2027-01-31T12:00Z, or 90d.")
+    ] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What the key is used for.")] = "",
+) -> None:
+    """Make a key and print it, as the last word. It is not stored and cannot be printed again: the file has its digest.
+    The file is made if there is none."""
+    if not principal:
+        fail("--principal: expected a name")
+    end = _time(expires) if expires else None
+    key, entry = new_key(principal, end, note)
+    _change(file, lambda entries: [*entries, entry], may_be_missing=True)
+    until = f", until {_shown(end)}" if end is not None else ""
+    print(f"key {entry.id} of {principal}{until}: {key}")
+
+
+@keys.command("list")
+def list_keys(file: KeyFileOption) -> None:
+    """List the keys: id, principal, state, when made, note. The keys themselves are not in the file."""
+    now = datetime.now(UTC)
+    rows = [("ID", "PRINCIPAL", "STATE", "MADE", "NOTE")]
+    rows += [
+        (each.id, each.principal, _state(each, now), _shown(each.created), each.note) for each in _entries(file, False)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+@keys.command()
+def revoke(
+    file: KeyFileOption, id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `list` shows it.")]
+) -> None:
+    """Revoke a key: gateways that watch the file refuse it from then on."""
+    now = datetime.now(UTC).replace(microsecond=0)
+
+    def without(entries: Iterable[KeyEntry]) -> list[KeyEntry]:
+        found = list(entries)
+        matching = [each for each in found if each.id == id]
+        if not matching:
+            fail(f"no key in {file} has the id {id!r}")
+        return [
+            each.model_copy(update={"revoked": now}) if each.id == id and each.revoked is None else each
+            for each in found
+        ]
+
+    _change(file, without)
+    print(f"key {id} is revoked")
+
+
+def _state(entry: KeyEntry, now: datetime) -> str:
+    if entry.revoked is not None:
+        return f"revoked {_shown(entry.revoked)}"
+    if entry.expires is None:
+        return "valid"
+    return f"{'expired' if entry.expires <= now else 'valid until'} {_shown(entry.expires)}"
+
+
+def _shown(time: datetime | None) -> str:
+    return "" if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def _time(text: str) -> datetime:
+    """A time in the future: a date, a date and time (UTC unless it says otherwise), or a duration from now."""
+    now = datetime.now(UTC)
+    duration = _DURATION.fullmatch(text)
+    if duration is not None:
+        return (now + timedelta(**{_UNITS[duration[2]]: int(duration[1])})).replace(microsecond=0)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        fail(f"--expires: expected a time such as 2027-01-31 or 2027-01-31T12:00Z, or 90d, got {text!r}")
+    found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
+    if found <= now:
+        fail(f"--expires: {text} is in the past")
+    return found
+
+
+def _entries(file: Path, may_be_missing: bool) -> tuple[KeyEntry, ...]:
+    if may_be_missing and not file.exists():
+        return ()
+    try:
+        return read_keys(file).entries
+    except KeyFileError as error:
+        fail(f"{file}: {error}")
+
+
+def _change(
+    file: Path, change: Callable[[Iterable[KeyEntry]], list[KeyEntry]], *, may_be_missing: bool = False
+) -> None:
+    """Replace the file in one step, readable by its owner only. Several commands at once wait for each other."""
+    file = file.resolve()  # a link stays one
+    try:
+        with _locked(file.parent):
+            text = write_keys(change(_entries(file, may_be_missing)))
+            descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # mode 0600
+            try:
+                with open(descriptor, "w", encoding="utf-8") as target:
+                    target.write(text)
+                    target.flush()
+                    os.fsync(descriptor)
+                os.replace(made, file)
+            except BaseException:
+                os.unlink(made)
+                raise
+    except OSError as error:
+        fail(f"{file} cannot be written: {error.strerror}")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,155 @@
+"""Checks of who may do what: `auth`, `permissions`, `principals`, and `auth` of listeners and of the status API. They
+run only if all parts of the configuration are valid."""
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
+
+from gateway.config.access import AdminAuthConfig, AuthConfig, ListenerAuthConfig
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
+from gateway.config.fields import VALUE
+from gateway.config.keys import Config
+from gateway.config.problems import Finding, suggestion
+from gateway.core.protocol import StreamForm
+
+BUILT_IN = ("use", "all")
+"""The sets of permissions that every configuration has; `gateway/auth/permissions.py` defines them."""
+
+
+def access_findings(config: Config, catalog: Catalog) -> list[Finding]:
+    """All findings of these checks."""
+    return [
+        *_permission_sets(config),
+        *_principals(config),
+        *_listeners(config, catalog),
+        *_admin(config),
+        *_files(config, catalog),
+    ]
+
+
+def _permission_sets(config: Config) -> Iterator[Finding]:
+    names = [listener.name for listener in config.listeners]
+    for name, grants in config.permissions.items():
+        if name in BUILT_IN:
+            yield Finding(("permissions", name), f"{name!r} is built in; choose another name", at_key=True)
+        for at, grant in enumerate(grants):
+            for i, glob in enumerate(grant.listeners):
+                if not any(fnmatchcase(each, glob) for each in names):
+                    text = f"no listener is called {VALUE}{suggestion(glob, names)}"
+                    yield Finding(("permissions", name, at, "listeners", i), text)
+
+
+def _principals(config: Config) -> Iterator[Finding]:
+    known = (*config.permissions, *BUILT_IN)
+    for name, principal in config.principals.items():
+        for at, each in enumerate(principal.permissions):
+            if each not in known:
+                text = f"no set of permissions is called {VALUE}{suggestion(each, known)}"
+                yield Finding(("principals", name, "permissions", at), text)
+
+
+def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    for at, listener in enumerate(config.listeners):
+        auth = listener.auth
+        if auth is None:
+            continue
+        location: Location = ("listeners", at, "auth")
+        yield from _accepted(location, auth, config.auth)
+        if auth.anonymous is not None and not _is_known(auth.anonymous, config):
+            text = f"no principal is called {VALUE}{suggestion(auth.anonymous, config.principals)}"
+            yield Finding((*location, "anonymous"), text)
+        ways = auth.accept or (config.auth.ways if config.auth else ())
+        if auth.anonymous is None and "certificates" not in ways:
+            for name in listener.protocols:
+                carrier = catalog.protocols[name].carrier
+                if isinstance(carrier, StreamForm) and carrier.credential is None:
+                    text = f"clients of {name} cannot send keys or tokens; use certificates, or anonymous: PRINCIPAL"
+                    yield Finding(location, text, at_key=True)
+
+
+def _is_known(name: str, config: Config) -> bool:
+    return any(fnmatchcase(name, glob) for glob in config.principals)
+
+
+def _admin(config: Config) -> Iterator[Finding]:
+    if config.admin is not None and config.admin.auth is not None:
+        location: Location = ("admin", "auth")
+        yield from _accepted(location, config.admin.auth, config.auth)
+        if config.auth is not None and config.auth.keys is None and config.auth.jwt is None:
+            yield Finding(location, "the status API needs keys or tokens: `auth: {keys: ...}` or `jwt`", at_key=True)
+
+
+def _accepted(
+    location: Location, auth: ListenerAuthConfig | AdminAuthConfig, whole: AuthConfig | None
+) -> Iterator[Finding]:
+    ways = whole.ways if whole is not None else ()
+    if not ways and getattr(auth, "anonymous", None) is None:
+        text = "nothing says what clients identify themselves with; add `auth: {keys: {file: PATH}}` at the top"
+        yield Finding(location, text, at_key=True)
+    for at, way in enumerate(auth.accept or ()):
+        if ways and way not in ways:
+            yield Finding((*location, "accept", at), f"`auth` at the top has no {VALUE}")
+
+
+def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    auth = config.auth
+    if auth is None:
+        return
+    if auth.keys is not None and (why := catalog.why_not_keys(auth.keys.file)):
+        yield Finding(("auth", "keys", "file"), f"{VALUE} is no file of keys: {why}")
+    if auth.jwt is not None:
+        jwks = auth.jwt.jwks
+        if not catalog.jwt:
+            text = 'needs PyJWT, which is not installed: pip install "inference-gateway[jwt]"'
+            yield Finding(("auth", "jwt"), text, at_key=True)
+        elif jwks is not None and not is_url(jwks) and (why := catalog.why_not_key_set(jwks)):
+            yield Finding(("auth", "jwt", "jwks"), f"{VALUE} has no keys of an issuer: {why}")
+
+
+def is_url(place: str) -> bool:
+    """Whether the place of an issuer's keys is a URL, as opposed to the path of a file."""
+    return place.startswith(("https://", "http://"))
+
+
+# Warnings.
+
+
+def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """What is allowed, but probably a mistake."""
+    asking = [listener for listener in config.listeners if listener.auth is not None]
+    if config.auth is not None and asking:
+        for at, listener in enumerate(config.listeners):
+            if listener.auth is None:
+                text = f"listener {listener.name!r} has no `auth`: its clients need no credentials"
+                yield Finding(("listeners", at), text)
+    if config.auth is not None and not asking and (config.admin is None or config.admin.auth is None):
+        text = "no listener has `auth`, so nobody is asked for credentials; add `auth: {}` to listeners"
+        yield Finding(("auth",), text, at_key=True)
+    if asking and not config.principals and not (config.auth and config.auth.jwt and config.auth.jwt.permissions):
+        text = "there are no `principals`, so nobody may do anything; add `principals: {'*': {permissions: [use]}}`"
+        yield Finding(("auth",), text, at_key=True)
+    yield from _forwarded(config)
+    yield from _plain_issuer(config)
+
+
+def _forwarded(config: Config) -> Iterator[Finding]:
+    if config.auth is None:
+        return
+    names = {"authorization", *([config.auth.keys.header] if config.auth.keys else [])}
+    for name, backend in config.backends.items():
+        for at, header in enumerate(backend.forward_headers):
+            if header in names:
+                text = f"sends clients' keys for the gateway on to the servers of backend {name!r}"
+                yield Finding(("backends", name, "forward_headers", at), f"{VALUE} {text}")
+
+
+def _plain_issuer(config: Config) -> Iterator[Finding]:
+    jwt = config.auth.jwt if config.auth is not None else None
+    if jwt is None:
+        return
+    key = "issuer" if jwt.jwks is None else "jwks"
+    url = getattr(jwt, key)
+    if url.startswith("http://") and urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
+        text = "its keys come over plain http, where anybody on the way can replace them; use https"
+        yield Finding(("auth", "jwt", key), f"{VALUE}: {text}")

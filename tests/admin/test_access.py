@@ -1,0 +1,69 @@
+"""The status API with credentials: who gets in, and which web pages do not."""
+
+from base64 import b64encode
+
+import pytest
+
+from gateway.admin import register
+from gateway.admin.access import AccessCheck
+from gateway.admin.status import application
+from gateway.auth.authenticator import Authenticator, Credentials
+from gateway.auth.keys import key_file, new_key
+from gateway.auth.permissions import Principals
+from tests.admin.served import served
+from tests.admin.test_status import STATUS
+from tests.paused_server import ask
+
+ROOT, ROOT_ENTRY = new_key("root")
+USER, USER_ENTRY = new_key("user")
+
+
+def check() -> AccessCheck:
+    credentials = Credentials(Principals({}, {"root": ["all"], "user": ["use"]}))
+    credentials.use_keys(key_file([ROOT_ENTRY, USER_ENTRY]))
+    app = application(lambda: STATUS)
+    register.add_routes(app, {})
+
+    async def nothing() -> None:
+        return
+
+    return AccessCheck(app, (Authenticator(credentials), nothing))
+
+
+async def reply(headers: str, path: str = "/status") -> bytes:
+    async with served(check()) as server:
+        request = f"GET {path} HTTP/1.1\r\nHost: gateway.example:9090\r\n{headers}Connection: close\r\n\r\n"
+        return await ask(server.port, request.encode())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        f"x-api-key: {ROOT}\r\n",
+        f"Authorization: Bearer {ROOT}\r\n",
+        f"Authorization: Basic {b64encode(f'me:{ROOT}'.encode()).decode()}\r\n",
+        f"x-api-key: {ROOT}\r\nOrigin: https://gateway.example:9090\r\n",
+    ],
+    ids=["key", "bearer", "basic", "own page"],  # keys are random, and pytest-xdist compares the names of tests
+)
+async def test_who_has_the_permission_gets_in(headers: str) -> None:
+    assert (await reply(headers)).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("path", ["/status", "/docs", "/openapi.json", "/docs/files/swagger-ui.css", "/nothing"])
+async def test_nobody_else_sees_anything(path: str) -> None:
+    for headers, status in (("", b"401"), ("x-api-key: wrong\r\n", b"401"), (f"x-api-key: {USER}\r\n", b"403")):
+        found = await reply(headers, path)
+        assert found.split(b" ")[1] == status
+        assert (b"www-authenticate" in found.lower()) == (status == b"401")
+        assert b"lab" not in found
+        assert b"wrong" not in found
+
+
+async def test_a_web_page_of_another_host_may_not_use_the_password_that_a_browser_keeps() -> None:
+    for origin in ("https://evil.example", "null"):
+        assert (await reply(f"x-api-key: {ROOT}\r\nOrigin: {origin}\r\n")).startswith(b"HTTP/1.1 403 ")
+
+
+async def test_servers_register_with_their_own_token() -> None:
+    assert b" 404 " in await reply("", "/register/lease") or b" 405 " in await reply("", "/register/lease")

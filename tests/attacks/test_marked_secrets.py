@@ -1,0 +1,195 @@
+"""Secrets planted wherever the gateway takes some: nothing that comes out of it has one of them, for clients with and
+without permission, at the log's finest level."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc.aio
+import httpx
+import pytest
+
+from gateway.app import Gateway
+from gateway.assembly import guard
+from gateway.auth.keys import new_key, write_keys
+from gateway.cli.options import catalog
+from gateway.config import load_with_warnings
+from gateway.core.log_limit import LogLimit
+from tests.attacks.clients import message, tensor
+from tests.auth.issuer import Issuer
+from tests.cli.commands import gateway as command
+from tests.cli.commands import started
+from tests.interop.processes import free_port
+
+MARK = "tiger7391"
+"""Every secret here has it."""
+
+ROOT, ROOT_ENTRY = new_key("root")
+USER, USER_ENTRY = new_key("user")
+REVOKED, REVOKED_ENTRY = new_key("user")
+
+CONFIG = """
+auth:
+  keys: {{file: {folder}/keys.yaml}}
+  jwt: {{issuer: "https://issuer.test", audience: [models], jwks: {folder}/jwks.json}}
+principals:
+  root: {{permissions: [all]}}
+  user: {{permissions: [use]}}
+admin: {{bind: "127.0.0.1:0", auth: {{}}}}
+health: {{bind: "127.0.0.1:0"}}
+listeners:
+  - {{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge, grps-rest], model: dead, auth: {{}},
+     errors: {{detail: brief}}}}
+  - {{name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc], auth: {{}}}}
+  - {{name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc], model: dead, auth: {{}}}}
+backends:
+  dead:
+    protocol: v2-rest
+    flavor: plain
+    endpoints: ["127.0.0.1:{dead}"]
+    forward_headers: [x-secret]
+    discovery: {{register: {{token: "${{SECRET_TOKEN}}"}}}}
+    policies: [{{rate_limit: {{requests: 1000, by: principal, redis: "redis://u:${{SECRET_TOKEN}}@127.0.0.1:{dead}/0"}}}}]
+routes:
+  - {{match: {{model: keyed, header: {{x-secret: "${{file:{folder}/secret}}"}}}}, backend: dead}}
+  - {{match: {{}}, backend: dead}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    issuer = Issuer()
+    issuer.rotate("ES256")
+    entries = [ROOT_ENTRY, USER_ENTRY, REVOKED_ENTRY.model_copy(update={"revoked": ROOT_ENTRY.created})]
+    (tmp_path / "keys.yaml").write_text(write_keys(entries))
+    (tmp_path / "jwks.json").write_bytes(issuer.jwks)
+    (tmp_path / "secret").write_text(f"file-{MARK}")
+    (tmp_path / "token").write_text(issuer.token("user", note=MARK))
+    (tmp_path / "gateway.yaml").write_text(CONFIG.format(folder=tmp_path, dead=free_port()))
+    monkeypatch.setenv("SECRET_TOKEN", f"env-{MARK}")
+    return tmp_path
+
+
+def secrets(folder: Path) -> list[str]:
+    token = (folder / "token").read_text()
+    digests = [each.sha256 for each in (ROOT_ENTRY, USER_ENTRY, REVOKED_ENTRY)]
+    return [MARK, ROOT, USER, REVOKED, token, token.split(".")[2], *digests]
+
+
+def credentials(folder: Path) -> Iterator[dict[str, str]]:
+    yield {}
+    yield {"x-api-key": USER}
+    yield {"x-api-key": ROOT}
+    yield {"x-api-key": REVOKED}
+    yield {"x-api-key": f"wrong-{MARK}"}
+    yield {"authorization": f"Bearer {MARK}"}
+    yield {"authorization": f"Basic {MARK}"}
+    yield {"authorization": f"{MARK} scheme"}
+    token = (folder / "token").read_text()
+    yield {"authorization": f"Bearer {token}"}
+    yield {"authorization": f"Bearer {token[:-6]}AAAAAA"}
+    yield {"authorization": f"Bearer {MARK}.{MARK}.{MARK}"}
+
+
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [1.5]}]}).encode()
+
+
+async def test_nothing_that_comes_out_has_a_secret(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(guard, "_lines", LogLimit(guard.log, lines=10_000))
+    config, warned = load_with_warnings(folder / "gateway.yaml", catalog())
+    told: list[str] = [*map(str, warned), str(config.auth), str(config.backends)]
+    running = Gateway(config)
+    await running.start()
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+            base = f"http://{running.listeners['http'].address}"
+            for headers in credentials(folder):
+                sent = {**headers, "x-secret": f"not-{MARK}", "cookie": MARK}
+                for method, path, body in (
+                    ("POST", "/v2/models/dead/infer", BODY),
+                    ("POST", "/v2/models/keyed/infer", BODY),
+                    ("POST", "/v2/models/dead/infer", b"{"),
+                    ("POST", "/v2/models/dead/load", b""),
+                    ("POST", "/v2/repository/index", b"{}"),
+                    ("POST", "/Evaluate", b'{"name": "dead", "input": [[1]]}'),
+                    ("GET", "/nothing", b""),
+                    ("POST", "/grps/v1/infer/predict", b'{"str_data": "x"}'),
+                ):
+                    reply = await client.request(method, base + path, content=body, headers=sent)
+                    told.append(f"{reply.headers} {reply.text}")
+                admin = f"http://{running.ports['admin'].address}"
+                for path in ("/status", "/docs", "/openapi.json"):
+                    reply = await client.get(admin + path, headers=sent)
+                    told.append(f"{reply.headers} {reply.text}")
+                reply = await client.post(f"{admin}/register", headers=sent, json={"backend": "dead", "address": "h:1"})
+                told.append(f"{reply.headers} {reply.text}")
+                health = await client.get(f"http://{running.ports['health'].address}/readyz", headers=sent)
+                told.append(health.text)
+                async with grpc.aio.insecure_channel(running.listeners["grpc"].address) as channel:
+                    infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+                    try:
+                        await infer(message("v2-grpc", "dead", tensor(b"1")), metadata=tuple(sent.items()))
+                    except grpc.aio.AioRpcError as error:
+                        told.append(repr((error.details(), error.trailing_metadata(), error.initial_metadata())))
+        told.append(str(running.status().model_dump_json()))
+    finally:
+        await running.drain(0)
+    told.append(caplog.text)
+    everything = "\n".join(told)
+    assert "refuses client" in caplog.text
+    assert "401" in everything or "no credentials" in everything
+    for secret in secrets(folder):
+        assert secret not in everything
+    clients = "\n".join(each for each in told[3:-2] if "127.0.0.1" in each)
+    assert str(folder) not in clients
+
+
+def test_what_is_wrong_with_files_of_secrets_is_told_without_them(folder: Path) -> None:
+    for name in ("keys.yaml", "jwks.json"):
+        sound = (folder / name).read_bytes()
+        for wrong in (MARK.encode(), b"{keys: [" + MARK.encode(), b'{"keys": [{"%b": "%b"}]}' % ((MARK.encode(),) * 2)):
+            (folder / name).write_bytes(wrong)
+            found = command("check", "--config", str(folder / "gateway.yaml"))
+            assert found.exit_code == 1
+            assert "is no file of keys" in found.output or "has no keys of an issuer" in found.output
+            assert MARK not in found.output
+        (folder / name).write_bytes(sound)
+
+
+def test_ten_thousand_wrong_keys_fill_neither_memory_nor_log(folder: Path) -> None:
+    """As many from one client in a row: every one is refused, and what is logged of them is bounded."""
+    file = folder / "gateway.yaml"
+    file.write_text(file.read_text().replace("${SECRET_TOKEN}", "token"))
+    arguments = ("serve", "--config", str(file))
+    with (folder / "log").open("w") as log, started(*arguments, folder=folder, stderr=log.fileno()) as (process, lines):
+        (line,) = [each for each in lines if each.startswith("listener http ")]
+        host, _, port = line.split()[2].partition(":")
+        size = memory(process.pid)
+        with socket.create_connection((host, int(port)), 30) as connection:
+            for start in range(0, 10_000, 100):
+                connection.sendall(
+                    b"".join(
+                        b"GET /v2/models/dead HTTP/1.1\r\nHost: a\r\nx-api-key: gw_%d-%b\r\n\r\n" % (number, b"k" * 200)
+                        for number in range(start, start + 100)
+                    )
+                )
+                found = b""
+                while found.count(b"HTTP/1.1 401 ") < 100:
+                    piece = connection.recv(2**16)
+                    assert piece
+                    found += piece
+        assert memory(process.pid) - size < 20 * 2**20
+    written = (folder / "log").read_text()
+    assert 1 <= written.count("refuses client") <= 20
+    assert "kkkk" not in written
+
+
+def memory(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096

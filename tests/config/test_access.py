@@ -1,0 +1,107 @@
+"""`auth`, `permissions` and `principals`: what is wrong with them, and what is probably a mistake."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.auth import permissions
+from gateway.auth.keys import new_key, write_keys
+from gateway.cli.options import catalog
+from gateway.config import ConfigError, loads, loads_with_warnings
+from gateway.config.access_checks import BUILT_IN
+
+LISTENER = 'listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [umbridge], auth: {}}]\n'
+SOUND = """\
+backends: {science: {protocol: umbridge, endpoints: ["127.0.0.1:4242"]}}
+routes: [{match: {model: m}, backend: science}]
+"""
+KEYS = "auth: {keys: {file: FILE}}\n"
+PRINCIPALS = "principals: {a: {permissions: [use]}}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    written = tmp_path / "keys"
+    written.write_text(write_keys([new_key("a")[1]]))
+    return str(written)
+
+
+def problems(text: str, file: str) -> str:
+    try:
+        loads((text + SOUND).replace("FILE", file), "g.yaml", catalog(), {})
+    except ConfigError as error:
+        return str(error).replace("g.yaml:", "")
+    return ""
+
+
+def warnings(text: str, file: str) -> list[str]:
+    _, found = loads_with_warnings((text + SOUND).replace("FILE", file), "g.yaml", catalog(), {})
+    return [str(each).removeprefix("g.yaml:") for each in found]
+
+
+def test_a_sound_configuration_has_neither(file: str) -> None:
+    assert problems(LISTENER + KEYS + PRINCIPALS, file) == ""
+    assert warnings(LISTENER + KEYS + PRINCIPALS, file) == []
+
+
+MIP = LISTENER.replace("umbridge", "mip").replace("{}", "{AUTH}")
+JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (LISTENER, "1:73: nothing says what clients identify themselves with"),
+        (LISTENER.replace("auth: {}", "auth: {accept: [jwt]}") + KEYS, "1:89: `auth` at the top has no 'jwt'"),
+        (LISTENER.replace("{}}", "{anonymous: b}}") + KEYS + PRINCIPALS, "1:91: no principal is called 'b'"),
+        (MIP.replace("AUTH", "") + KEYS, "clients of mip cannot send keys or tokens"),
+        (LISTENER + "auth: {keys: {file: /no/such}}\n", "2:21: '/no/such' is no file of keys: it cannot be read"),
+        (LISTENER + "auth: {keys: {file: FILE, header: authorization}}\n", "'authorization' cannot hold a key"),
+        (LISTENER + JWT.replace("https://i.test", "i.test"), "expected the issuer's URL"),
+        (LISTENER + JWT.replace("audience: [models]", "audience: [models], algorithms: [HS256]"), "got 'HS256'"),
+        (LISTENER + JWT.replace("audience: [models]", "audience: [models], algorithms: [none]"), "got 'none'"),
+        (LISTENER + JWT.replace("audience: [models]", "audience: []"), "2:"),
+        (LISTENER + JWT.replace("audience: [models]", "audience: [m], jwks: FILE"), "has no keys of an issuer: it is"),
+        (LISTENER + KEYS + "principals: {a: {permissions: [usw]}}\n", "3:32: no set of permissions is called 'usw'"),
+        (LISTENER + KEYS + "permissions: {use: [{operations: [infer]}]}\n", "3:15: 'use' is built in"),
+        (LISTENER + KEYS + "permissions: {u: [{operations: [infr]}]}\n", "3:33: expected infer, metadata, control"),
+        (LISTENER + KEYS + "permissions: {u: [{operations: [infer], listeners: [x]}]}\n", "no listener is called 'x'"),
+        ('admin: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:15: without `auth` the status API must be on loopback"),
+        ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "nothing says what clients"),
+    ],
+)  # fmt: skip
+def test_problems(text: str, problem: str, file: str) -> None:
+    assert problem in problems(text, file)
+
+
+def test_the_status_api_may_be_anywhere_with_credentials(file: str) -> None:
+    assert problems('admin: {bind: "0.0.0.0:1", auth: {}}\n' + LISTENER + KEYS + PRINCIPALS, file) == ""
+
+
+def test_mip_clients_may_be_anonymous(file: str) -> None:
+    assert "mip cannot" not in problems(MIP.replace("AUTH", "anonymous: a") + KEYS + PRINCIPALS, file)
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (LISTENER + KEYS, "2:1: warning: there are no `principals`"),
+        (LISTENER.replace(", auth: {}", "") + KEYS, "no listener has `auth`"),
+        (LISTENER.replace("}]", "}, {name: b, bind: '127.0.0.1:81', protocols: [umbridge]}]") + KEYS + PRINCIPALS,
+         "listener 'b' has no `auth`"),
+        (LISTENER + JWT.replace("https", "http") + PRINCIPALS, "come over plain http"),
+    ],
+)  # fmt: skip
+def test_warnings(text: str, warning: str, file: str) -> None:
+    assert warning in "\n".join(warnings(text, file))
+
+
+def test_sending_keys_of_clients_on_is_warned_of(file: str) -> None:
+    text = LISTENER + KEYS + PRINCIPALS
+    sent = SOUND.replace('"]}', '"], forward_headers: [x-api-key, Authorization, x-other]}')
+    _, found = loads_with_warnings((text + sent).replace("FILE", file), "g.yaml", catalog(), {})
+    assert [each.message.split(" sends")[0] for each in found] == ["'x-api-key'", "'Authorization'"]
+
+
+def test_the_sets_that_are_built_in_are_known_to_the_checks() -> None:
+    assert set(BUILT_IN) == set(permissions.BUILT_IN)
