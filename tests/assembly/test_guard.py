@@ -30,7 +30,7 @@ PING = Message(parts=(bytes.fromhex("0101000300000000"), b""))
 async def exchanges() -> Exchanges:
     config = loads(CONFIG, "test.yaml", catalog(), {})
     assembly = Assembly(
-        config, protocols(), policies(), lambda address, protocol: address, lambda *_, **__: None,  # type: ignore[arg-type, return-value]
+        config, protocols(), policies(), lambda address, protocol: address, lambda *_, **__: None,  # type: ignore[arg-type]
         asyncio.get_running_loop().time, ServerInfo("tested", "1"), lambda: True,
     )  # fmt: skip
     return Serving(ListenerSettings("mip", model="m"), assembly).exchanges(lambda: asyncio.sleep(0, True))

@@ -165,12 +165,12 @@ Fails where a map has a boolean or a number in the place of a text: YAML takes o
 time Helm hands the values over nobody can tell what was written. Takes {key, value, path}.
 */}}
 {{- define "gateway.checkText" -}}
-{{- $texts := list "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "batch" "bind" "by"
-     "bytes" "cast" "channels" "client" "content_type" "datatype" "detail" "dns" "drop" "endpoints" "fallback"
-     "file" "files" "flavor" "format" "forward_headers" "header" "identity" "issuer" "jwks" "layout" "level"
-     "listener" "listeners" "model" "models" "name" "nan" "operation" "operations" "order" "path" "payload"
-     "permissions" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis" "scale" "select" "srv"
-     "statuses" "stream" "token" "version" "when" "without_redis" -}}
+{{- $texts := list "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "batch" "bind" "by" "bytes" "cast"
+     "channels" "client" "content_type" "datatype" "detail" "dns" "drop" "endpoints" "fallback" "file" "files"
+     "flavor" "format" "forward_headers" "header" "identity" "issuer" "jwks" "layout" "level" "listener"
+     "listeners" "model" "name" "nan" "operation" "operations" "order" "path" "payload" "permissions" "prefix"
+     "principal" "probe" "protocol" "protocols" "ready" "redis" "scale" "select" "srv" "statuses" "stream"
+     "token" "version" "when" "without_redis" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}
