@@ -94,7 +94,7 @@ class Router:
         joined: frozenset[str] = frozenset(),
         controlling: Container[str] = (),
     ) -> None:
-        self._routes = tuple(routes)
+        self.routes = tuple(routes)
         self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
         self._joined = joined
         self._unknown = UnknownModels(((route.conditions, route.whole) for route in routes), joined)
@@ -142,7 +142,7 @@ class Router:
         hold."""
         readings = self.readings(key)
         is_plain = len(readings) == 1 and readings[0].derivative is None
-        for route in self._routes if is_plain else self._exact_first:
+        for route in self.routes if is_plain else self._exact_first:
             yield route, _destination(route, readings)
 
     def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
@@ -163,7 +163,7 @@ class Router:
             route.conditions.exact
             and route.conditions.model == key.model
             and route.conditions.names(key, key.model, key.operation)
-            for route in self._routes
+            for route in self.routes
         )
 
 
