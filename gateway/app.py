@@ -44,11 +44,13 @@ from gateway.core.protocol import (
     resolve_batch,
     traits_at_endpoints,
 )
+from gateway.core.record import Observer
 from gateway.core.streaming import answer_stream
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Ready, Select
 from gateway.core.types import Answer, Request, ServerInfo
 from gateway.discovery.register import Registrations
+from gateway.observing.recording import Recording
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.routing.backend import Backend
@@ -93,6 +95,9 @@ class Gateway:
         self.reloads = 0
         self.last_reload_error: status.LoadError | None = None
         """Why the last attempt to read the configuration again failed; None if it did not."""
+        self.observers: list[Observer] = []
+        """Those that are told of each request when it has ended. A listener uses those that are here when it starts, or
+        is renewed by a reload."""
         self._reload_file = reload_file
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
@@ -191,9 +196,13 @@ class Gateway:
         return found
 
     def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
-        handlers = serving.exchanges(self._is_ready_for_clients)
+        handlers = serving.exchanges(self._is_ready_for_clients, self._recording(config))
         statistics = assembly.statistics.get(config.name)
         return statistics.record_exchanges(handlers) if statistics else handlers
+
+    def _recording(self, config: ListenerConfig) -> Recording | None:
+        """What makes the records of a listener's requests; None if nobody observes them."""
+        return Recording(config.name, self.observers) if self.observers else None
 
     async def _start_port(self, name: str, config: Config) -> AdminServer | HealthServer:
         server: AdminServer | HealthServer

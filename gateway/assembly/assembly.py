@@ -154,6 +154,8 @@ class Assembly:
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         routes = [each for each in config.routes if not each.passthrough]
+        self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
+        """What records call each route."""
         self.router = self._router(routes, clients, own, info, controlling)
         self.passthrough = Router(
             [self._passthrough(each, config) for each in config.routes if each.passthrough],
@@ -330,7 +332,7 @@ class Assembly:
         info: ServerInfo,
         controlling: frozenset[str],
     ) -> Router:
-        routes = [self._route(config, clients) for config in configs]
+        routes = [self._route(config, self._places[id(config)], clients) for config in configs]
         models = {name: BackendModels(each.handler, self._clock) for name, each in self._backend_sides.items()}
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
@@ -379,10 +381,12 @@ class Assembly:
         stream = stream_with_policies(stream, config.policies, self._policies, outer)
         joins = backend.protocol.traits.models.joined_versions
         return Route(
-            conditions(config.match), {backend.protocol.name: Destination(stream=stream)}, joins_versions=joins
+            conditions(config.match),
+            {backend.protocol.name: Destination(stream=stream, route=self._places[id(config)], backend=name)},
+            joins_versions=joins,
         )
 
-    def _route(self, config: RouteConfig, clients: Iterable[Protocol]) -> Route:
+    def _route(self, config: RouteConfig, place: str, clients: Iterable[Protocol]) -> Route:
         sides, settings = [self._backend_sides[name] for name in config.backends], route_settings(config)
         bridges = {
             client.name: [Bridge(settings, client, side) for side in sides]
@@ -396,6 +400,8 @@ class Assembly:
                 with_policies(handler, config.policies, self._policies, context),
                 settings,
                 stream=stream_with_policies(stream, config.policies, self._policies, context),
+                route=place,
+                backend=config.main_backend,
             )
 
         joins = all(side.traits.models.joined_versions for side in sides)

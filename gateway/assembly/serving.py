@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.assembly.assembly import Assembly
-from gateway.core.exchange import answer
+from gateway.core.exchange import answer, refuse
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_message
-from gateway.core.transport import Exchanges, Ready
+from gateway.core.transport import Exchanges, Ready, StartRecord
 from gateway.core.types import Message
 
 
@@ -23,14 +23,15 @@ class Serving:
         """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
         self._settings, self._assembly = settings, assembly
 
-    def exchanges(self, ready: Ready) -> Exchanges:
-        """The Exchanges of the listener."""
+    def exchanges(self, ready: Ready, record: StartRecord | None = None) -> Exchanges:
+        """The Exchanges of the listener. `record` is None if nobody observes requests."""
         settings, select = self._settings, self._assembly.router.select
         return Exchanges(
             lambda message, protocol: answer(message, protocol, settings, select),
             self._stream,
-            lambda error, protocol, message: protocol.encode_error(error, None, message),
+            refuse,
             ready,
+            record,
         )
 
     async def _stream(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:

@@ -8,6 +8,7 @@ Both decode and encode large messages in a thread (`offload`) and small ones in 
 
 import logging
 from collections.abc import Awaitable
+from time import perf_counter
 
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import (
@@ -28,6 +29,7 @@ from gateway.core.frozen import set_field
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
+from gateway.core.record import Record
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
 
@@ -48,9 +50,9 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
     request: Request | None = None
     try:
         request = decoded(message, protocol, listener)
-        destination = select(request)
+        destination = routed(request, select)
         if destination.local is not None:
-            return protocol.encode_response(destination.local(request), request, destination.translate)
+            return encoded(destination.local(request), request, protocol, destination)
     except Exception as error:
         return _error_reply(error, protocol, request, message)
     return _wait_for(destination, request, protocol, message)
@@ -60,9 +62,9 @@ async def _answer_large(message: Message, protocol: Protocol, listener: Listener
     request: Request | None = None
     try:
         request = await in_thread(decoded, message, protocol, listener)
-        destination = select(request)
+        destination = routed(request, select)
         if destination.local is not None:
-            return protocol.encode_response(destination.local(request), request, destination.translate)
+            return encoded(destination.local(request), request, protocol, destination)
     except Exception as error:
         return _error_reply(error, protocol, request, message)
     return await _wait_for(destination, request, protocol, message)
@@ -73,9 +75,9 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
     try:
         response = await _in_time(destination.handler, request)
         if isinstance(response, Response) and are_large(response.outputs):
-            reply = await in_thread(protocol.encode_response, response, request, destination.translate)
+            reply = await in_thread(encoded, response, request, protocol, destination)
         else:
-            reply = protocol.encode_response(response, request, destination.translate)
+            reply = encoded(response, request, protocol, destination)
     except Exception as error:
         reply = _error_reply(error, protocol, request, message)
     wait = queue_wait.get()
@@ -88,7 +90,11 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     Raises:
         DecodeError, GatewayError: as the protocol's `decode_request`.
     """
-    request = protocol.decode_request(message, listener)
+    record = message.record
+    if record is None:
+        request = protocol.decode_request(message, listener)
+    else:
+        request = _decoded_with_record(message, protocol, listener, record)
     # The Request is new, so its fields are set in place: `replace` would take three times as long.
     set_field(request, "listener", listener.name)
     set_field(request, "protocol", protocol.name)
@@ -98,6 +104,33 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
         set_field(request, "deadline", message.deadline)
     return request
+
+
+def _decoded_with_record(message: Message, protocol: Protocol, listener: ListenerSettings, record: Record) -> Request:
+    began = perf_counter()
+    request = protocol.decode_request(message, listener)
+    record.decode = perf_counter() - began
+    record.operation, record.model = request.operation.value, request.model
+    set_field(request, "record", record)
+    return request
+
+
+def routed(request: Request, select: Select) -> Destination:
+    """The Destination of `request`. Raises GatewayError if there is none."""
+    destination = select(request)
+    if (record := request.record) is not None:
+        record.route, record.backend = destination.route, destination.backend
+    return destination
+
+
+def encoded(answer: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
+    """The message to the client with `answer`. Raises GatewayError if it has no form on the wire."""
+    if (record := request.record) is None:
+        return protocol.encode_response(answer, request, destination.translate)
+    began = perf_counter()
+    reply = protocol.encode_response(answer, request, destination.translate)
+    record.encode += perf_counter() - began
+    return reply
 
 
 def _in_time(handler: Handler, request: Request) -> Awaitable[Answer]:
@@ -111,7 +144,20 @@ def deadline_passed() -> GatewayError:
 
 
 def _error_reply(error: Exception, protocol: Protocol, request: Request | None, message: Message) -> Message:
-    return protocol.encode_error(as_gateway_error(error), request, message)
+    return protocol.encode_error(reported(error, message), request, message)
+
+
+def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
+    """The reply for an error of the listener itself, to `message`."""
+    return protocol.encode_error(reported(error, message), None, message)
+
+
+def reported(error: Exception, message: Message) -> GatewayError:
+    """The GatewayError to report to the client of `message` for `error`, as `as_gateway_error`. The record notes it."""
+    known = as_gateway_error(error)
+    if (record := message.record) is not None:
+        record.failed(known)
+    return known
 
 
 def as_gateway_error(error: Exception) -> GatewayError:

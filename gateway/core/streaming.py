@@ -10,13 +10,14 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
-from gateway.core.exchange import as_gateway_error, deadline_passed, decoded, sanitize_error, with_backend
+from gateway.core.exchange import deadline_passed, decoded, encoded, reported, routed, sanitize_error, with_backend
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
+from gateway.core.record import GIVEN_UP, OK, Record
 from gateway.core.transport import Connector, Select, StreamHandler
-from gateway.core.types import Message, Request, Response
+from gateway.core.types import Message, Request, Response, bytes_of
 
 SECONDS_TO_END = 1.0
 """How long a backend's stream may take to end after it reported an error, before it is cancelled."""
@@ -33,32 +34,59 @@ async def answer_stream(
                 yield reply
 
 
-async def answer_message(
+def answer_message(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
-    """The replies to one message of a client's stream. Raises nothing: every error becomes a reply."""
+    """The replies to one message of a client's stream. Raises nothing: every error becomes a reply. The message's
+    record ends after the last one."""
+    replies = _answer_message(message, protocol, listener, select)
+    return replies if message.record is None else _recorded(replies, message.record, protocol)
+
+
+async def _recorded(
+    replies: AsyncGenerator[Message, None], record: Record, protocol: Protocol
+) -> AsyncGenerator[Message, None]:
+    code = size = 0
+    given_up = True
+    try:
+        async with aclosing(replies):
+            async for reply in replies:
+                code = max(code, reply.status)
+                size += bytes_of(reply)
+                yield reply
+        given_up = False
+    finally:
+        if given_up and record.status == OK:
+            record.give_up(GIVEN_UP[protocol.transport], size)
+        else:
+            record.end(code, size)
+
+
+async def _answer_message(
+    message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
+) -> AsyncGenerator[Message, None]:
     request: Request | None = None
     try:
         if is_large(message, protocol):
             request = await in_thread(decoded, message, protocol, listener)
         else:
             request = decoded(message, protocol, listener)
-        destination = select(request)
+        destination = routed(request, select)
         if destination.stream is None:
             raise unsupported(f"{request.operation.value} is not supported here")
         deadline = _own_deadline(request, message, protocol)
         async with aclosing(_in_time(destination.stream, request, deadline)) as responses:
             async for response in responses:
                 if are_large(response.outputs):
-                    reply = await in_thread(protocol.encode_response, response, request, destination.translate)
+                    reply = await in_thread(encoded, response, request, protocol, destination)
                 else:
-                    reply = protocol.encode_response(response, request, destination.translate)
+                    reply = encoded(response, request, protocol, destination)
                 yield _with_wait(reply, protocol)
         end = protocol.encode_end(request) if protocol.encode_end else None
         if end is not None:
             yield end
     except Exception as error:
-        yield _with_wait(protocol.encode_error(as_gateway_error(error), request, message), protocol)
+        yield _with_wait(protocol.encode_error(reported(error, message), request, message), protocol)
 
 
 def _with_wait(reply: Message, protocol: Protocol) -> Message:

@@ -9,6 +9,7 @@ from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.record import Record
 from gateway.core.types import Answer, Message, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
@@ -19,13 +20,16 @@ StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
 class Destination:
     """What answers a Request: `local` at once, `handler` after a wait, `stream` with any number of Responses.
 
-    `translate` are the settings that the answer is encoded with.
+    `translate` are the settings that the answer is encoded with. `route` is the place of the route in the
+    configuration and `backend` the name of its (first) backend; both are empty for what the gateway answers itself.
     """
 
     handler: Handler | None = None
     translate: Translate = Translate()
     local: Callable[[Request], Answer] | None = None
     stream: StreamHandler | None = None
+    route: str = ""
+    backend: str = ""
 
 
 Select: TypeAlias = Callable[[Request], Destination]
@@ -46,6 +50,12 @@ Refuse: TypeAlias = Callable[[GatewayError, Protocol, Message], Message]
 form."""
 
 
+StartRecord: TypeAlias = Callable[[Message, Protocol], Record]
+"""What a Listener calls with each request that has arrived, and with the Message of one that it refuses, if requests
+are observed: sets `Message.record`, which the Listener ends when the reply is written or given up. Records of streams
+end with the last reply to their message (`streaming.answer_message`)."""
+
+
 Ready: TypeAlias = Callable[[], Awaitable[bool]]
 """Whether requests would be served now."""
 
@@ -64,13 +74,15 @@ async def awaited(reply: EventualReply) -> Message:
 class Exchanges:
     """What a Listener calls for what it receives.
 
-    `ready` is the answer of the transport's own health service, if it has one (gRPC), until `announce_end`.
+    `ready` is the answer of the transport's own health service, if it has one (gRPC), until `announce_end`. `record` is
+    None if nobody observes requests.
     """
 
     exchange: Exchange
     stream: ExchangeStream
     refuse: Refuse
     ready: Ready = always_ready
+    record: StartRecord | None = None
 
 
 class Connector(typing.Protocol):

@@ -12,6 +12,8 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
+from gateway.core.principal import Principal
+from gateway.core.record import Record
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Shape: TypeAlias = tuple[int, ...]
@@ -74,6 +76,7 @@ class Message:
     - `status`: the status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
+    - `record`: where it is noted what becomes of a request; None if nobody observes.
     """
 
     method: str = ""
@@ -87,11 +90,17 @@ class Message:
     peer: str = ""
     received: float = 0.0
     deadline: float | None = None
+    record: Record | None = field(default=None, repr=False, compare=False)
 
     @property
     def body(self) -> Buffer:
         """All parts as one buffer; copied only if there are several."""
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
+
+
+def bytes_of(message: Message) -> int:
+    """The bytes of its body."""
+    return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in message.parts])
 
 
 @frozen
@@ -367,6 +376,10 @@ class Request:
     """The shortest of the `timeout` policies around the call, in seconds; None without one."""
     tries: Tries | None = None
     """None if the call is tried in the ordinary way."""
+    record: Record | None = field(default=None, repr=False, compare=False)
+    """Where it is noted what becomes of the request; None if nobody observes. All tries share it."""
+    principal: Principal | None = None
+    """Who sent it; None where the listener does not ask."""
 
 
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None

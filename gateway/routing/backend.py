@@ -31,6 +31,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.queue_wait import note_wait
+from gateway.core.record import Record
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
@@ -172,6 +173,8 @@ class Backend:
         if not takes_slot and request.operation in CONTROL_OPERATIONS:
             return await self._control(request)
         send = self._send_in_slot if takes_slot else self._send_without_slot
+        if request.record is not None:
+            send = partial(self._send_recorded, send, request.record)
         if request.tries is not None:
             send = partial(self._send_try, send, request)
         tried: tuple[Endpoint, ...] = ()
@@ -199,6 +202,18 @@ class Backend:
                 if began is not None:
                     self._given_up(endpoint.attempt(*began), one_try)
                 raise
+
+    async def _send_recorded(self, send: Send, record: Record, request: Request, endpoint: Endpoint) -> Answer:
+        self._note_try(record, endpoint)
+        began = monotonic()
+        try:
+            return await send(request, endpoint)
+        finally:
+            record.upstream += monotonic() - began
+
+    def _note_try(self, record: Record, endpoint: Endpoint) -> None:
+        record.tries += 1
+        record.endpoint, record.backend, record.out_protocol = endpoint.address, self.name, self.protocol.name
 
     async def _send_try(self, send: Send, request: Request, one_try: Request, endpoint: Endpoint) -> Answer:
         """Send `one_try`, a try of `request`, to `endpoint`."""
@@ -245,6 +260,8 @@ class Backend:
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
             began = self._clock()
+            if request.record is not None:
+                self._note_try(request.record, endpoint)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
@@ -275,6 +292,8 @@ class Backend:
                 raise
             finally:
                 endpoint.give_back()
+                if request.record is not None:
+                    request.record.upstream += self._clock() - began
 
     async def is_ready(self) -> bool:
         """Whether one of its endpoints is ready. Where probes run, their outcome says it. Elsewhere all endpoints are
@@ -518,7 +537,10 @@ class Backend:
             text = f"no endpoint was free within {seconds:g} s (queue.timeout); try again later"
             raise overloaded(f"backend {self.name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
         finally:
-            note_wait(place, self._clock() - joined)
+            waited = self._clock() - joined
+            note_wait(place, waited)
+            if request.record is not None:
+                request.record.queued += waited
 
     def _hand_over_slot(self, endpoint: Endpoint) -> bool:
         """Give a free slot of `endpoint` to the next waiter. Returns whether there was one.

@@ -15,9 +15,10 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, error
 from gateway.core.exchange import as_gateway_error, deadline_passed
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
+from gateway.core.record import GIVEN_UP, Record
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
-from gateway.core.types import Buffer, Headers, Message
+from gateway.core.types import Buffer, Headers, Message, bytes_of
 from gateway.http2.bounds import SMALL_DATA
 from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
@@ -36,18 +37,22 @@ _GRACE = 0.05
 the deadline, in the form of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
+StartRecord: TypeAlias = Callable[[Message], Record]
+"""Makes the record of a request, as `transport.StartRecord` for one protocol."""
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
 
 
 @frozen
 class Method:
     """What serves a method: `answer` for one request and one reply, or `stream` for any number of both. `refuse` makes
-    the reply to a request that failed unexpectedly."""
+    the reply to a request that failed unexpectedly. `record` is None if nobody observes, and for gRPC's own
+    services."""
 
     name: str
     answer: Answer | None = None
     stream: AnswerStream | None = None
     refuse: Callable[[GatewayError, Message], Message] | None = None
+    record: StartRecord | None = None
 
 
 class CallConnection(typing.Protocol):
@@ -82,8 +87,8 @@ class ServerCall:
     """What all calls have in common."""
 
     __slots__ = (
-        "_deadline", "_head", "_is_admitted", "_method", "_owner", "_reader", "_stream", "_task", "_timer",
-        "arrived_bytes", "arriving_since",
+        "_deadline", "_head", "_is_admitted", "_method", "_owner", "_reader", "_record", "_stream", "_task",
+        "_timer", "arrived_bytes", "arriving_since",
     )  # fmt: skip
 
     def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
@@ -96,6 +101,8 @@ class ServerCall:
         self._timer: asyncio.TimerHandle | None = None
         self._deadline: float | None = None
         self._is_admitted = False
+        self._record: Record | None = None
+        """Of the last message handed on."""
         self.arriving_since = stream.heard
         """When the message that is arriving began, or was last allowed to go on."""
         self.arrived_bytes = 0
@@ -177,12 +184,18 @@ class ServerCall:
     def fail(self, error: GatewayError) -> None:
         """End the call with an error of the listener's own."""
         task, self._task = self._task, None
+        if self._record is None and self._method.record is not None:
+            self._message(b"")
+        if self._record is not None:
+            self._record.failed(error)
         self._end(refused(error))
         self._stop(task)
 
     def cancel(self) -> None:
         """Stop whatever runs: the client has gone, or the stream is closed."""
         task, self._task = self._task, None
+        if self._record is not None:
+            self._record.give_up(GIVEN_UP["grpc"])
         self._over()
         self._stop(task)
 
@@ -208,7 +221,10 @@ class ServerCall:
     def _message(self, body: Buffer) -> Message:
         name, owner, now = self._method.name, self._owner, asyncio.get_running_loop().time()
         # By position: keyword arguments would take twice as long.
-        return Message(name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline)
+        message = Message(name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline)
+        if self._method.record is not None:
+            self._record = self._method.record(message)
+        return message
 
     async def _inflated(self, message: Compressed) -> Buffer:
         """The inflated message. Raises GatewayError if it is not in that encoding, or too large."""
@@ -224,7 +240,9 @@ class ServerCall:
         """The reply for `error`, in the form of the protocol."""
         known, name = as_gateway_error(error), self._method.name
         error.__traceback__ = None  # whoever raised it may hold it in a frame that holds the request
-        return self._method.refuse(known, Message(name, name, pattern=name)) if self._method.refuse else refused(known)
+        if self._method.refuse is None:
+            return refused(known)
+        return self._method.refuse(known, Message(name, name, pattern=name, record=self._record))
 
     def _end(self, reply: Message) -> None:
         """End the reply with the status and headers of `reply`, after a head if none was sent."""
@@ -233,9 +251,16 @@ class ServerCall:
             http2.reset(stream, ErrorCode.CANCEL)  # a status cannot be sent within a message
         else:
             block = replies.trailers(reply)
+            if self._record is not None:
+                block += self._end_record(self._record, reply)
             http2.send_end(stream, block if self._has_head() else replies.HEAD + block)
         self._over()
         self._owner.flush()
+
+    def _end_record(self, record: Record, reply: Message) -> bytes:
+        """The record's part of the trailers. A stream has one set of them for all its messages: those of the last."""
+        record.end(reply.status, bytes_of(reply))
+        return replies.more_trailers(record)
 
     def _has_head(self) -> bool:
         return False
@@ -340,7 +365,10 @@ class UnaryCall(ServerCall):
         if reply.status:
             self._end(reply)
             return
-        self._owner.http2.respond(self._stream, replies.HEAD, framed(reply.parts), replies.trailers(reply))
+        trailers = replies.trailers(reply)
+        if self._record is not None:
+            trailers += self._end_record(self._record, reply)
+        self._owner.http2.respond(self._stream, replies.HEAD, framed(reply.parts), trailers)
         self._over()
         self._owner.flush()
 

@@ -14,16 +14,18 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TypeAlias
 
-from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
+from gateway.core.record import Record
+from gateway.core.types import Message
 from gateway.http2.bounds import SHORT_TURN, TURN
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import RequestHeads
 from gateway.http2.server import RequestStarted, ServerConnection, http1_reply
 from gateway.transports.grpc.server import calls, replies
-from gateway.transports.grpc.server.calls import Method, ServerCall, UnaryCall, refused, stopping
+from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord, UnaryCall, refused, stopping
 from gateway.transports.grpc.server.heads import RequestFault, RequestHead
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.timeouts import Timeouts
@@ -50,6 +52,8 @@ class Site(ConnectionContext):
     methods: Mapping[bytes, Method]
     heads: RequestHeads[RequestHead]
     scratch: memoryview
+    record: StartRecord | None
+    """Of requests that no method serves; None if nobody observes."""
 
 
 class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
@@ -222,17 +226,36 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _begin(self, stream: Stream, head: RequestHead) -> None:
         if head.fault is not None:
-            self._refuse(stream, head.fault)
+            self._refuse(stream, head, head.fault)
             return
         method = self._site.methods.get(head.path)
         if method is None:
-            self.http2.send_end(stream, replies.HEAD + replies.trailers(refused(_no_method(head.path))))
+            self._send_error(stream, head, _no_method(head.path))
             return
         stream.handler = calls.call(self, stream, method, head)
         if not self._is_watching:
             self._watch()
 
-    def _refuse(self, stream: Stream, fault: RequestFault) -> None:
+    def _send_error(self, stream: Stream, head: RequestHead, error: GatewayError) -> None:
+        """Refuse a request that no call is made for."""
+        reply = refused(error)
+        block = replies.trailers(reply)
+        if (record := self._start_record(head)) is not None:
+            record.failed(error)
+            record.end(reply.status, 0)
+            block += replies.more_trailers(record)
+        self.http2.send_end(stream, replies.HEAD + block)
+
+    def _start_record(self, head: RequestHead) -> Record | None:
+        if self._site.record is None:
+            return None
+        path = head.path.decode("utf-8", "replace")
+        return self._site.record(Message(path=path, headers=head.metadata, peer=self.peer, received=self._loop.time()))
+
+    def _refuse(self, stream: Stream, head: RequestHead, fault: RequestFault) -> None:
+        if (record := self._start_record(head)) is not None:
+            record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
+            record.end(fault.status or fault.http_status, 0)
         if fault.http_status != 200:
             self.http2.send_end(stream, replies.fault_block(fault))
         else:

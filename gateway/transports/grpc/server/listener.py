@@ -11,7 +11,7 @@ from gateway.core.transport import Exchanges
 from gateway.core.types import Message
 from gateway.transports.grpc import schema
 from gateway.transports.grpc.server.bounded_connection import BoundedConnection
-from gateway.transports.grpc.server.calls import Method
+from gateway.transports.grpc.server.calls import Method, StartRecord
 from gateway.transports.grpc.server.connection import SCRATCH_BYTES, GrpcServerConnection, Site
 from gateway.transports.grpc.server.descriptors import Descriptors
 from gateway.transports.grpc.server.heads import request_heads
@@ -49,6 +49,7 @@ class GrpcListener:
             _by_name(protocols, exchanges, self._ending),
             request_heads(settings.limits.headers),
             memoryview(bytearray(SCRATCH_BYTES)),
+            _recorder(protocols, exchanges),
         )
         self._class = self._connection_class(settings)
         self._server: asyncio.Server | None = None
@@ -80,6 +81,7 @@ class GrpcListener:
             limits=settings.limits,
             methods=_by_name(protocols, exchanges, self._ending),
             heads=request_heads(settings.limits.headers),
+            record=_recorder(protocols, exchanges),
         )
         self._class = self._connection_class(settings)
         connections = self._connections.renew(settings)
@@ -143,14 +145,20 @@ def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges) -> Iterat
 
 
 def _of_protocol(name: str, protocol: Protocol, exchanges: Exchanges) -> Method:
-    exchange, stream = exchanges.exchange, exchanges.stream
+    exchange, stream, record = exchanges.exchange, exchanges.stream, _recorder([(protocol, "")], exchanges)
 
     def refuse(error: GatewayError, message: Message) -> Message:
         return exchanges.refuse(error, protocol, message)
 
     if isinstance(protocol.carrier, GrpcForm) and name in protocol.carrier.streams:
-        return Method(name, stream=lambda messages: stream(messages, protocol), refuse=refuse)
-    return Method(name, lambda message: exchange(message, protocol), refuse=refuse)
+        return Method(name, stream=lambda messages: stream(messages, protocol), refuse=refuse, record=record)
+    return Method(name, lambda message: exchange(message, protocol), refuse=refuse, record=record)
+
+
+def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -> StartRecord | None:
+    """Starts the records of requests of the first protocol; None if nobody observes."""
+    protocol, start = protocols[0][0], exchanges.record
+    return None if start is None else lambda message: start(message, protocol)
 
 
 def _service(method: str) -> str:

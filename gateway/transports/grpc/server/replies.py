@@ -5,6 +5,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from gateway.core.errors import Status
+from gateway.core.record import Record
 from gateway.core.types import Headers, Message
 from gateway.http2.hpack import Field, write
 from gateway.transports.grpc.metadata import written
@@ -32,6 +33,11 @@ def trailers(reply: Message) -> bytes:
     # gRPC clients do not know other numbers.
     status = reply.status if reply.status in _KNOWN else Status.UNKNOWN
     return _fields(status, bytes(reply.body).decode("utf-8", "replace"), written(reply.headers))
+
+
+def more_trailers(record: Record) -> bytes:
+    """What the block of `trailers` has besides, because of the request's record."""
+    return write(record.reply_fields())
 
 
 def status_block(status: Status, text: str) -> bytes:

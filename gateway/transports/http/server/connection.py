@@ -24,8 +24,9 @@ from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen, replace
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import HttpForm
+from gateway.core.record import GIVEN_UP, Record
 from gateway.core.tasks import keep, spawn
-from gateway.core.transport import EventualReply, Exchange, ExchangeStream, Refuse
+from gateway.core.transport import EventualReply, Exchange, ExchangeStream, Refuse, StartRecord
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.compression import MIN_DEFLATED
 from gateway.transports.http.server import reply_bytes
@@ -59,6 +60,7 @@ class HttpContext(ConnectionContext):
     exchange: Exchange
     stream: ExchangeStream
     refuse: Refuse
+    record: StartRecord | None
 
 
 class ServerConnection(Lifecycle, asyncio.Protocol):
@@ -84,6 +86,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         """Answers the request, where that takes time."""
         self._written: asyncio.Future[None] | None = None
         """What a streamed reply waits for while the client reads too slowly."""
+        self._record: Record | None = None
+        """What becomes of the request; None until it is answered or refused, and where nobody observes."""
 
     # What the event loop and the listener call; more in Lifecycle.
 
@@ -115,6 +119,9 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         half-closes and waits cannot be told from one that has left, and HTTP clients do not half-close."""
         super().connection_lost(error)
         self._head_reader.stop()
+        if self._record is not None:
+            self._record.give_up(GIVEN_UP["http"])
+            self._record = None
         self._body = None
         self._ahead.clear()
         if self._task is not None:
@@ -238,6 +245,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             return self._error_reply(dispatch.refused)
         message = dispatch.message(head, body, self._peer, self._loop.time())
         coding, protocol = dispatch.coding, dispatch.protocol
+        if context.record is not None:
+            self._record = context.record(message, protocol)
         form = protocol.carrier
         assert isinstance(form, HttpForm)
         try:
@@ -328,13 +337,17 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         bodiless = head is not None and head.method == "HEAD"
         for piece in (start,) if bodiless else reply_bytes.joined((start, *reply.parts), size):
             self._transport.write(piece)
+        if self._record is not None:
+            self._record.end(reply.status, 0 if bodiless else size)
 
     def _connection_line(self) -> bytes:
-        """The Connection line of a head that is written now. It decides whether the connection is kept: a client that
-        was not told to expect a close may send another request (RFC 9112 section 9.6), which must be answered."""
+        """The Connection line of a head that is written now, and the lines of the request's record. It decides whether
+        the connection is kept: a client that was not told to expect a close may send another request (RFC 9112 section
+        9.6), which must be answered."""
         if self._context.connections.ending:
             self._keep_alive = False
-        return reply_bytes.connection_line(self._keep_alive, "1.1" if self._head is None else self._head.version)
+        line = reply_bytes.connection_line(self._keep_alive, "1.1" if self._head is None else self._head.version)
+        return line if self._record is None else line + reply_bytes.lines(self._record.reply_fields())
 
     def _reply_written(self) -> None:
         if self._keep_alive:
@@ -347,6 +360,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         self._keep_alive = False
         self._head = None
         self._dispatch = None
+        self._record = None
         self._head_reader.start()
         self._alarm.set(self._idle_seconds)
 
@@ -360,10 +374,12 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
     def _error_reply(self, error: GatewayError) -> Message:
         """The reply that reports `error`, in the form of the protocol that the request's path belongs to."""
         head, dispatch, context = self._head, self._dispatch, self._context
-        message = Message(peer=self._peer)
+        message = Message(peer=self._peer, received=self._loop.time(), record=self._record)
         if head is not None:
             message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol
+        if self._record is None and context.record is not None:
+            self._record = context.record(message, protocol)
         reply = context.refuse(error, protocol, message)
         if dispatch is not None and dispatch.allow:
             reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(dispatch.allow))))

@@ -112,4 +112,5 @@ def _context(
         exchanges.exchange,
         exchanges.stream,
         exchanges.refuse,
+        exchanges.record,
     )

@@ -39,6 +39,11 @@ def connection_line(keep_alive: bool, version: str) -> bytes:
     return _KEEP[version] if keep_alive else _CLOSE
 
 
+def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Header lines. No value holds a line break."""
+    return b"".join([b"%b: %b\r\n" % header for header in headers])
+
+
 def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
     """The status line and headers of `reply`. `length_line` is its Content-Length or Transfer-Encoding.
 

@@ -23,9 +23,10 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol, StreamForm
+from gateway.core.record import GIVEN_UP
 from gateway.core.tasks import spawn
-from gateway.core.transport import EventualReply, Exchange, Refuse, awaited
-from gateway.core.types import Message
+from gateway.core.transport import EventualReply, Exchange, Refuse, StartRecord, awaited
+from gateway.core.types import Message, bytes_of
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.tcp.packets import Packet, PacketReader, write
@@ -49,6 +50,7 @@ class TcpContext(ConnectionContext):
     protocol: Protocol
     exchange: Exchange
     refuse: Refuse
+    record: StartRecord | None
     scratch: memoryview
     max_in_flight: int
 
@@ -203,6 +205,8 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _begin(self, message: Message) -> None:
         context, size = self._context, len(message.parts[1])
+        if context.record is not None:
+            context.record(message, context.protocol)
         try:
             if is_compressed(message, self._framing):
                 reply: EventualReply = self._exchange_inflated(message)
@@ -212,7 +216,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         except Exception as error:
             reply = context.refuse(as_gateway_error(error), context.protocol, message)
         if isinstance(reply, Message):
-            write(self._transport, reply)
+            self._write(reply, message)
             return
         task = spawn(self._answer(reply, message))
         self._count_in_flight(task, size)
@@ -233,10 +237,24 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         except asyncio.CancelledError:
             # Not raised again: a cancelled task would keep the exception, and with it the request, in memory.
             self._transport.abort()
+            if message.record is not None:
+                message.record.give_up(GIVEN_UP["tcp"])
             return
         except Exception as error:
             answer = self._context.refuse(as_gateway_error(error), self._context.protocol, message)
-        write(self._transport, answer)
+        self._write(answer, message)
+
+    def _write(self, reply: Message, request: Message) -> None:
+        write(self._transport, reply)
+        if (record := request.record) is not None:
+            record.end(reply.status, bytes_of(reply))
+
+    def _refuse(self, error: GatewayError, message: Message) -> None:
+        """Write the reply to a message that does not reach the exchange."""
+        context = self._context
+        if context.record is not None:
+            context.record(message, context.protocol)
+        self._write(context.refuse(error, context.protocol, message), message)
 
     def _answered(self, task: "asyncio.Task[None]") -> None:
         self._in_flight_bytes -= self._tasks.pop(task)
@@ -252,7 +270,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _refuse_new(self, message: Message) -> None:
         error = self._rejection or refusal(Reason.NOT_READY, "the gateway is stopping")
-        write(self._transport, self._context.refuse(error, self._context.protocol, message))
+        self._refuse(error, message)
 
     def _reject_connection(self, error: GatewayError) -> None:
         """Clients drop a reply whose tag is of no request: where replies carry a tag, the first requests are refused
@@ -270,8 +288,8 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _write_error(self, error: GatewayError) -> None:
         """Report `error`, about the message that is arriving, in the protocol's form."""
-        message = Message(parts=(self._reader.header, b""), peer=self._peer)
-        write(self._transport, self._context.refuse(error, self._context.protocol, message))
+        message = Message(parts=(self._reader.header, b""), peer=self._peer, received=self._loop.time())
+        self._refuse(error, message)
 
     # Phases.
 

@@ -49,6 +49,7 @@ class TcpListener:
             protocol,
             exchanges.exchange,
             exchanges.refuse,
+            exchanges.record,
             memoryview(bytearray(SCRATCH_BYTES)),
             1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
         )
@@ -84,6 +85,7 @@ class TcpListener:
             protocol=protocol,
             exchange=exchanges.exchange,
             refuse=exchanges.refuse,
+            record=exchanges.record,
         )
         self._connection = self._connection_class(settings)
         connections = self._connections.renew(settings)

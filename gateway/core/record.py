@@ -1,0 +1,150 @@
+"""`Record`: what became of one request, for those who observe requests (access log, metrics, tracing).
+
+A listener makes a Record when a request has arrived, or is refused, if somebody observes; else `Message.record` is None
+and nothing is noted. Those who work on the request fill it in, and the transport ends it when the reply is written, or
+when nobody waits for it any more. Then each Observer is called, once.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from time import monotonic
+from typing import TypeAlias
+
+from gateway.core.errors import GatewayError, Reason, Status
+
+log = logging.getLogger(__name__)
+
+OK = Status.OK.name
+
+ID_HEADER = "x-request-id"
+"""The header or metadata key of the request id, in requests and replies."""
+TRACE_HEADER = "traceparent"
+"""The header of W3C Trace Context, whose trace id is the request id of a request that has no ID_HEADER."""
+ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend", "gateway-tries"
+"""The headers or metadata keys of a reply that name what answered it, on listeners that tell."""
+
+GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
+"""The `code` of a request whose client left before the reply, by transport."""
+
+_ID, _ROUTE, _BACKEND, _TRIES = (name.encode() for name in (ID_HEADER, ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER))
+
+Observer: TypeAlias = "Callable[[Record], None]"
+"""What is called with each Record when its request has ended. It must be quick, since the next reply waits for it: it
+adds to a counter, or appends to a list that something else reads later."""
+
+
+class Record:
+    """What became of one request. Texts are empty and numbers 0 where nothing is known.
+
+    How it came:
+
+    - `id`: the request id, accepted from the client or made.
+    - `received`: when its message had arrived, on the event loop's clock (`time.monotonic`), in seconds.
+    - `listener`, `in_protocol`: names. `client`: `host:port`, empty over unix sockets. `principal`: who the client is.
+    - `bytes_in`: bytes of its message as the exchange got it.
+
+    What it is, once it is decoded and routed:
+
+    - `operation`, `model`: as in Request. `route`: the place of the route in the configuration, such as `routes[2]`.
+    - `backend`, `out_protocol`: names; of the backend asked last, if there were several.
+
+    What was done:
+
+    - `endpoint`: the address asked last. `tries`: how often a request was sent, or tried to be sent, to an endpoint.
+    - `queued`: seconds in queues of backends. `upstream`: seconds of all tries together, including their codecs.
+    - `decode`, `encode`: seconds to decode the client's message and to encode the reply.
+    - `losses`: what a translation lost, such as `priority dropped`; None if nothing.
+
+    How it ended:
+
+    - `status`: the name of a Status. `reason`: the value of a Reason, empty if the status is OK.
+    - `code`: the wire's own status of the reply: that of HTTP or gRPC; 0 where replies have none. A client that left
+      before has 499 over HTTP.
+    - `bytes_out`: bytes of the reply's body. `ended`: when, on the same clock as `received`; 0 until then.
+
+    `events`: spans and steps, where an observer wants them; None: nobody does. `context`: what tracing read from the
+    request's headers. `tells_id`, `tells_route`: what `reply_fields` has.
+    """
+
+    __slots__ = (
+        "backend", "bytes_in", "bytes_out", "client", "code", "context", "decode", "encode", "ended", "endpoint",
+        "events", "id", "in_protocol", "listener", "losses", "model", "observers", "operation", "out_protocol",
+        "principal", "queued", "reason", "received", "route", "status", "tells_id", "tells_route", "tries", "upstream",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        observers: Sequence[Observer],
+        id: str,
+        listener: str,
+        in_protocol: str,
+        client: str,
+        received: float,
+        bytes_in: int,
+        tells_id: bool = False,
+        tells_route: bool = False,
+    ) -> None:
+        self.observers = observers
+        self.id = id
+        self.listener, self.in_protocol, self.client = listener, in_protocol, client
+        self.received, self.bytes_in = received, bytes_in
+        self.tells_id, self.tells_route = tells_id, tells_route
+        self.principal = self.operation = self.model = self.route = self.backend = self.out_protocol = ""
+        self.endpoint = self.reason = ""
+        self.tries = self.code = self.bytes_out = 0
+        self.queued = self.upstream = self.decode = self.encode = self.ended = 0.0
+        self.status = OK
+        self.losses: list[str] | None = None
+        self.events: list[object] | None = None
+        self.context: object = None
+
+    @property
+    def seconds(self) -> float:
+        """From the arrival of the message to the end of the reply."""
+        return self.ended - self.received
+
+    def reply_fields(self) -> list[tuple[bytes, bytes]]:
+        """The headers that the reply has because of this record."""
+        fields: list[tuple[bytes, bytes]] = []
+        if self.tells_id:
+            fields.append((_ID, self.id.encode()))
+        if self.tells_route and self.route:
+            tries = b"%d" % self.tries
+            fields += ((_ROUTE, _ascii(self.route)), (_BACKEND, _ascii(self.backend)), (_TRIES, tries))
+        return fields
+
+    def failed(self, error: GatewayError) -> None:
+        """Note the error that the client is told."""
+        if not self.ended:
+            self.status, self.reason = error.status.name, error.reason.value
+
+    def lost(self, what: str) -> None:
+        """Note that a translation lost something."""
+        if self.losses is None:
+            self.losses = []
+        self.losses.append(what)
+
+    def end(self, code: int, bytes_out: int) -> None:
+        """The reply is written: tell the observers. Does nothing if it has ended before."""
+        if self.ended:
+            return
+        self.code, self.bytes_out = code, bytes_out
+        self.ended = monotonic()
+        for observe in self.observers:
+            try:
+                observe(self)
+            except Exception:
+                log.exception("an observer of requests failed")
+
+    def give_up(self, code: int, bytes_out: int = 0) -> None:
+        """Nobody waits for the reply any more: the client has left, or the connection was closed."""
+        if not self.ended and self.status == OK:
+            self.status, self.reason = Status.CANCELLED.name, Reason.CANCELLED.value
+        self.end(code, bytes_out)
+
+
+@lru_cache(1024)
+def _ascii(name: str) -> bytes:
+    """A name of the configuration as the value of a header."""
+    return name.encode("ascii", "backslashreplace") if name.isprintable() else b"?"

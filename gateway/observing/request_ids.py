@@ -1,0 +1,36 @@
+"""Request ids: accepted from the client, or made."""
+
+import os
+import re
+from itertools import count
+
+from gateway.core.record import ID_HEADER, TRACE_HEADER
+from gateway.core.types import Headers
+
+_ID = ID_HEADER.encode()
+_TRACE = TRACE_HEADER.encode()
+
+_SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+"""Ids that are accepted: what UUIDs, ULIDs, base64 and the ids of proxies are made of. They go into logs and headers
+as they are."""
+
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions may have more after the flags.
+_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+
+_PREFIX = os.urandom(8).hex()
+_numbers = count(int.from_bytes(os.urandom(3)))
+
+
+def request_id(headers: Headers) -> str:
+    """The id in ID_HEADER if it is sane; else the trace id in TRACE_HEADER, if it is valid; else a new id: 24
+    hexadecimal digits, the first 16 of which are those of this process."""
+    trace = b""
+    for name, text in headers.raw:
+        if name == _ID:
+            if _SANE.fullmatch(text):
+                return text.decode()
+        elif name == _TRACE:
+            trace = text
+    if trace and (found := _TRACEPARENT.fullmatch(trace)):
+        return found[1].decode()
+    return f"{_PREFIX}{next(_numbers):08x}"
