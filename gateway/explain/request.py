@@ -5,7 +5,7 @@ notes every message to a backend and every reply.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from time import perf_counter
 
@@ -20,7 +20,7 @@ from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, 
 from gateway.core.transport import Connector, Destination
 from gateway.core.types import Answer, Message, Request, Response
 from gateway.explain.decision import Decision, decide
-from gateway.explain.offline import NotSent, assemble, not_connected, without_network
+from gateway.explain.offline import Assumption, NotSent, assemble, not_connected, without_network
 from gateway.explain.recorded import Arrival
 from gateway.explain.tensors import MOST_SHOWN, TensorChange, TensorShown, compare, shown
 
@@ -215,7 +215,7 @@ async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Prot
     """What becomes of the request in `arrival` at a gateway of `config`; with `send` it is really sent to a backend."""
     watch = Watch()
     loop = asyncio.get_running_loop()
-    notes = arrival.notes
+    assumed: tuple[Assumption, ...] = ()
     if not send:
         config, assumed = without_network(config, protocols)
     watched = {name: watch.protocol(each) for name, each in protocols.items()}
@@ -226,14 +226,14 @@ async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Prot
         arrival.protocol.transport,
         arrival.message.pattern,
         shown_message(arrival.message),
-        notes if send else (*notes, *assumed),
+        arrival.notes,
         sent=send,
     )
     if send:
         await assembly.discovery.start()
         assembly.start()
     try:
-        return await _Journey(arrival, config, assembly, watch, found).end()
+        return await _Journey(arrival, config, assembly, watch, found, assumed).end()
     finally:
         await assembly.close()
 
@@ -241,7 +241,16 @@ async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Prot
 class _Journey:
     """One request on its way."""
 
-    def __init__(self, arrival: Arrival, config: Config, assembly: Assembly, watch: Watch, found: Explanation) -> None:
+    def __init__(
+        self,
+        arrival: Arrival,
+        config: Config,
+        assembly: Assembly,
+        watch: Watch,
+        found: Explanation,
+        assumed: Sequence[Assumption],
+    ) -> None:
+        self._assumed = assumed
         self._arrival, self._config, self._assembly = arrival, config, assembly
         self._watch, self._found = watch, found
         self._stage = "transport"
@@ -266,9 +275,9 @@ class _Journey:
         return replace(
             self._found,
             calls=calls[:MOST_SHOWN],
+            notes=(*self._found.notes, *self._assumptions()),
             rows=len(self._model_calls()),
             inputs=self._inputs(),
-            outputs=self._found.outputs,
             signature=self._signature(),
             reply=None if reply is None else shown_message(reply),
             seconds=tuple(self._seconds),
@@ -312,6 +321,12 @@ class _Journey:
                 if len(found) == MOST_RESPONSES:
                     break
         return found or [Response()]
+
+    def _assumptions(self) -> list[str]:
+        """Those about the route and its backends."""
+        decision = self._found.decision
+        places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
+        return [each.text for each in self._assumed if each.place in places]
 
     def _took(self, stage: str, began: float) -> None:
         self._seconds.append((stage, perf_counter() - began))

@@ -38,13 +38,12 @@ def explanation_lines(found: Explanation) -> Iterator[str]:
     if found.pattern:
         yield f"  pattern {found.pattern}"
     yield from _message_lines("received", found.received)
-    for note in found.notes:
-        yield f"  note: {note}"
     if found.request is not None:
         yield from _request_lines(found.request)
     if found.decision is not None:
-        yield "routes"
         yield from decision_lines(found.decision)
+    for note in found.notes:
+        yield f"note: {note}"
     if found.signature:
         yield f"signature: {found.signature}"
     yield from _change_lines("inputs", found.inputs)
@@ -108,9 +107,9 @@ def _call_lines(call: CallShown, *, is_sent: bool) -> Iterator[str]:
 
 def _message_lines(what: str, message: MessageShown) -> Iterator[str]:
     status = f" status {message.status}" if message.status else ""
-    address = f" {message.method} {message.path}" if message.path and message.method != message.path else ""
-    method = f" {message.path}" if message.path and message.method == message.path else ""
-    yield f"{what}:{address}{method}{status}, {message.size} bytes"
+    method = f" {message.method}" if message.method and message.method != message.path else ""
+    path = f" {message.path}" if message.path else ""
+    yield f"{what}:{method}{path}{status}, {message.size} bytes"
     for name, text in message.headers:
         yield f"  {name}: {text}"
     if message.beginning:
