@@ -27,7 +27,15 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
-from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig, ShedConfig
+from gateway.config.keys import (
+    AdminConfig,
+    Config,
+    HealthConfig,
+    ListenerConfig,
+    ReferenceConfig,
+    ShedConfig,
+    TracingConfig,
+)
 from gateway.config.keys import Ready as ReadyRule
 from gateway.core import patterns
 from gateway.core.address import Address
@@ -50,7 +58,9 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Ready, Select
 from gateway.core.types import Answer, Request, ServerInfo
 from gateway.discovery.register import Registrations
-from gateway.observing.recording import Recording
+from gateway.explain import explaining
+from gateway.observing.recording import OnStart, Recording
+from gateway.observing.tracing import Tracing
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.routing.backend import Backend
@@ -66,6 +76,8 @@ INFO = ServerInfo("inference-gateway", version("inference-gateway"))
 PORTS = ("health", "admin")
 """The ports beside the listeners, named as their keys."""
 
+SECONDS_FOR_LAST_SPANS = 5.0
+"""How long the collector has for the spans that are left when tracing ends."""
 
 NOT_RUNNING = "the gateway has not started yet, or is stopping"
 
@@ -98,6 +110,9 @@ class Gateway:
         self.observers: list[Observer] = []
         """Those that are told of each request when it has ended. A listener uses those that are here when it starts, or
         is renewed by a reload."""
+        self.tracing: Tracing | None = None
+        self._tracing: TracingConfig | None = None
+        """The settings of `tracing`."""
         self._reload_file = reload_file
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
@@ -139,6 +154,7 @@ class Gateway:
         config = self.config
         self._set_process_limits(config)
         memory.set_allocator()
+        self._trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         for reference in config.reference:
             listener = await serve_reference(reference, self._clock)
@@ -149,7 +165,7 @@ class Gateway:
         all_rows = self._rows(config)
         for each in config.listeners:
             self.listeners[each.name], self._serving[each.name] = await self._listen(
-                each, all_rows[each.name], self._assembly
+                each, all_rows[each.name], self._assembly, config
             )
         for name in PORTS:
             if getattr(config, name) is not None:
@@ -176,10 +192,10 @@ class Gateway:
         connections.shedding = self._shedding
 
     async def _listen(
-        self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly
+        self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly, whole: Config
     ) -> tuple[Listener, Serving]:
         settings = _settings(config)
-        serving = Serving(settings, assembly)
+        serving = Serving(settings, assembly, whole if config.allow_explain else None)
         with binding(f"listener {config.name!r}", config.bind):
             listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
         log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)
@@ -202,7 +218,26 @@ class Gateway:
 
     def _recording(self, config: ListenerConfig) -> Recording | None:
         """What makes the records of a listener's requests; None if nobody observes them."""
-        return Recording(config.name, self.observers) if self.observers else None
+        observers = [*self.observers, *([self.tracing.observe] if self.tracing is not None else ())]
+        starts: list[OnStart] = [explaining.start_record] if config.allow_explain else []
+        if self.tracing is not None:
+            starts.append(self.tracing.start_record)
+        return Recording(config.name, observers, starts=starts) if observers or starts else None
+
+    def _trace(self, config: TracingConfig | None) -> Tracing | None:
+        """What traces requests with these settings; begun, if they are new. Returns the one before, if it has to
+        end."""
+        if config == self._tracing:
+            return None
+        before, self._tracing, self.tracing = self.tracing, config, None
+        if config is not None:
+            from gateway.observing.otlp import OtlpExporter  # needs the extra `tracing`
+
+            headers = {name: each.get_secret_value() for name, each in config.headers.items()}
+            export = OtlpExporter(config.otlp, headers, config.timeout, config.service, INFO.version)
+            self.tracing = Tracing(export, config.sample, config.interval)
+            self.tracing.start()
+        return before
 
     async def _start_port(self, name: str, config: Config) -> AdminServer | HealthServer:
         server: AdminServer | HealthServer
@@ -259,7 +294,7 @@ class Gateway:
             await assembly.discovery.start()
             for each in config.listeners:
                 if each.name not in staying:
-                    started[each.name] = await self._listen(each, all_rows[each.name], assembly)
+                    started[each.name] = await self._listen(each, all_rows[each.name], assembly, config)
             for name in PORTS:
                 if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
                     ports[name] = await self._start_port(name, config)
@@ -293,15 +328,22 @@ class Gateway:
         self.listeners, self._serving = {}, {}
         self._take_over(assembly)
         self._set_process_limits(config)
+        is_traced_anew = config.tracing != self._tracing
+        before = self._trace(config.tracing)
+        if before is not None:
+            spawn(before.stop(SECONDS_FOR_LAST_SPANS))
         running: list[asyncio.Task[None]] = []
         for each in config.listeners:
             if each.name in started:
                 self.listeners[each.name], self._serving[each.name] = started[each.name]
-                continue
-            listener = self.listeners[each.name] = listeners[staying[each.name]]
-            serves = self._serving[each.name] = serving[staying[each.name]]
+                if not is_traced_anew:
+                    continue
+                listener, serves = started[each.name]
+            else:
+                listener = self.listeners[each.name] = listeners[staying[each.name]]
+                serves = self._serving[each.name] = serving[staying[each.name]]
             settings = _settings(each)
-            serves.renew(settings, assembly)
+            serves.renew(settings, assembly, config if each.allow_explain else None)
             running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
@@ -406,6 +448,9 @@ class Gateway:
         given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
         for server in self.ports.values():
             await server.stop()
+        if self.tracing is not None:
+            await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, max(ends_at - self._clock(), 0.5)))
+            self.tracing = None
         if self._memory_task is not None:
             self._memory_task.cancel()
         if self._shedding is not None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Target
+from gateway.core.spans import TRACE_HEADERS
 from gateway.core.types import Headers, Message, Metadata, Request
 
 HOPS = "gateway-hops"
@@ -36,11 +37,15 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
             break
     raw = [*message.headers.raw, hop]
     headers = Headers
-    if target.forward_headers:
+    forwarded = target.forward_headers
+    if (record := request.record) is not None and record.context is not None:
+        raw += record.context.fields(request.span)
+        forwarded = tuple(name for name in forwarded if name not in TRACE_HEADERS)
+    if forwarded:
         received = request.headers
         if isinstance(received, Metadata):
             headers = Metadata
-        raw += _forwarded(received, target.forward_headers, headers is Metadata)
+        raw += _forwarded(received, forwarded, headers is Metadata)
     set_field(message, "headers", headers(raw))
 
 

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.spans import Span, TraceContext
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,9 @@ _ID, _ROUTE, _BACKEND, _TRIES = (name.encode() for name in (ID_HEADER, ROUTE_HEA
 Observer: TypeAlias = "Callable[[Record], None]"
 """What is called with each Record when its request has ended. It must be quick, since the next reply waits for it: it
 adds to a counter, or appends to a list that something else reads later."""
+
+Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
+"""The headers of a reply that explain what became of the request so far."""
 
 
 class Record:
@@ -63,14 +67,16 @@ class Record:
       before has 499 over HTTP.
     - `bytes_out`: bytes of the reply's body. `ended`: when, on the same clock as `received`; 0 until then.
 
-    `events`: spans and steps, where an observer wants them; None: nobody does. `context`: what tracing read from the
-    request's headers. `tells_id`, `tells_route`: what `reply_fields` has.
+    `events`: spans, where an observer or an explanation wants them; None: nobody does. `context`: the request's place
+    in a trace; None where nobody traces. `explain`: makes the header of the reply that explains the request, where the
+    client asked for it. `tells_id`, `tells_route`: what `reply_fields` has.
     """
 
     __slots__ = (
         "backend", "bytes_in", "bytes_out", "client", "code", "context", "decode", "encode", "ended", "endpoint",
-        "events", "id", "in_protocol", "listener", "losses", "model", "observers", "operation", "out_protocol",
-        "principal", "queued", "reason", "received", "route", "status", "tells_id", "tells_route", "tries", "upstream",
+        "events", "explain", "id", "in_protocol", "listener", "losses", "model", "observers", "operation",
+        "out_protocol", "principal", "queued", "reason", "received", "route", "status", "tells_id", "tells_route",
+        "tries", "upstream",
     )  # fmt: skip
 
     def __init__(
@@ -96,8 +102,9 @@ class Record:
         self.queued = self.upstream = self.decode = self.encode = self.ended = 0.0
         self.status = OK
         self.losses: list[str] | None = None
-        self.events: list[object] | None = None
-        self.context: object = None
+        self.events: list[Span] | None = None
+        self.context: TraceContext | None = None
+        self.explain: Explain | None = None
 
     @property
     def seconds(self) -> float:
@@ -112,6 +119,8 @@ class Record:
         if self.tells_route and self.route:
             tries = b"%d" % self.tries
             fields += ((_ROUTE, _ascii(self.route)), (_BACKEND, _ascii(self.backend)), (_TRIES, tries))
+        if self.explain is not None:
+            fields += self.explain(self)
         return fields
 
     def failed(self, error: GatewayError) -> None:

@@ -14,6 +14,7 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.record import Record
+from gateway.core.spans import Span
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Shape: TypeAlias = tuple[int, ...]
@@ -378,6 +379,8 @@ class Request:
     """None if the call is tried in the ordinary way."""
     record: Record | None = field(default=None, repr=False, compare=False)
     """Where it is noted what becomes of the request; None if nobody observes. All tries share it."""
+    span: Span | None = field(default=None, repr=False, compare=False)
+    """The try at an endpoint that the request is part of, if the record notes spans."""
     principal: Principal | None = None
     """Who sent it; None where the listener does not ask."""
 

@@ -11,6 +11,7 @@ from time import perf_counter
 
 from gateway.app import connect
 from gateway.assembly.assembly import Assembly
+from gateway.bridge.comparison import MOST_SHOWN, TensorChange, TensorShown, compare, shown
 from gateway.config.keys import Config
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import decoded
@@ -22,7 +23,6 @@ from gateway.core.types import Answer, Message, Request, Response
 from gateway.explain.decision import Decision, decide
 from gateway.explain.offline import Assumption, NotSent, assemble, not_connected, without_network
 from gateway.explain.recorded import Arrival
-from gateway.explain.tensors import MOST_SHOWN, TensorChange, TensorShown, compare, shown
 
 BEGINNING = 400
 """Bytes of a body that an explanation shows."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from gateway.bridge.comparison import CastShown, TensorChange, TensorShown
 from gateway.explain.decision import Decision
 from gateway.explain.request import BEGINNING, CallShown, Explanation, MessageShown, RequestShown
-from gateway.explain.tensors import CastShown, TensorChange, TensorShown
 
 
 def decision_lines(decision: Decision) -> Iterator[str]:

@@ -1,0 +1,112 @@
+"""Spans: the parts of the work on one request, noted in its Record (`Record.events`) if tracing or an explanation wants
+them. Where nobody does, nothing here runs.
+
+`TraceContext` is the request's place in a trace of many services, as W3C Trace Context carries it in the headers
+`traceparent` and `tracestate`.
+"""
+
+import re
+from collections.abc import Sequence
+from random import getrandbits
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gateway.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from gateway.core.record import Record
+
+TRACE_PARENT, TRACE_STATE = b"traceparent", b"tracestate"
+TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
+LONGEST_STATE = 512
+"""Characters of `tracestate` that are passed on (W3C Trace Context, section 3.3.1.5: at least 512 should be)."""
+MOST_SPANS = 256
+"""The most spans of one request: a batch can make thousands of calls."""
+
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions may have more after the flags.
+_TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_SAMPLED = 1
+
+
+class Span:
+    """A part of the work on one request.
+
+    - `name`: decode, queue, try, encode request, decode reply, fit, fit reply or encode.
+    - `id`: 64 random bits; `parent`: the span that it is part of, None for the request itself.
+    - `began`, `ended`: on the clock of the Record (`time.monotonic`), in seconds; `ended` is 0 until it ends.
+    - `facts`: what is known of it, by name. `error`: the text of the error that ended it.
+    """
+
+    __slots__ = ("began", "ended", "error", "facts", "id", "name", "parent")
+
+    def __init__(self, name: str, parent: "Span | None", began: float) -> None:
+        self.name, self.parent, self.began = name, parent, began
+        self.ended = 0.0
+        self.id = getrandbits(64) or 1
+        self.facts: dict[str, object] = {}
+        self.error = ""
+
+    def end(self) -> None:
+        """Note that it ends now."""
+        self.ended = monotonic()
+
+    def __enter__(self) -> "Span":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.end()
+        if error is not None:
+            self.error = str(error) or type(error).__name__
+
+
+def begin(record: "Record", name: str, parent: Span | None = None) -> Span:
+    """A span that begins now. It is noted in the record, unless that has MOST_SPANS already."""
+    span = Span(name, parent, monotonic())
+    if record.events is not None and len(record.events) < MOST_SPANS:
+        record.events.append(span)
+    return span
+
+
+def note(record: "Record", name: str, seconds: float, parent: Span | None = None) -> Span:
+    """A span that ends now and took `seconds`."""
+    span = begin(record, name, parent)
+    span.ended, span.began = span.began, span.began - seconds
+    return span
+
+
+@frozen
+class TraceContext:
+    """A request's place in its trace. `parent` is 0 at the root; `id` is the span of the request itself. `state` is the
+    value of `tracestate`, which is passed on as it came."""
+
+    trace: int
+    parent: int
+    id: int
+    is_sampled: bool
+    state: bytes = b""
+
+    def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
+        """The headers for a backend that is called in `span`, or in the request's own."""
+        flags = b"01" if self.is_sampled else b"00"
+        parent = b"00-%032x-%016x-%s" % (self.trace, self.id if span is None else span.id, flags)
+        return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
+
+
+def read_context(raw: Sequence[tuple[bytes, bytes]], bound: int) -> TraceContext:
+    """The context of a request with these headers. Without a valid `traceparent` it is the root of a new trace, which
+    is sampled if its lowest 64 bits are below `bound`."""
+    parent = state = b""
+    for name, text in raw:
+        if name == TRACE_PARENT:
+            parent = text
+        elif name == TRACE_STATE:
+            state = state + b"," + text if state else text
+    found = _TRACEPARENT.fullmatch(parent) if parent else None
+    if found is None or (found[1] == b"00" and found[5]):
+        bits = getrandbits(192)
+        trace = bits >> 64 or 1
+        return TraceContext(trace, 0, (bits & 0xFFFF_FFFF_FFFF_FFFF) or 1, trace & 0xFFFF_FFFF_FFFF_FFFF < bound)
+    if len(state) > LONGEST_STATE or not state.isascii():
+        state = b""
+    is_sampled = bool(int(found[4], 16) & _SAMPLED)
+    return TraceContext(int(found[2], 16), int(found[3], 16), getrandbits(64) or 1, is_sampled, state)
