@@ -218,11 +218,10 @@ class Gateway:
 
     def _recording(self, config: ListenerConfig) -> Recording | None:
         """What makes the records of a listener's requests; None if nobody observes them."""
-        observers = [*self.observers, *([self.tracing.observe] if self.tracing is not None else ())]
         starts: list[OnStart] = [explaining.start_record] if config.allow_explain else []
         if self.tracing is not None:
             starts.append(self.tracing.start_record)
-        return Recording(config.name, observers, starts=starts) if observers or starts else None
+        return Recording(config.name, self.observers, starts=starts) if self.observers or starts else None
 
     def _trace(self, config: TracingConfig | None) -> Tracing | None:
         """What traces requests with these settings; begun, if they are new. Returns the one before, if it has to

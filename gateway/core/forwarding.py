@@ -40,7 +40,8 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     forwarded = target.forward_headers
     if (record := request.record) is not None and record.context is not None:
         raw += record.context.fields(request.span)
-        forwarded = tuple(name for name in forwarded if name not in TRACE_HEADERS)
+        if forwarded:
+            forwarded = tuple(name for name in forwarded if name not in TRACE_HEADERS)
     if forwarded:
         received = request.headers
         if isinstance(received, Metadata):

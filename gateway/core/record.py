@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, Status
-from gateway.core.spans import Span, TraceContext
+from gateway.core.spans import Span, TraceContext, Unsampled
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Record:
         self.status = OK
         self.losses: list[str] | None = None
         self.events: list[Span] | None = None
-        self.context: TraceContext | None = None
+        self.context: TraceContext | Unsampled | None = None
         self.explain: Explain | None = None
 
     @property

@@ -7,7 +7,7 @@ them. Where nobody does, nothing here runs.
 
 import re
 from collections.abc import Sequence
-from random import getrandbits
+from random import getrandbits, random
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -92,20 +92,36 @@ class TraceContext:
         return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
 
 
-def read_context(raw: Sequence[tuple[bytes, bytes]], bound: int) -> TraceContext:
+class Unsampled:
+    """The context of every request that begins a trace which is not sampled: each call of a backend gets a new trace
+    id, whose flags tell the next services not to sample it either."""
+
+    is_sampled = False
+
+    def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
+        """The headers for a backend."""
+        digits = b"%048x" % (getrandbits(192) | _NOT_ZERO)
+        return [(TRACE_PARENT, b"00-%b-%b-00" % (digits[:32], digits[32:]))]
+
+
+_NOT_ZERO = 1 << 64 | 1
+"""A bit of the trace id and one of the span id: neither may be 0."""
+UNSAMPLED = Unsampled()
+
+
+def read_context(raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
     """The context of a request with these headers. Without a valid `traceparent` it is the root of a new trace, which
-    is sampled if its lowest 64 bits are below `bound`."""
-    parent = state = b""
+    is sampled with the probability `sample`."""
+    parent = b""
     for name, text in raw:
         if name == TRACE_PARENT:
             parent = text
-        elif name == TRACE_STATE:
-            state = state + b"," + text if state else text
     found = _TRACEPARENT.fullmatch(parent) if parent else None
     if found is None or (found[1] == b"00" and found[5]):
-        bits = getrandbits(192)
-        trace = bits >> 64 or 1
-        return TraceContext(trace, 0, (bits & 0xFFFF_FFFF_FFFF_FFFF) or 1, trace & 0xFFFF_FFFF_FFFF_FFFF < bound)
+        if random() >= sample:
+            return UNSAMPLED
+        return TraceContext(getrandbits(128) or 1, 0, getrandbits(64) or 1, True)
+    state = b",".join(text for name, text in raw if name == TRACE_STATE)
     if len(state) > LONGEST_STATE or not state.isascii():
         state = b""
     is_sampled = bool(int(found[4], 16) & _SAMPLED)

@@ -20,7 +20,7 @@ from opentelemetry.trace.status import StatusCode
 
 from gateway.core.errors import Status
 from gateway.core.record import OK, Record
-from gateway.core.spans import Span
+from gateway.core.spans import Span, TraceContext
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http"
@@ -68,7 +68,7 @@ class OtlpExporter:
 
     def _spans(self, record: Record) -> Iterator[ReadableSpan]:
         context = record.context
-        if context is None or not record.events:
+        if not isinstance(context, TraceContext) or not record.events:
             return
         since_epoch = time() - monotonic()
         root, *parts = record.events

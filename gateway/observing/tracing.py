@@ -13,7 +13,7 @@ from typing import TypeAlias
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
-from gateway.core.spans import Span, read_context
+from gateway.core.spans import Span, TraceContext, read_context
 from gateway.core.types import Message
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,6 @@ _lines = LogLimit(log)
 
 MOST_WAITING = 2048
 """Records that may wait to be sent, and that are sent at once."""
-_ALL = 1 << 64
 
 Export: TypeAlias = Callable[[Sequence[Record]], str]
 """Sends the spans of finished Records, which takes long. Returns why it failed; empty if it did not."""
@@ -37,7 +36,7 @@ class Tracing:
 
     def __init__(self, export: Export, sample: float, interval: float) -> None:
         self._export = export
-        self._bound = round(sample * _ALL)
+        self._sample = sample
         self._interval = interval
         self._waiting: list[Record] = []
         self._sending = asyncio.Lock()
@@ -49,8 +48,9 @@ class Tracing:
 
     def start_record(self, record: Record, message: Message, protocol: Protocol) -> None:
         """Find the request's place in its trace. If it is sampled, spans are noted from now on."""
-        context = record.context = read_context(message.headers.raw, self._bound)
-        if context.is_sampled:
+        context = record.context = read_context(message.headers.raw, self._sample)
+        if isinstance(context, TraceContext) and context.is_sampled:
+            record.observers = (*record.observers, self.observe)
             root = Span("request", None, record.received)
             root.id = context.id
             root.facts = {
@@ -63,9 +63,6 @@ class Tracing:
 
     def observe(self, record: Record) -> None:
         """Queue the Record of a sampled request that has ended."""
-        context = record.context
-        if context is None or not context.is_sampled:
-            return
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append(record)
         else:
