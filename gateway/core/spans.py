@@ -7,6 +7,7 @@ them. Where nobody does, nothing here runs.
 
 import re
 from collections.abc import Sequence
+from itertools import count
 from random import getrandbits, random
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -94,18 +95,18 @@ class TraceContext:
 
 class Unsampled:
     """The context of every request that begins a trace which is not sampled: each call of a backend gets a new trace
-    id, whose flags tell the next services not to sample it either."""
+    id, whose flags tell the next services not to sample it either. The ids are counted, behind random digits of this
+    process: that costs less than random ones, and nobody records them."""
 
     is_sampled = False
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """The headers for a backend."""
-        digits = b"%048x" % (getrandbits(192) | _NOT_ZERO)
-        return [(TRACE_PARENT, b"00-%b-%b-00" % (digits[:32], digits[32:]))]
+        return [(TRACE_PARENT, _UNSAMPLED_PARENT % next(_numbers))]
 
 
-_NOT_ZERO = 1 << 64 | 1
-"""A bit of the trace id and one of the span id: neither may be 0."""
+_UNSAMPLED_PARENT = b"00-%016x%%016x-%016x-00" % (getrandbits(64), getrandbits(64) or 1)
+_numbers = count(1)
 UNSAMPLED = Unsampled()
 
 
