@@ -15,6 +15,7 @@ from gateway.admin.health import HealthServer
 from gateway.admin.host_check import HostCheck
 from gateway.admin.server import AdminServer
 from gateway.admin.statistics import ListenerStatistics
+from gateway.assembly.access import AccessLogs
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.endpoints import SharedEndpoints
@@ -52,7 +53,7 @@ from gateway.core.protocol import (
     resolve_batch,
     traits_at_endpoints,
 )
-from gateway.core.record import Observer
+from gateway.core.record import Observer, Telling
 from gateway.core.streaming import answer_stream
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Ready, Select
@@ -113,6 +114,7 @@ class Gateway:
         self.tracing: Tracing | None = None
         self._tracing: TracingConfig | None = None
         """The settings of `tracing`."""
+        self._access_logs = AccessLogs()
         self._reload_file = reload_file
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
@@ -153,6 +155,7 @@ class Gateway:
     async def _start(self) -> None:
         config = self.config
         self._set_process_limits(config)
+        self._open_access_log(config, ValueError)
         memory.set_allocator()
         self._trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
@@ -165,7 +168,7 @@ class Gateway:
         all_rows = self._rows(config)
         for each in config.listeners:
             self.listeners[each.name], self._serving[each.name] = await self._listen(
-                each, all_rows[each.name], self._assembly, config
+                each, all_rows[each.name], self._assembly
             )
         for name in PORTS:
             if getattr(config, name) is not None:
@@ -192,10 +195,10 @@ class Gateway:
         connections.shedding = self._shedding
 
     async def _listen(
-        self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly, whole: Config
+        self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly
     ) -> tuple[Listener, Serving]:
         settings = _settings(config)
-        serving = Serving(settings, assembly, whole if config.allow_explain else None)
+        serving = Serving(settings, assembly, explains=config.allow_explain)
         with binding(f"listener {config.name!r}", config.bind):
             listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
         log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)
@@ -212,16 +215,32 @@ class Gateway:
         return found
 
     def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
-        handlers = serving.exchanges(self._is_ready_for_clients, self._recording(config))
+        handlers = serving.exchanges(self._is_ready_for_clients, self._recording(config, assembly.config))
         statistics = assembly.statistics.get(config.name)
         return statistics.record_exchanges(handlers) if statistics else handlers
 
-    def _recording(self, config: ListenerConfig) -> Recording | None:
-        """What makes the records of a listener's requests; None if nobody observes them."""
-        starts: list[OnStart] = [explaining.start_record] if config.allow_explain else []
+    def _recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
+        """What makes the records of a listener's requests; None if nobody wants them."""
+        ids, access = config.request_ids, self._access_logs.get(config.log)
+        observers = self.observers if access is None else [*self.observers, access.observe]
+        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
+        starts: list[OnStart] = [explaining.start_record] if listener.allow_explain else []
         if self.tracing is not None:
             starts.append(self.tracing.start_record)
-        return Recording(config.name, self.observers, starts=starts) if self.observers or starts else None
+        if not observers and not starts and telling == Telling():
+            return None
+        return Recording(listener.name, observers, telling, accepts_ids=ids.accept, starts=starts)
+
+    def _open_access_log(self, config: Config, refused: type[Exception]) -> None:
+        """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
+        try:
+            self._access_logs.get(config.log)
+        except OSError as error:
+            raise refused(f"log.access.path {config.log.access.path!r} cannot be opened: {error.strerror}") from None
+
+    def reopen_logs(self) -> None:
+        """Open the file of the access log again, which a program that rotates logs may have renamed."""
+        self._access_logs.reopen()
 
     def _trace(self, config: TracingConfig | None) -> Tracing | None:
         """What traces requests with these settings; begun, if they are new. Returns the one before, if it has to
@@ -285,6 +304,7 @@ class Gateway:
         for name, before in staying.items():
             if why := self.listeners[before].why_not_renewed(all_rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
+        self._open_access_log(config, ReloadError)
         assembly = self._assemble(config, self._assembly)
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, AdminServer | HealthServer] = {}
@@ -293,7 +313,7 @@ class Gateway:
             await assembly.discovery.start()
             for each in config.listeners:
                 if each.name not in staying:
-                    started[each.name] = await self._listen(each, all_rows[each.name], assembly, config)
+                    started[each.name] = await self._listen(each, all_rows[each.name], assembly)
             for name in PORTS:
                 if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
                     ports[name] = await self._start_port(name, config)
@@ -342,7 +362,7 @@ class Gateway:
                 listener = self.listeners[each.name] = listeners[staying[each.name]]
                 serves = self._serving[each.name] = serving[staying[each.name]]
             settings = _settings(each)
-            serves.renew(settings, assembly, config if each.allow_explain else None)
+            serves.renew(settings, assembly, explains=each.allow_explain)
             running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
@@ -388,6 +408,7 @@ class Gateway:
                 await asyncio.wait(running)
             await old.streams.all_ended()
             await old.close()
+            await self._access_logs.close(kept=self.config.log)
             if earlier:  # their requests may use the Connectors that this reload replaced
                 await asyncio.wait(earlier)
         finally:
@@ -454,6 +475,7 @@ class Gateway:
             self._memory_task.cancel()
         if self._shedding is not None:
             self._shedding.stop()
+        await self._access_logs.close()
         return sum(given_up)
 
     async def _is_ready_for_clients(self) -> bool:

@@ -104,6 +104,7 @@ class Assembly:
         shared: SharedEndpoints | None = None,
         previous: "Assembly | None" = None,
     ) -> None:
+        self.config = config
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
         self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from gateway.assembly.assembly import Assembly
-from gateway.config.keys import Config
 from gateway.core.exchange import answer, refuse
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_message
@@ -15,24 +14,24 @@ from gateway.explain.explaining import explaining_select
 
 
 class Serving:
-    """The settings of one listener, and the Assembly that its requests go to. `explained` is the Assembly's Config if
-    clients may ask for explanations, else None."""
+    """The settings of one listener, and the Assembly that its requests go to. `explains`: clients may
+    ask for explanations."""
 
-    def __init__(self, settings: ListenerSettings, assembly: Assembly, explained: Config | None = None) -> None:
+    def __init__(self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False) -> None:
         self._settings = settings
         self._assembly = assembly
-        self._explained = explained
+        self._explains = explains
 
-    def renew(self, settings: ListenerSettings, assembly: Assembly, explained: Config | None = None) -> None:
+    def renew(self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False) -> None:
         """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
-        self._settings, self._assembly, self._explained = settings, assembly, explained
+        self._settings, self._assembly, self._explains = settings, assembly, explains
 
     def _select(self, *, passthrough: bool = False) -> Select:
         """What finds the Destination of a request."""
         router = self._assembly.passthrough if passthrough else self._assembly.router
-        if self._explained is None:
+        if not self._explains:
             return router.select
-        return explaining_select(router.select, self._explained, self._assembly, passthrough=passthrough)
+        return explaining_select(router.select, self._assembly, passthrough=passthrough)
 
     def exchanges(self, ready: Ready, record: StartRecord | None = None) -> Exchanges:
         """The Exchanges of the listener. `record` is None if nobody observes requests."""

@@ -87,8 +87,9 @@ def cast(before: Tensor, after: Tensor) -> CastShown | None:
     if not {before.datatype, after.datatype} <= NUMBERS or not 0 < after.elements <= before.elements:
         return change
     old, new = before.array.reshape(-1)[: after.elements], after.array.reshape(-1)
-    difference = np.abs(_wide(old) - _wide(new))
-    difference[(old == new) | (np.isnan(difference))] = 0
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(_wide(old) - _wide(new))
+    difference[np.isnan(difference)] = 0  # NaN or infinite before and after
     at = int(np.argmax(difference))
     if not difference[at]:
         return change

@@ -1,24 +1,69 @@
-"""The log of commands that run a server: one line per record on standard error, with time and level."""
+"""The log of commands that run a server, on standard error: one line per record, as text for people or as a JSON
+object. Tracebacks of unexpected errors follow the text, or are the member `error`."""
 
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 
+import orjson
 
-class _LineFormatter(logging.Formatter):
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+from gateway.config.keys import LogConfig
+
+_COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m", logging.CRITICAL: "\x1b[31m"}
+_PLAIN = "\x1b[0m"
+
+
+class _TextFormatter(logging.Formatter):
+    """`colours`: the level of warnings and errors is coloured, for a terminal."""
+
+    def __init__(self, *, colours: bool) -> None:
+        super().__init__("%(asctime)s %(shown)s %(name)s: %(message)s")
+        self._colours = _COLOURS if colours else {}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, and the traceback if there is one."""
+        colour = self._colours.get(record.levelno)
+        record.shown = f"{colour}{record.levelname}{_PLAIN}" if colour else record.levelname
+        return super().format(record)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
         """The time in UTC as RFC 3339, with milliseconds."""
-        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return _time(record)
 
 
-def log_to_stderr() -> None:
-    """Send the log to standard error: records of the gateway from INFO, records of libraries from WARNING."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_LineFormatter())
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """A JSON object with `time`, `level`, `log` (the part of the gateway) and `message`; `id`, the request's, and
+        `error`, a traceback, where there is one."""
+        members = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "log": record.name,
+            "message": record.getMessage(),
+        }
+        if found := getattr(record, "id", ""):
+            members["id"] = found
+        if record.exc_info:
+            members["error"] = self.formatException(record.exc_info)
+        readable = {key: text.encode("utf-8", "backslashreplace").decode() for key, text in members.items()}
+        return orjson.dumps(readable).decode()
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it is frozen
+    """Send the log to standard error: lines of the gateway from `config.level`, lines of libraries from `warning`. May
+    be called again with another `config`."""
     root = logging.getLogger()
-    root.addHandler(handler)
+    handler = next((each for each in root.handlers if each.get_name() == __name__), None)
+    if handler is None:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.set_name(__name__)
+        root.addHandler(handler)
+    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    handler.setFormatter(_JsonFormatter() if config.format == "json" else _TextFormatter(colours=colours))
     root.setLevel(logging.WARNING)
-    logging.getLogger("gateway").setLevel(logging.INFO)
+    logging.getLogger("gateway").setLevel(config.level.upper())

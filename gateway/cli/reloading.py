@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from gateway.admin.status import ConfigurationError, LoadError, NotReloaded, Reloaded
 from gateway.app import BindError, Gateway, ReloadError
+from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, Problem, load_with_warnings
 from gateway.config.problems import without_credentials
@@ -54,6 +55,7 @@ class Reloader:
     async def _reload(self, why: str) -> Reloaded | NotReloaded:
         async with self._one_at_a_time:
             log.info("reading %s again: %s", self._path, why)
+            self.gateway.reopen_logs()
             try:
                 config, warnings = await asyncio.to_thread(self._load)
                 changes = await self.gateway.reload(config)
@@ -66,6 +68,7 @@ class Reloader:
                 text = "the gateway failed to change to this configuration; its log says why"
                 return self._failed([ConfigurationError(text=text)], [text])
         self.gateway.last_reload_error = None
+        log_to_stderr(config.log)
         for warning in warnings:
             log.warning("%s", warning)
         log.info("configuration reloaded: %s", "; ".join(changes) or "nothing changed")

@@ -25,7 +25,7 @@ def serve(config: ConfigFile) -> None:
     and changes of the file reload it."""
     files = look_at_all(config)
     loaded = read(config)
-    log_to_stderr()
+    log_to_stderr(loaded.log)
     raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
     run(_serve(config, files, loaded))

@@ -102,6 +102,48 @@ class ErrorsConfig(Keys):
     """`brief` hides the names and addresses of backends and the reason why one cannot be reached; the log has them."""
 
 
+def _log_path(path: str) -> str:
+    if path not in ("stdout", "stderr") and not path.startswith("/"):
+        raise refusal("expected stdout, stderr or the absolute path of a file, got {value}")
+    return path
+
+
+class AccessConfig(Keys):
+    """The access log: one line for each request, written when it has ended. It has no values of headers, no keys and no
+    tensors."""
+
+    when: Literal["auto", "always", "never"] = "auto"
+    """Whether lines are written. With `auto` they are if `format` is `json`, if `path` is a file, or if they go to a
+    terminal."""
+    sample: Share = 1
+    """The share of successful requests that have a line. Requests that failed always have one."""
+    path: Annotated[Name, AfterValidator(_log_path)] = "stdout"
+    """`stdout`, `stderr` or the absolute path of a file, which is opened again on SIGHUP and at every reload."""
+
+
+class LogConfig(Keys):
+    """The log of the gateway, on standard error, and the access log."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are written. Those of libraries are written from `warning`."""
+    format: Literal["text", "json"] = "text"
+    """`text` for people, with colours only on a terminal; `json`: one JSON object a line."""
+    access: AccessConfig = AccessConfig()
+    """One line for each request."""
+
+
+class RequestIdsConfig(Keys):
+    """Request ids. Every request has one in the access log, in traces, and in lines about unexpected errors."""
+
+    accept: Flag = True
+    """Take the id that the client sends: that in `x-request-id` if it has at most 128 letters, digits and `._:/+=@-`,
+    else the trace id in a valid `traceparent`. With `false` every id is made here."""
+    reply: Flag = True
+    """Give clients the id, as `x-request-id` in the headers of HTTP replies and the trailers of gRPC."""
+    forward: Flag = True
+    """Send the id to backends over HTTP and gRPC as `x-request-id`, and the client's `traceparent` if it is valid."""
+
+
 class ListenerConfig(Keys):
     """An address that accepts clients."""
 
@@ -134,6 +176,9 @@ class ListenerConfig(Keys):
     """Bounds on what clients send."""
     errors: ErrorsConfig = ErrorsConfig()
     """How much errors tell clients."""
+    reply_headers: Flag = False
+    """Name what answered: replies over HTTP and gRPC have `gateway-route` (such as `routes[2]`), `gateway-backend` and
+    `gateway-tries`."""
 
 
 class AdminConfig(Keys):
@@ -437,6 +482,10 @@ class Config(Keys):
     """The health port, for probes; off if absent."""
     tracing: TracingConfig | None = None
     """Tracing with OpenTelemetry; off if absent."""
+    log: LogConfig = LogConfig()
+    """What is logged, and how."""
+    request_ids: RequestIdsConfig = RequestIdsConfig()
+    """Request ids: accepted or made, returned to clients and sent to backends."""
     drain: DrainConfig = DrainConfig()
     """How the gateway stops."""
     reload: ReloadConfig = ReloadConfig()

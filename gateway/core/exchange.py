@@ -160,22 +160,28 @@ def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message
 
 def reported(error: Exception, message: Message) -> GatewayError:
     """The GatewayError to report to the client of `message` for `error`, as `as_gateway_error`. The record notes it."""
-    known = as_gateway_error(error)
-    if (record := message.record) is not None:
+    record = message.record
+    known = as_gateway_error(error, record)
+    if record is not None:
         record.failed(known)
     return known
 
 
-def as_gateway_error(error: Exception) -> GatewayError:
+def as_gateway_error(error: Exception, record: Record | None = None) -> GatewayError:
     """The GatewayError to report to a client for `error`. Drops the traceback of `error`, which must not be raised
-    again."""
+    again. An unexpected error is logged with the id of the request's `record`, which the client is told."""
     if isinstance(error, GatewayError):
         reported = error
     elif isinstance(error, DecodeError):
         reported = refusal(Reason.INVALID_INPUT, str(error))
     else:
-        log.error("unexpected error", exc_info=error)
-        reported = refusal(Reason.INTERNAL, "the gateway failed on this request; its log says why")
+        text = "the gateway failed on this request; its log says why"
+        if record is None:
+            log.error("unexpected error", exc_info=error)
+        else:
+            log.error("unexpected error in request %s", record.id, exc_info=error, extra={"id": record.id})
+            text = f"{text}, request id {record.id}"
+        reported = refusal(Reason.INTERNAL, text)
     drop_tracebacks(error)
     return reported
 

@@ -1,4 +1,5 @@
-"""Headers added to each request to a backend: the client's `forward_headers`, and the number of gateways passed so far.
+"""Headers added to each request to a backend: the client's `forward_headers`, the request id, and the number of gateways
+passed so far.
 
 The count stops requests that go round: a route may lead to its own listener, directly or through another gateway.
 """
@@ -36,12 +37,12 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
             hop = _next_hop(text, target)
             break
     raw = [*message.headers.raw, hop]
+    if request.record is not None:
+        raw += request.record.forwarded_fields(request.span)
     headers = Headers
     forwarded = target.forward_headers
     if (record := request.record) is not None and record.context is not None:
-        raw += record.context.fields(request.span)
-        if forwarded:
-            forwarded = tuple(name for name in forwarded if name not in TRACE_HEADERS)
+        forwarded = tuple(name for name in forwarded if name not in TRACE_HEADERS) if forwarded else ()
     if forwarded:
         received = request.headers
         if isinstance(received, Metadata):

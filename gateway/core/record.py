@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.frozen import frozen
 from gateway.core.spans import Span, TraceContext, Unsampled
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend",
 GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
 """The `code` of a request whose client left before the reply, by transport."""
 
-_ID, _ROUTE, _BACKEND, _TRIES = (name.encode() for name in (ID_HEADER, ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER))
+_ID, _TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
+_ROUTE, _BACKEND, _TRIES = ROUTE_HEADER.encode(), BACKEND_HEADER.encode(), TRIES_HEADER.encode()
 
 Observer: TypeAlias = "Callable[[Record], None]"
 """What is called with each Record when its request has ended. It must be quick, since the next reply waits for it: it
@@ -36,6 +38,18 @@ adds to a counter, or appends to a list that something else reads later."""
 
 Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 """The headers of a reply that explain what became of the request so far."""
+
+
+@frozen
+class Telling:
+    """What is told of a record: `id` and `route` to clients in their replies, `forwards` the id to backends."""
+
+    id: bool = False
+    route: bool = False
+    forwards: bool = False
+
+
+_TELLS_NOTHING = Telling()
 
 
 class Record:
@@ -68,14 +82,15 @@ class Record:
     - `bytes_out`: bytes of the reply's body. `ended`: when, on the same clock as `received`; 0 until then.
 
     `events`: spans, where an observer or an explanation wants them; None: nobody does. `context`: the request's place
-    in a trace; None where nobody traces. `explain`: makes the header of the reply that explains the request, where the
-    client asked for it. `tells_id`, `tells_route`: what `reply_fields` has.
+    in a trace; None where nobody traces. `traceparent`: that of the client, empty for none. `explain`: makes the header
+    of the reply that explains the request, where the client asked for it. `telling`: what the reply and requests to
+    backends say of the record.
     """
 
     __slots__ = (
         "backend", "bytes_in", "bytes_out", "client", "code", "context", "decode", "encode", "ended", "endpoint",
         "events", "explain", "id", "in_protocol", "listener", "losses", "model", "observers", "operation",
-        "out_protocol", "principal", "queued", "reason", "received", "route", "status", "tells_id", "tells_route",
+        "out_protocol", "principal", "queued", "reason", "received", "route", "status", "telling", "traceparent",
         "tries", "upstream",
     )  # fmt: skip
 
@@ -88,14 +103,14 @@ class Record:
         client: str,
         received: float,
         bytes_in: int,
-        tells_id: bool = False,
-        tells_route: bool = False,
+        telling: Telling = _TELLS_NOTHING,
+        traceparent: bytes = b"",
     ) -> None:
         self.observers = observers
         self.id = id
         self.listener, self.in_protocol, self.client = listener, in_protocol, client
         self.received, self.bytes_in = received, bytes_in
-        self.tells_id, self.tells_route = tells_id, tells_route
+        self.telling, self.traceparent = telling, traceparent
         self.principal = self.operation = self.model = self.route = self.backend = self.out_protocol = ""
         self.endpoint = self.reason = ""
         self.tries = self.code = self.bytes_out = 0
@@ -114,13 +129,22 @@ class Record:
     def reply_fields(self) -> list[tuple[bytes, bytes]]:
         """The headers that the reply has because of this record."""
         fields: list[tuple[bytes, bytes]] = []
-        if self.tells_id:
+        if self.telling.id:
             fields.append((_ID, self.id.encode()))
-        if self.tells_route and self.route:
+        if self.telling.route and self.route:
             tries = b"%d" % self.tries
             fields += ((_ROUTE, _ascii(self.route)), (_BACKEND, _ascii(self.backend)), (_TRIES, tries))
         if self.explain is not None:
             fields += self.explain(self)
+        return fields
+
+    def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
+        """The headers that a request to a backend, made in `span`, has because of this record."""
+        fields = [(_ID, self.id.encode())] if self.telling.forwards else []
+        if self.context is not None:
+            fields += self.context.fields(span)
+        elif self.traceparent and self.telling.forwards:
+            fields.append((_TRACE, self.traceparent))
         return fields
 
     def failed(self, error: GatewayError) -> None:

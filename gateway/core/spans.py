@@ -110,13 +110,9 @@ _numbers = count(1)
 UNSAMPLED = Unsampled()
 
 
-def read_context(raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
-    """The context of a request with these headers. Without a valid `traceparent` it is the root of a new trace, which
-    is sampled with the probability `sample`."""
-    parent = b""
-    for name, text in raw:
-        if name == TRACE_PARENT:
-            parent = text
+def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
+    """The context of a request with these headers, where `parent` is the value of `traceparent`. Without a valid one it
+    is the root of a new trace, which is sampled with the probability `sample`."""
     found = _TRACEPARENT.fullmatch(parent) if parent else None
     if found is None or (found[1] == b"00" and found[5]):
         if random() >= sample:

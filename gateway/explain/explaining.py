@@ -19,7 +19,6 @@ import orjson
 
 from gateway.assembly.assembly import Assembly
 from gateway.bridge.comparison import TensorChange, TensorShown
-from gateway.config.keys import Config
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
 from gateway.core.spans import Span
@@ -52,12 +51,12 @@ def start_record(record: Record, message: Message, protocol: Protocol) -> None:
             record.events = []
 
 
-def explaining_select(select: Select, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Select:
+def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
     """`select`, which also notes the decision for requests that are explained."""
 
     def selected(request: Request) -> Destination:
         if request.record is not None and isinstance(request.record.explain, LiveExplanation):
-            decision = decide(request, config, assembly, passthrough=passthrough)
+            decision = decide(request, assembly.config, assembly, passthrough=passthrough)
             request.record.explain.decision = decision
         return select(request)
 

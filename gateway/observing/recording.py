@@ -5,48 +5,46 @@ from typing import TypeAlias
 
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
-from gateway.core.record import Observer, Record
+from gateway.core.record import Observer, Record, Telling
 from gateway.core.types import Message, bytes_of
-from gateway.observing.request_ids import request_id
+from gateway.observing.request_ids import accepted_id, new_id
 
 OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
 """What is called with a new Record, the message that has arrived, and its protocol."""
 
 
 class Recording:
-    """A StartRecord for one listener, whose Records go to `observers`.
-
-    `starts`: what is called with each new Record, its message and protocol.
-    `tells_id`: replies have the request id. `tells_route`: they name route, backend and tries.
-    """
+    """A StartRecord for one listener, whose Records go to `observers`. `accepts_ids`: the client's request id is used
+    if it sends one. `starts`: what is called with each new Record, its message and protocol."""
 
     def __init__(
         self,
         listener: str,
         observers: Sequence[Observer],
+        telling: Telling,
         *,
-        tells_id: bool = False,
-        tells_route: bool = False,
+        accepts_ids: bool = True,
         starts: Sequence[OnStart] = (),
     ) -> None:
         self._starts = tuple(starts)
         self._listener = listener
         self._observers = tuple(observers)
-        self._tells_id = tells_id
-        self._tells_route = tells_route
+        self._telling = telling
+        self._accepts_ids = accepts_ids
 
     def __call__(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
+        accepted, traceparent = accepted_id(message.headers)
         record = Record(
             self._observers,
-            request_id(message.headers),
+            accepted if accepted and self._accepts_ids else new_id(),
             self._listener,
             protocol.name,
             message.peer,
             message.received,
             bytes_of(message),
-            self._tells_id,
-            self._tells_route,
+            self._telling,
+            traceparent,
         )
         set_field(message, "record", record)
         for start in self._starts:

@@ -21,16 +21,21 @@ _PREFIX = os.urandom(8).hex()
 _numbers = count(int.from_bytes(os.urandom(3)))
 
 
-def request_id(headers: Headers) -> str:
-    """The id in ID_HEADER if it is sane; else the trace id in TRACE_HEADER, if it is valid; else a new id: 24
-    hexadecimal digits, the first 16 of which are those of this process."""
-    trace = b""
+def accepted_id(headers: Headers) -> tuple[str, bytes]:
+    """The client's request id, empty for none: that in ID_HEADER if it is sane, else the trace id in TRACE_HEADER; and
+    the value of TRACE_HEADER, empty if it is not valid."""
+    accepted, trace = "", b""
     for name, text in headers.raw:
         if name == _ID:
-            if _SANE.fullmatch(text):
-                return text.decode()
+            if not accepted and _SANE.fullmatch(text):
+                accepted = text.decode()
         elif name == _TRACE:
             trace = text
-    if trace and (found := _TRACEPARENT.fullmatch(trace)):
-        return found[1].decode()
+    if not trace or (found := _TRACEPARENT.fullmatch(trace)) is None:
+        return accepted, b""
+    return accepted or found[1].decode(), trace
+
+
+def new_id() -> str:
+    """A new id: 24 hexadecimal digits, the first 16 of which are those of this process."""
     return f"{_PREFIX}{next(_numbers):08x}"

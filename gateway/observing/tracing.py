@@ -48,7 +48,7 @@ class Tracing:
 
     def start_record(self, record: Record, message: Message, protocol: Protocol) -> None:
         """Find the request's place in its trace. If it is sampled, spans are noted from now on."""
-        context = record.context = read_context(message.headers.raw, self._sample)
+        context = record.context = read_context(record.traceparent, message.headers.raw, self._sample)
         if isinstance(context, TraceContext) and context.is_sampled:
             record.observers = (*record.observers, self.observe)
             root = Span("request", None, record.received)

@@ -238,7 +238,7 @@ class ServerCall:
 
     def _refuse(self, error: Exception) -> Message:
         """The reply for `error`, in the form of the protocol."""
-        known, name = as_gateway_error(error), self._method.name
+        known, name = as_gateway_error(error, self._record), self._method.name
         error.__traceback__ = None  # whoever raised it may hold it in a frame that holds the request
         if self._method.refuse is None:
             return refused(known)

@@ -37,7 +37,8 @@ def trailers(reply: Message) -> bytes:
 
 def more_trailers(record: Record) -> bytes:
     """What the block of `trailers` has besides, because of the request's record."""
-    return write(record.reply_fields())
+    fields = record.reply_fields()
+    return write(fields) if fields else b""
 
 
 def status_block(status: Status, text: str) -> bytes:

@@ -258,7 +258,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
                 return exchange_inflated(message, coding, context.limits, self.memory, context.exchange, protocol)
             return context.exchange(message, protocol)
         except Exception as error:
-            return self._error_reply(as_gateway_error(error))
+            return self._error_reply(as_gateway_error(error, self._record))
 
     def _accepted_coding(self, reply: Message) -> str:
         """The content coding in which the client gets `reply`, empty for none."""
@@ -275,7 +275,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             self._transport.abort()
             return
         except Exception as error:
-            message = self._error_reply(as_gateway_error(error))
+            message = self._error_reply(as_gateway_error(error, self._record))
         self._task = None
         self._send(message)
         self._receive_ahead()
@@ -291,7 +291,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             return
         except Exception as error:
             self._task = None
-            self._break_off(as_gateway_error(error), begun=stream.begun)
+            self._break_off(as_gateway_error(error, self._record), begun=stream.begun)
         else:
             self._task = None
             self._reply_written()
@@ -332,7 +332,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             start = reply_bytes.head(reply, reply_bytes.content_length(size), self._connection_line())
         except ValueError as error:
             self._keep_alive = False
-            self._write(self._error_reply(as_gateway_error(error)))
+            self._write(self._error_reply(as_gateway_error(error, self._record)))
             return
         bodiless = head is not None and head.method == "HEAD"
         for piece in (start,) if bodiless else reply_bytes.joined((start, *reply.parts), size):

@@ -214,7 +214,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
             else:
                 reply = context.exchange(message, context.protocol)
         except Exception as error:
-            reply = context.refuse(as_gateway_error(error), context.protocol, message)
+            reply = context.refuse(as_gateway_error(error, message.record), context.protocol, message)
         if isinstance(reply, Message):
             self._write(reply, message)
             return
@@ -241,7 +241,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 message.record.give_up(GIVEN_UP["tcp"])
             return
         except Exception as error:
-            answer = self._context.refuse(as_gateway_error(error), self._context.protocol, message)
+            answer = self._context.refuse(as_gateway_error(error, message.record), self._context.protocol, message)
         self._write(answer, message)
 
     def _write(self, reply: Message, request: Message) -> None:

@@ -1,0 +1,109 @@
+"""Access lines: one for each request that has ended, as text for people or as a JSON object. Pure."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import TypeAlias
+
+import orjson
+
+from gateway.core.record import OK, Record
+
+Render: TypeAlias = Callable[[Record, str], bytes]
+"""Makes the line of a Record; the text is its time."""
+
+GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
+
+LONGEST_NAME = 256
+"""Characters of a model's name that are written. Clients choose it."""
+
+
+class Times:
+    """Writes times of the event loop's clock as RFC 3339 in UTC, with milliseconds. The date of the last second is kept:
+    making it takes longer than the rest of a line."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._date = ""
+
+    def written(self, seconds: float) -> str:
+        """`seconds` since 1970."""
+        second = int(seconds)
+        if second != self._second:
+            self._second = second
+            self._date = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._date}.{int((seconds - second) * 1000):03d}Z"
+
+
+def json_line(record: Record, time: str) -> bytes:
+    """A JSON object. The names in it are written once and kept; what differs in every request has characters only that
+    JSON takes as they are: numbers, addresses and ids (`request_ids`)."""
+    names = _json_names(
+        record.principal, record.listener, record.in_protocol, record.out_protocol, record.operation,
+        record.model[:LONGEST_NAME], record.route, record.backend, record.endpoint, record.status, record.reason,
+    )  # fmt: skip
+    return (
+        f'{{"time":"{time}","log":"access","id":"{record.id}","client":"{record.client}",{names},'
+        f'"tries":{record.tries},"code":{record.code},"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out},'
+        f'"queue_ms":{record.queued * 1e3:.3f},"upstream_ms":{record.upstream * 1e3:.3f},'
+        f'"total_ms":{(record.ended - record.received) * 1e3:.3f}}}\n'
+    ).encode()
+
+
+@lru_cache(4096)
+def _json_names(
+    principal: str, listener: str, in_protocol: str, out_protocol: str, operation: str, model: str, route: str,
+    backend: str, endpoint: str, status: str, reason: str,
+) -> str:  # fmt: skip
+    """The members of a line whose values are names."""
+    # Half of a surrogate pair cannot be written.
+    readable = model.encode("utf-8", "backslashreplace").decode()
+    members = {
+        "principal": principal, "listener": listener, "in_protocol": in_protocol, "out_protocol": out_protocol,
+        "operation": operation, "model": readable, "route": route, "backend": backend, "endpoint": endpoint,
+        "status": status, "reason": reason,
+    }  # fmt: skip
+    return orjson.dumps(members)[1:-1].decode()
+
+
+def text_line(record: Record, time: str) -> bytes:
+    """`TIME access STATUS CODE KEY=VALUE ...`; what is unknown is left out."""
+    return f"{time} access {record.status} {_told(record)}".encode()
+
+
+def coloured_line(record: Record, time: str) -> bytes:
+    """As `text_line`, for a terminal: green for requests that succeeded, red for others."""
+    colour = GREEN if record.status == OK and record.code < 400 else RED
+    return f"{time} access {colour}{record.status}{PLAIN} {_told(record)}".encode()
+
+
+def _told(record: Record) -> str:
+    names = _text_names(
+        record.principal, record.listener, record.in_protocol, record.out_protocol, record.operation,
+        record.model[:LONGEST_NAME], record.route, record.backend, record.endpoint, record.reason,
+    )  # fmt: skip
+    queued = f" queue={record.queued * 1e3:.1f}ms" if record.queued else ""
+    asked = f" tries={record.tries} upstream={record.upstream * 1e3:.1f}ms" if record.tries else ""
+    return (
+        f"{record.code}{names} client={record.client}{queued}{asked} "
+        f"total={(record.ended - record.received) * 1e3:.1f}ms bytes={record.bytes_in}/{record.bytes_out} "
+        f"id={record.id}\n"
+    )
+
+
+@lru_cache(4096)
+def _text_names(
+    principal: str, listener: str, in_protocol: str, out_protocol: str, operation: str, model: str, route: str,
+    backend: str, endpoint: str, reason: str,
+) -> str:  # fmt: skip
+    told = {
+        "reason": reason, "operation": operation, "model": model, "listener": listener, "in": in_protocol,
+        "route": route, "backend": backend, "out": out_protocol, "endpoint": endpoint, "principal": principal,
+    }  # fmt: skip
+    return "".join(f" {key}={_plain(name)}" for key, name in told.items() if name)
+
+
+def _plain(name: str) -> str:
+    """A name without anything that could be taken for another field, another line, or a terminal's command."""
+    is_plain = name.isprintable() and name.isascii() and not (" " in name or '"' in name)
+    return name if is_plain else ascii(name)

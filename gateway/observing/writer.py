@@ -1,0 +1,99 @@
+"""Writes lines to a file or a standard stream in a thread, so that a full pipe or a slow disk never stops the event
+loop."""
+
+import logging
+import os
+import threading
+from queue import SimpleQueue
+
+from gateway.core.log_limit import LogLimit
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 20_000
+"""Lines that wait to be written. Further ones are dropped and counted."""
+
+STANDARD = {"stdout": 1, "stderr": 2}
+"""The file descriptors of the standard streams."""
+
+
+class LineWriter:
+    """Writes to `path`: `stdout`, `stderr`, or a file that is appended to.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.dropped = 0
+        """Lines that were not written because too many waited, or because writing failed."""
+        self._file = _opened(path)
+        self._waiting = 0
+        self._batches: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
+        self._is_to_reopen = False
+        self._is_closed = False
+        self._lines = LogLimit(log)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def has_colours(self) -> bool:
+        """Whether it is a terminal, and nobody asked for no colours (https://no-color.org)."""
+        return os.isatty(self._file) and not os.environ.get("NO_COLOR")
+
+    def write(self, text: bytes, lines: int) -> None:
+        """Write `text`, which has so many lines, soon. Does not block."""
+        if self._is_closed or self._waiting + lines > MOST_WAITING:
+            self._drop(lines, "it is written too slowly")
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
+            self._thread.start()
+        self._waiting += lines
+        self._batches.put((text, lines))
+
+    def reopen(self) -> None:
+        """Open the file again before the next lines: it may have been renamed by a program that rotates logs."""
+        self._is_to_reopen = self.path not in STANDARD
+
+    def close(self, seconds: float = 1.0) -> None:
+        """Write what waits, for at most so many seconds, and nothing more after that."""
+        self._is_closed = True
+        if self._thread is not None:
+            self._batches.put(None)
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            text, lines = batch
+            try:
+                if self._is_to_reopen:
+                    self._is_to_reopen = False
+                    self._reopen()
+                _write(self._file, text)
+            except OSError as error:
+                self._drop(lines, error.strerror or "it cannot be written")
+            self._waiting -= lines
+        if self.path not in STANDARD:
+            os.close(self._file)
+
+    def _reopen(self) -> None:
+        new = _opened(self.path)
+        old, self._file = self._file, new
+        os.close(old)
+
+    def _drop(self, lines: int, why: str) -> None:
+        self.dropped += lines
+        self._lines.write(self.path, logging.WARNING, "lines of the access log dropped: %d; %s", lines, why)
+
+
+def _opened(path: str) -> int:
+    if path in STANDARD:
+        return STANDARD[path]
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+
+
+def _write(file: int, text: bytes) -> None:
+    rest = memoryview(text)
+    while rest:
+        rest = rest[os.write(file, rest) :]
