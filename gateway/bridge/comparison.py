@@ -93,7 +93,9 @@ def cast(before: Tensor, after: Tensor) -> CastShown | None:
     at = int(np.argmax(difference))
     if not difference[at]:
         return change
-    return CastShown(change.from_datatype, change.to_datatype, float(difference[at]), at, str(old[at]), str(new[at]))
+    return CastShown(
+        change.from_datatype, change.to_datatype, float(difference[at]), at, str(old[at].item()), str(new[at].item())
+    )
 
 
 def _wide(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":

@@ -26,6 +26,8 @@ from gateway.explain.recorded import Arrival
 
 BEGINNING = 400
 """Bytes of a body that an explanation shows."""
+SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"})
+"""Headers whose values are not shown: people send explanations to others."""
 MOST_RESPONSES = 16
 """Responses of a stream that are awaited when a request is sent."""
 
@@ -299,6 +301,10 @@ class _Journey:
         router = self._assembly.passthrough if passing else self._assembly.router
         destination = router.select(request)
         self._took("route", began)
+        if request.flaw and not self._found.sent:
+            # The gateway would first ask the backend whether it has the model, and then report the flaw.
+            self._stage = "decode"
+            raise DecodeError(request.flaw)
         self._stage, began = "fit", perf_counter()
         answers = await self._asked(destination, request, is_stream=_is_stream(message, protocol))
         self._took("backend", began)
@@ -400,15 +406,22 @@ def _shown_call(call: Call) -> CallShown:
     )  # fmt: skip
 
 
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 def shown_message(message: Message) -> MessageShown:
     """`message` as an explanation shows it."""
     size = sum(len(part) for part in message.parts)
     beginning = b""
     for part in message.parts:
         beginning += bytes(part[: BEGINNING - len(beginning)])
-    text = repr(beginning)[2:-1]
+    text = "".join(
+        each if each.isprintable() else _escaped(each) for each in beginning.decode(errors="backslashreplace")
+    )
     path = f"{message.path}?{message.query}" if message.query else message.path
-    return MessageShown(message.method, path, tuple(message.headers), size, text, message.status)
+    headers = tuple((name, "***" if name in SECRET_HEADERS else text) for name, text in message.headers)
+    return MessageShown(message.method, path, headers, size, text, message.status)
 
 
 def _shown_request(request: Request) -> RequestShown:

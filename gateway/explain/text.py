@@ -109,7 +109,8 @@ def _message_lines(what: str, message: MessageShown) -> Iterator[str]:
     status = f" status {message.status}" if message.status else ""
     method = f" {message.method}" if message.method and message.method != message.path else ""
     path = f" {message.path}" if message.path else ""
-    yield f"{what}:{method}{path}{status}, {message.size} bytes"
+    address = f"{method}{path}{status}".strip()
+    yield f"{what}: {address}{', ' if address else ''}{message.size} bytes"
     for name, text in message.headers:
         yield f"  {name}: {text}"
     if message.beginning:
