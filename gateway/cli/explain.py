@@ -26,7 +26,7 @@ def explain(
     send: Annotated[bool, typer.Option("--send", help="Send the request to its backend.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain what becomes of a request: its protocol, its route, its tensors before and after they are fitted, and
+    """Explain what becomes of a request. Its protocol, its route, its tensors before and after they are fitted, and
     the message to the backend, which is not sent. Exit 1 if the client would get an error."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()

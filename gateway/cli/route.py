@@ -36,8 +36,8 @@ def route(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print which route a request takes, why the others do not match, and which backends get it. Nothing is sent. Exit
-    1 if no route matches."""
+    """Print which route a request takes. Also why the others do not match, and which backends get it. Nothing is sent.
+    Exit 1 if no route matches."""
     whole = read(config)
     listeners = _listeners(whole, protocol, listener)
     if operation not in (each.value for each in Operation):
