@@ -28,12 +28,14 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
+from gateway.config.effective import effective
 from gateway.config.keys import (
     AdminConfig,
     Config,
     HealthConfig,
     ListenerConfig,
     ReferenceConfig,
+    RequestIdsConfig,
     ShedConfig,
     TracingConfig,
 )
@@ -60,6 +62,7 @@ from gateway.core.transport import Connector, Exchanges, Handler, Listener, Read
 from gateway.core.types import Answer, Request, ServerInfo
 from gateway.discovery.register import Registrations
 from gateway.explain import explaining
+from gateway.observing.counters import Counters
 from gateway.observing.recording import OnStart, Recording
 from gateway.observing.tracing import Tracing
 from gateway.reference.handler import check
@@ -111,6 +114,8 @@ class Gateway:
         self.observers: list[Observer] = []
         """Those that are told of each request when it has ended. A listener uses those that are here when it starts, or
         is renewed by a reload."""
+        self._counters = Counters()
+        """What the status API tells of requests."""
         self.tracing: Tracing | None = None
         self._tracing: TracingConfig | None = None
         """The settings of `tracing`."""
@@ -221,14 +226,17 @@ class Gateway:
 
     def _recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
         """What makes the records of a listener's requests; None if nobody wants them."""
-        ids, access = config.request_ids, self._access_logs.get(config.log)
+        access = self._access_logs.get(config.log)
         observers = self.observers if access is None else [*self.observers, access.observe]
-        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
+        if config.admin is not None:
+            observers = [*observers, self._counters.observe]
         starts: list[OnStart] = [explaining.start_record] if listener.allow_explain else []
         if self.tracing is not None:
             starts.append(self.tracing.start_record)
-        if not observers and not starts and telling == Telling():
+        if not observers and not starts and config.request_ids is None and not listener.reply_headers:
             return None
+        ids = config.request_ids or RequestIdsConfig()
+        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
         return Recording(listener.name, observers, telling, accepts_ids=ids.accept, starts=starts)
 
     def _open_access_log(self, config: Config, refused: type[Exception]) -> None:
@@ -264,7 +272,7 @@ class Gateway:
             bind, server = config.health.bind, HealthServer(lambda: self.ready, self._backends_ready(config))
         else:
             assert config.admin is not None
-            application = status.application(self.status, self._reload_file)
+            application = status.application(self.status, self._reload_file, lambda: effective(self.config))
             register.add_routes(application, self._registrations)
             bind, server = config.admin.bind, AdminServer(HostCheck(application))
         with binding(name, bind):
@@ -498,6 +506,7 @@ class Gateway:
                 each.name: status.ListenerStatus(
                     address=listener.address,
                     protocols=list(each.protocols),
+                    requests=dict(self._counters.of_listener(each.name)),
                     refused_connections=listener.refused_connections,
                 )
                 for each in self.config.listeners
@@ -506,11 +515,32 @@ class Gateway:
             shedding=None
             if self._shedding is None
             else status.SheddingStatus(since=self._shedding.since, refused=self._shedding.refused),
-            backends={name: _backend_status(backend) for name, backend in self._assembly.backends.items()},
+            backends={
+                name: _backend_status(backend, self._counters.of_backend(name))
+                for name, backend in self._assembly.backends.items()
+            },
             policies=[
                 status.PolicyStatus(place=place, policy=name, state=dict(state.status()))
                 for place, name, state in self._assembly.policy_states
             ],
+            last_errors=[
+                status.RequestErrorStatus(
+                    at=each.at,
+                    request_id=each.id,
+                    listener=each.listener,
+                    operation=each.operation,
+                    model=each.model,
+                    route=each.route,
+                    backend=each.backend,
+                    endpoint=each.endpoint,
+                    status=each.status,
+                    reason=each.reason,
+                )
+                for each in self._counters.last_errors()
+            ],
+            tracing=None
+            if self.tracing is None
+            else status.TracingStatus(sent=self.tracing.sent, dropped=self.tracing.dropped),
         )
 
 
@@ -528,11 +558,12 @@ def _bind(config: Config, port: str) -> Address | None:
     return None if found is None else found.bind
 
 
-def _backend_status(backend: Backend) -> status.BackendStatus:
+def _backend_status(backend: Backend, requests: Mapping[str, int]) -> status.BackendStatus:
     return status.BackendStatus(
         protocol=backend.protocol.name,
         max_in_flight=backend.max_in_flight,
         waiting=len(backend.queue),
+        requests=dict(requests),
         queue=_queue_status(backend) if backend.max_in_flight else None,
         endpoints=[
             status.EndpointStatus(

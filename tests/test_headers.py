@@ -57,7 +57,7 @@ class Servers:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[tuple[Gateway, Servers]]:
+async def running(top: str = "", forwarded: str = "x-team") -> AsyncIterator[tuple[Gateway, Servers]]:
     servers = Servers()
     listening = await asyncio.start_server(servers.http, "127.0.0.1", 0)
     server = grpc.aio.server()
@@ -68,7 +68,7 @@ async def running() -> AsyncIterator[tuple[Gateway, Servers]]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     text = CONFIG.replace("HTTP", str(listening.sockets[0].getsockname()[1])).replace("GRPC", str(port))
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
+    gateway = Gateway(loads(text.replace("x-team", forwarded) + top, "test.yaml", catalog(), {}))
     await gateway.start()
     try:
         yield gateway, servers
@@ -134,3 +134,44 @@ async def test_what_grpc_cannot_carry_is_refused_by_name(
     assert told in reply
     assert not servers.metadata
     assert not caplog.records
+
+
+TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize("accept", [True, False])
+async def test_backends_get_the_request_id_once_and_the_trace(accept: bool) -> None:
+    lines = b"X-Request-ID: given-1\r\nTraceparent: " + TRACE + b"\r\n"
+    async with running(f"request_ids: {{accept: {str(accept).lower()}}}") as (gateway, servers):
+        over_http = await infer(gateway, b"m", lines)
+        over_grpc = await infer(gateway, b"g", lines)
+    told = [reply.lower().split(b"x-request-id: ")[1].split(b"\r\n")[0] for reply in (over_http, over_grpc)]
+    assert (told == [b"given-1", b"given-1"]) == accept
+    [head], [metadata] = servers.heads, servers.metadata
+    assert head.lower().count(b"\r\nx-request-id: ") == 1
+    assert b"\r\nx-request-id: %b\r\ntraceparent: %b\r\n" % (told[0], TRACE) in head
+    assert (metadata["x-request-id"], metadata["traceparent"]) == (told[1].decode(), TRACE.decode())
+
+
+async def test_backends_get_an_id_that_was_made_and_no_trace_that_is_wrong() -> None:
+    async with running("request_ids: {}") as (gateway, servers):
+        await infer(gateway, b"m", b"X-Request-ID: two words\r\nTraceparent: 00-wrong\r\n")
+        await call(gateway)
+    for head in servers.heads:
+        [line] = [line for line in head.split(b"\r\n") if line.startswith(b"x-request-id: ")]
+        assert len(line.split(b": ")[1]) == 24
+        assert b"traceparent" not in head
+
+
+@pytest.mark.parametrize("top", ["", "request_ids: {forward: false}"])
+async def test_backends_get_no_id_where_none_is_wanted(top: str) -> None:
+    async with running(top) as (gateway, servers):
+        await infer(gateway, b"m", b"X-Request-ID: given-1\r\n")
+    assert b"x-request-id" not in servers.heads[0].lower()
+
+
+async def test_an_id_that_is_forwarded_as_a_header_too_is_sent_once() -> None:
+    async with running("request_ids: {}", forwarded="x-request-id") as (gateway, servers):
+        await infer(gateway, b"m", b"X-Request-ID: given-1\r\n")
+    assert servers.heads[0].lower().count(b"\r\nx-request-id: given-1\r\n") == 1
+    assert servers.heads[0].lower().count(b"x-request-id") == 1

@@ -21,9 +21,9 @@ ConfigFile = Annotated[
 
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which the event loop's thread may ask a thread that encodes or decodes for its turn. At Python's 5 ms it
-never asks one that gives its turn away more often, for microseconds, as numpy does when it converts numbers: the loop
-stood still for 150 to 300 ms while 12 million FP32 were written as JSON, and stands for 20 ms with this."""
+"""Seconds after which the event loop's thread may ask a thread that encodes or decodes for its turn. At Python's 5 ms
+it never asks one that gives its turn away more often, for microseconds, as numpy does when it converts numbers: the
+loop stood still for 150 to 300 ms while 12 million FP32 were written as JSON, and stands for 20 ms with this."""
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:

@@ -484,8 +484,10 @@ class Config(Keys):
     """Tracing with OpenTelemetry; off if absent."""
     log: LogConfig = LogConfig()
     """What is logged, and how."""
-    request_ids: RequestIdsConfig = RequestIdsConfig()
-    """Request ids: accepted or made, returned to clients and sent to backends."""
+    request_ids: RequestIdsConfig | None = None
+    """Request ids: accepted or made, returned to clients and sent to backends. Without the key they are (with its
+    defaults) while requests are observed: by the access log, metrics or tracing. With it (`{}` is enough) they always
+    are."""
     drain: DrainConfig = DrainConfig()
     """How the gateway stops."""
     reload: ReloadConfig = ReloadConfig()

@@ -1,5 +1,5 @@
-"""Headers added to each request to a backend: the client's `forward_headers`, the request id, and the number of gateways
-passed so far.
+"""Headers added to each request to a backend: the client's `forward_headers`, the request id, and the number of
+gateways passed so far.
 
 The count stops requests that go round: a route may lead to its own listener, directly or through another gateway.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Target
+from gateway.core.record import ID_HEADER, TRACE_HEADER
 from gateway.core.spans import TRACE_HEADERS
 from gateway.core.types import Headers, Message, Metadata, Request
 
@@ -18,6 +19,7 @@ MOST_HOPS = 8
 """The largest number of gateways that one request may pass."""
 
 _HOPS = HOPS.encode()
+_IDS = frozenset((ID_HEADER.encode(), TRACE_HEADER.encode()))
 _FIRST = (_HOPS, b"1")
 
 # what RFC 9110 section 5.5 forbids in a field value
@@ -37,8 +39,6 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
             hop = _next_hop(text, target)
             break
     raw = [*message.headers.raw, hop]
-    if request.record is not None:
-        raw += request.record.forwarded_fields(request.span)
     headers = Headers
     forwarded = target.forward_headers
     if (record := request.record) is not None and record.context is not None:
@@ -48,6 +48,12 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
         if isinstance(received, Metadata):
             headers = Metadata
         raw += _forwarded(received, forwarded, headers is Metadata)
+    if record is not None and (record.telling.forwards or record.context is not None):
+        # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
+        if record.telling.forwards:
+            raw = [field for field in raw if field[0] not in _IDS]
+        set_field(message, "record", record)
+        set_field(message, "span", request.span)
     set_field(message, "headers", headers(raw))
 
 

@@ -119,7 +119,7 @@ def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: floa
             return UNSAMPLED
         return TraceContext(getrandbits(128) or 1, 0, getrandbits(64) or 1, True)
     state = b",".join(text for name, text in raw if name == TRACE_STATE)
-    if len(state) > LONGEST_STATE or not state.isascii():
+    if len(state) > LONGEST_STATE or not state.isascii() or not state.decode().isprintable():
         state = b""
     is_sampled = bool(int(found[4], 16) & _SAMPLED)
     return TraceContext(int(found[2], 16), int(found[3], 16), getrandbits(64) or 1, is_sampled, state)

@@ -78,6 +78,7 @@ class Message:
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
     - `record`: where it is noted what becomes of a request; None if nobody observes.
+    - `span`: the try that sends it to a backend, if the record notes spans.
     """
 
     method: str = ""
@@ -92,6 +93,7 @@ class Message:
     received: float = 0.0
     deadline: float | None = None
     record: Record | None = field(default=None, repr=False, compare=False)
+    span: Span | None = field(default=None, repr=False, compare=False)
 
     @property
     def body(self) -> Buffer:

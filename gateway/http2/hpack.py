@@ -18,6 +18,7 @@ blocks that use one.
 
 from collections import deque
 from collections.abc import Iterable
+from functools import lru_cache
 
 from gateway.core.errors import DecodeError
 from gateway.http2 import huffman
@@ -239,3 +240,22 @@ def _integer(number: int, bits: int) -> bytes:
 def write(fields: Iterable[Field]) -> bytes:
     """A block of `fields`, each a literal."""
     return b"".join(literal(*field) for field in fields)
+
+
+def write_repeated(fields: Iterable[Field]) -> bytes:
+    """As `write`, for few names that come again and again, each with another value."""
+    return b"".join(
+        [
+            _literal_name(name) + _ONE_OCTET[len(text)] + text if len(text) < 127 else literal(name, text)
+            for name, text in fields
+        ]
+    )
+
+
+_ONE_OCTET = [bytes([size]) for size in range(127)]
+
+
+@lru_cache(64)
+def _literal_name(name: bytes) -> bytes:
+    """A literal up to the length of its value."""
+    return literal(name, b"")[:-1]

@@ -19,8 +19,8 @@ LONGEST_NAME = 256
 
 
 class Times:
-    """Writes times of the event loop's clock as RFC 3339 in UTC, with milliseconds. The date of the last second is kept:
-    making it takes longer than the rest of a line."""
+    """Writes times as RFC 3339 in UTC, with milliseconds. The date of the last second is kept: making it takes longer
+    than the rest of a line."""
 
     def __init__(self) -> None:
         self._second = -1

@@ -15,7 +15,9 @@ _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 as they are."""
 
 # W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions may have more after the flags.
-_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_TRACEPARENT = re.compile(
+    rb"(?!ff|00-.{53})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]*)?"
+)
 
 _PREFIX = os.urandom(8).hex()
 _numbers = count(int.from_bytes(os.urandom(3)))

@@ -33,6 +33,8 @@ class LineWriter:
         self._batches: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
         self._is_to_reopen = False
         self._is_closed = False
+        self._too_many = 0
+        """Lines dropped because too many waited, which the log does not tell of yet."""
         self._lines = LogLimit(log)
         self._thread: threading.Thread | None = None
 
@@ -44,7 +46,9 @@ class LineWriter:
     def write(self, text: bytes, lines: int) -> None:
         """Write `text`, which has so many lines, soon. Does not block."""
         if self._is_closed or self._waiting + lines > MOST_WAITING:
-            self._drop(lines, "it is written too slowly")
+            # The thread logs it: standard error may be what stands still.
+            self.dropped += lines
+            self._too_many += lines
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="access-log", daemon=True)
@@ -72,8 +76,12 @@ class LineWriter:
                     self._reopen()
                 _write(self._file, text)
             except OSError as error:
-                self._drop(lines, error.strerror or "it cannot be written")
+                self.dropped += lines
+                self._log_dropped(lines, error.strerror or "it cannot be written")
             self._waiting -= lines
+            if too_many := self._too_many:
+                self._too_many -= too_many
+                self._log_dropped(too_many, "it is written too slowly")
         if self.path not in STANDARD:
             os.close(self._file)
 
@@ -82,8 +90,7 @@ class LineWriter:
         old, self._file = self._file, new
         os.close(old)
 
-    def _drop(self, lines: int, why: str) -> None:
-        self.dropped += lines
+    def _log_dropped(self, lines: int, why: str) -> None:
         self._lines.write(self.path, logging.WARNING, "lines of the access log dropped: %d; %s", lines, why)
 
 

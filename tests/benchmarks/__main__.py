@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import codecs, crowd, memory, protection, stall, table
+from tests.benchmarks import access_log, codecs, crowd, memory, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -20,16 +20,20 @@ def main() -> None:
     weighed = options.rows in memory.TITLE
     ticked = options.rows in stall.TITLE
     guarded = options.rows in protection.TITLE
+    logged = options.rows in access_log.TITLE
+    identified = options.rows in access_log.IDS_TITLE
     crowded = options.rows in crowd.TITLE
     alone = [row for row in codecs.rows() if options.rows in row.name]
     if options.json:
         measured = [codecs.measure(row, options.rounds) for row in alone]
         stalls = _stalls() if ticked else []
         costs = list(_protections(options.rounds)) if guarded else []
+        logs = list(_access_logs(options.rounds)) if logged else []
+        ids = list(_access_logs(options.rounds, ids=True)) if identified else []
         crowds = [_crowded()] if crowded else []
         peak = _peak() if weighed else None
         rows_measured = list(_measured(rows, options.rounds))
-        print(table.document(rows_measured, peak, measured, stalls, costs, crowds))
+        print(table.document(rows_measured, peak, measured, stalls, costs, crowds, logs, ids))
         return
     if rows:
         _show(rows, options.rounds)
@@ -37,6 +41,11 @@ def main() -> None:
         print(f"\n{protection.heading()}", flush=True)
         for each in _protections(options.rounds):
             print(each.shown(), flush=True)
+    for title, wanted in ((access_log.TITLE, logged), (access_log.IDS_TITLE, identified)):
+        if wanted:
+            print(f"\n{protection.heading(title, access_log.AIM)}", flush=True)
+            for each in _access_logs(options.rounds, ids=title == access_log.IDS_TITLE):
+                print(each.shown(), flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:
@@ -63,6 +72,11 @@ def _peak() -> memory.Peak:
 def _protections(rounds: int) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
         yield from protection.measure(Path(folder), rounds, load)
+
+
+def _access_logs(rounds: int, *, ids: bool = False) -> Iterator[protection.Protection]:
+    with tempfile.TemporaryDirectory() as folder, generator() as load:
+        yield from access_log.measure(Path(folder), rounds, load, ids=ids)
 
 
 def _crowded() -> crowd.Crowded:

@@ -64,20 +64,27 @@ class Protection:
         return f"{self.row:44}{self.plain:12.0f}{self.protected:12.0f}{more:+12.1f}{self.ratio:12.3f}"
 
 
-def heading() -> str:
-    return f"{TITLE}; aim: {AIM}\n{'':44}{'without us':>12}{'with us':>12}{'more us':>12}{'ratio':>12}"
+def heading(title: str = TITLE, aim: str = AIM) -> str:
+    return f"{title}; aim: {aim}\n{'':44}{'without us':>12}{'with us':>12}{'more us':>12}{'ratio':>12}"
 
 
 def measure(folder: Path, rounds: int, load: Generator) -> Iterator[Protection]:
     """Each of ROWS."""
     with _gateways(folder) as gateways:
-        for row in ROWS:
-            turns = [Turn(row, row.way.client, each[row.way.name]) for each in gateways]
-            for turn in turns:
-                turn.warm_up(load)
-            found = [[turn.take(load).cpu for turn in turns] for _ in range(2 * rounds)]
-            plain, protected = map(median, zip(*found, strict=True))
-            yield Protection(row.name, plain, protected, median(ours / bare for bare, ours in found))
+        yield from compared(gateways, rounds, load)
+
+
+def compared(
+    gateways: tuple[dict[str, Server], dict[str, Server]], rounds: int, load: Generator
+) -> Iterator[Protection]:
+    """What each of ROWS costs in the first gateway and in the second, which has more to do."""
+    for row in ROWS:
+        turns = [Turn(row, row.way.client, each[row.way.name]) for each in gateways]
+        for turn in turns:
+            turn.warm_up(load)
+        found = [[turn.take(load).cpu for turn in turns] for _ in range(2 * rounds)]
+        plain, protected = map(median, zip(*found, strict=True))
+        yield Protection(row.name, plain, protected, median(ours / bare for bare, ours in found))
 
 
 @contextmanager
@@ -88,14 +95,17 @@ def _gateways(folder: Path) -> Iterator[tuple[dict[str, Server], dict[str, Serve
             "grpc": reference_server("v2-grpc", folder, stack).address,
         }
         yield (
-            _gateway("plain", "", servers, folder, stack),
-            _gateway("protected", _PROTECTED.strip("\n"), servers, folder, stack),
+            start("plain", "", servers, folder, stack),
+            start("protected", _PROTECTED.strip("\n"), servers, folder, stack),
         )
 
 
-def _gateway(name: str, settings: str, servers: dict[str, str], folder: Path, stack: ExitStack) -> dict[str, Server]:
+def start(
+    name: str, settings: str, servers: dict[str, str], folder: Path, stack: ExitStack, more: str = ""
+) -> dict[str, Server]:
+    """A gateway with these `settings` of its backends and `more` keys at the top: where each way is served."""
     faces = {"to_rest": own_address(), "to_grpc": own_address()}
-    gateway = start_gateway(_CONFIG.format(settings=settings, **servers, **faces), folder / name)
+    gateway = start_gateway(_CONFIG.format(settings=settings, **servers, **faces) + more, folder / name)
     stack.callback(gateway.stop)
     return {
         UMBRIDGE_TO_V2.name: Server(faces["to_rest"], gateway.process.pid),

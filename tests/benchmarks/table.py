@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import codecs, crowd, memory, protection, stall
+from tests.benchmarks import access_log, codecs, crowd, memory, protection, stall
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -83,6 +83,8 @@ def document(
     stalls: Sequence[stall.Stall],
     protections: Sequence[protection.Protection],
     crowds: Sequence[crowd.Crowded],
+    logs: Sequence[protection.Protection] = (),
+    ids: Sequence[protection.Protection] = (),
 ) -> str:
     """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
@@ -92,7 +94,9 @@ def document(
             *weighed,
             *map(_codec_entry, all_codecs),
             *_stalls(stalls),
-            *_protections(protections),
+            *_protections(protections, protection.TITLE),
+            *_protections(logs, access_log.TITLE),
+            *_protections(ids, access_log.IDS_TITLE),
             *map(_crowd, crowds),
         ],
         indent=2,
@@ -109,8 +113,8 @@ def _codec_entry(measured: codecs.Measured) -> dict[str, object]:
     return {"row": measured.row.name, **costs}
 
 
-def _protections(protections: Sequence[protection.Protection]) -> list[dict[str, object]]:
-    return [{**asdict(each), "row": f"{protection.TITLE}: {each.row}"} for each in protections]
+def _protections(protections: Sequence[protection.Protection], title: str) -> list[dict[str, object]]:
+    return [{**asdict(each), "row": f"{title}: {each.row}"} for each in protections]
 
 
 def _crowd(crowded: crowd.Crowded) -> dict[str, object]:

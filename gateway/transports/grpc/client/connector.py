@@ -7,6 +7,7 @@ from functools import partial
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
+from gateway.http2.hpack import write_repeated
 from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import parse_address
 from gateway.transports.grpc.client.call import ClientCall
@@ -108,6 +109,8 @@ class GrpcConnector:
                 raise deadline_passed(sent=False)
             timeout = left + _GRACE
         head = self._heads.write(message.path, message.headers, timeout)
+        if (record := message.record) is not None:
+            head += write_repeated(record.forwarded_fields(message.span))
         connection.begin(call, head, message.parts, message.deadline)
 
     async def _inflated(self, reply: Received, call: ClientCall) -> Buffer:

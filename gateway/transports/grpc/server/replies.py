@@ -7,7 +7,7 @@ from urllib.parse import quote
 from gateway.core.errors import Status
 from gateway.core.record import Record
 from gateway.core.types import Headers, Message
-from gateway.http2.hpack import Field, write
+from gateway.http2.hpack import Field, write, write_repeated
 from gateway.transports.grpc.metadata import written
 from gateway.transports.grpc.server.heads import RequestFault
 
@@ -38,7 +38,7 @@ def trailers(reply: Message) -> bytes:
 def more_trailers(record: Record) -> bytes:
     """What the block of `trailers` has besides, because of the request's record."""
     fields = record.reply_fields()
-    return write(fields) if fields else b""
+    return write_repeated(fields) if fields else b""
 
 
 def status_block(status: Status, text: str) -> bytes:

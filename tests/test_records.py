@@ -1,0 +1,357 @@
+"""What observers are told of each request, once, over every wire form."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import grpc.aio
+import numpy as np
+import pytest
+
+from gateway import registry
+from gateway.app import Gateway, connect, exchanges, listen
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.core.address import Address
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.exchange import ask
+from gateway.core.operations import Operation
+from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, Target
+from gateway.core.record import GIVEN_UP, Record
+from gateway.core.transport import Destination, Handler
+from gateway.core.types import Answer, Request, Response, tensor
+from tests.paused_server import port_of
+
+PROTOCOLS = registry.protocols()
+CONFIG = """
+listeners:
+  - {{name: clients, bind: "{scheme}127.0.0.1:0", protocols: [{client}], model: m, limits: {{message: 100000}}{more}}}
+backends: {{server: {{protocol: v2-rest, flavor: plain, endpoints: ["{address}"], max_in_flight: 1}}}}
+routes:
+  - match: {{}}
+    backend: server
+    rewrite: {{model: m}}
+    signature:
+      inputs: [{{name: x, datatype: FP64, shape: [-1, 2]}}]
+      outputs: [{{name: y, datatype: FP64, shape: [-1, 2]}}]
+"""
+BOUND = 20.0
+"""Seconds that nothing here needs."""
+V2_REST = PROTOCOLS["v2-rest"]
+BODY = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,2],"data":[1.5,2.5]}]}'
+METHOD = "/inference.GRPCInferenceService/"
+
+
+class Observed:
+    """A gateway before a model that answers by `infer`, and the records of its requests."""
+
+    def __init__(self, gateway: Gateway, address: str) -> None:
+        self.gateway = gateway
+        self.address = address
+        self.records: list[Record] = []
+        self._more = asyncio.Event()
+        gateway.observers.append(self._observe)
+
+    def _observe(self, record: Record) -> None:
+        self.records.append(record)
+        self._more.set()
+
+    @property
+    def client(self) -> str:
+        return self.gateway.listeners["clients"].address
+
+    async def one(self) -> Record:
+        """The only record."""
+        while not self.records:
+            self._more.clear()
+            await self._more.wait()
+        [record] = self.records
+        return record
+
+    async def send(self, raw: bytes) -> bytes:
+        """Send bytes over a connection of their own, and read to its end."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(self.client))
+        writer.write(raw)
+        reply = await reader.read()
+        writer.close()
+        return reply
+
+
+async def answer(request: Request) -> Answer:
+    return Response((tensor("y", np.array([[1.0, 2.0]])),))
+
+
+@asynccontextmanager
+async def observed(client: Protocol, infer: Handler = answer, more: str = "", top: str = "") -> AsyncIterator[Observed]:
+    def select(request: Request) -> Destination:
+        if request.operation is not Operation.INFER:
+            raise refusal(Reason.MODEL_NOT_FOUND, f"no {request.operation.value} here")
+        return Destination(infer)
+
+    settings = ListenerSettings("server", model="m")
+    server = await listen(settings, [(V2_REST, "")], exchanges(settings, select), Address("127.0.0.1", 0))
+    scheme = "tcp://" if client.transport == "tcp" else ""
+    text = CONFIG.format(scheme=scheme, client=client.name, address=server.address, more=more) + top
+    running = Observed(Gateway(loads(text, "test.yaml", catalog(), {})), server.address)
+    await running.gateway.start()
+    try:
+        async with asyncio.timeout(BOUND):
+            yield running
+    finally:
+        await running.gateway.drain(0)
+        await server.drain(0)
+
+
+def request_of(client: Protocol) -> Request:
+    row = np.array([1.0, 2.0])
+    return Request(Operation.INFER, "m", inputs=(tensor("x", row if client.traits.wire.points else row[None]),))
+
+
+every_client = pytest.mark.parametrize("client", PROTOCOLS.values(), ids=PROTOCOLS)
+
+
+@every_client
+async def test_a_record_says_what_became_of_a_call(client: Protocol) -> None:
+    async with observed(client) as running:
+        connector = connect(running.client, client, DEFAULT_LIMITS)
+        await ask(request_of(client), client, connector, Target("gateway"))
+        record = await running.one()
+        await connector.close()
+    assert (record.listener, record.in_protocol, record.out_protocol) == ("clients", client.name, "v2-rest")
+    assert (record.operation, record.route, record.backend) == ("infer", "routes[0]", "server")
+    assert (record.endpoint, record.tries, record.status, record.reason) == (running.address, 1, "OK", "")
+    assert record.code == {"http": 200, "grpc": 0, "tcp": 0}[client.transport]
+    assert record.client.startswith("127.0.0.1:")
+    assert record.bytes_in
+    assert record.bytes_out
+    assert 0 < record.upstream < record.seconds
+    assert record.decode > 0
+    assert record.encode > 0
+    assert len(record.id) == 24
+
+
+@every_client
+async def test_a_record_has_the_error_that_the_client_got(client: Protocol) -> None:
+    async def fail(request: Request) -> Answer:
+        raise refusal(Reason.OVERLOADED, "too much")
+
+    async with observed(client, fail) as running:
+        connector = connect(running.client, client, DEFAULT_LIMITS)
+        with pytest.raises(GatewayError):
+            await ask(request_of(client), client, connector, Target("gateway"))
+        record = await running.one()
+        await connector.close()
+    assert (record.status, record.reason, record.tries) == ("RESOURCE_EXHAUSTED", "overloaded", 1)
+
+
+@every_client
+async def test_a_call_that_its_client_gave_up_is_cancelled(client: Protocol) -> None:
+    arrived, release = asyncio.Event(), asyncio.Event()
+
+    async def hang(request: Request) -> Answer:
+        arrived.set()
+        await release.wait()
+        return await answer(request)
+
+    async with observed(client, hang) as running:
+        connector = connect(running.client, client, DEFAULT_LIMITS)
+        call = asyncio.ensure_future(ask(request_of(client), client, connector, Target("gateway")))
+        await arrived.wait()
+        await connector.close()
+        await asyncio.gather(call, return_exceptions=True)
+        if client.transport == "tcp":  # these clients cannot say that they leave, but by closing their connection
+            release.set()
+        record = await running.one()
+        release.set()
+    assert (record.status, record.reason) == ("CANCELLED", "cancelled")
+    assert (record.code, record.tries) == (GIVEN_UP[client.transport], 1)
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason", "code"),
+    [
+        (b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "path-not-found", 404),
+        (b"PATCH /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", "method-not-allowed", 405),
+        (b"GARBAGE\r\n\r\n", "invalid-input", 400),
+        (b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", "too-large", 413),
+        (b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 70000 + b"\r\n\r\n", "headers-too-large", 431),
+        (
+            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1\r\n\r\n{",
+            "invalid-input",
+            400,
+        ),
+        (
+            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Encoding: gzip\r\n"
+            b"Content-Length: 1\r\n\r\n{",
+            "invalid-input",
+            400,
+        ),
+    ],
+    ids=["path", "method", "line", "length", "headers", "body", "coding"],
+)
+async def test_what_the_http_listener_refuses_is_told_once(raw: bytes, reason: str, code: int) -> None:
+    async with observed(V2_REST) as running:
+        reply = await running.send(raw)
+        record = await running.one()
+    assert reply.startswith(b"HTTP/1.1 %d " % code)
+    assert (record.reason, record.code, record.tries, record.backend) == (reason, code, 0, "")
+
+
+async def test_what_the_grpc_listener_refuses_is_told_once() -> None:
+    async with observed(PROTOCOLS["v2-grpc"]) as running:
+        for method, body, status, reason in (
+            ("/nothing.Here/Call", b"", "UNIMPLEMENTED", "unsupported"),
+            (METHOD + "ModelInfer", b"x" * 200_000, "RESOURCE_EXHAUSTED", "too-large"),
+            (METHOD + "ModelInfer", b"\xff", "INVALID_ARGUMENT", "invalid-input"),
+        ):
+            running.records.clear()
+            async with grpc.aio.insecure_channel(running.client) as channel:
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await channel.unary_unary(method)(body)
+            record = await running.one()
+            assert (record.status, record.reason) == (status, reason)
+            assert record.code == grpc.StatusCode[status].value[0]
+
+
+async def test_a_grpc_call_that_the_deadline_ends_is_late_and_not_cancelled() -> None:
+    async def hang(request: Request) -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with observed(PROTOCOLS["v2-grpc"], hang) as running:
+        client = PROTOCOLS["v2-grpc"]
+        message = client.encode_request(request_of(client), Target("gateway"))
+        async with grpc.aio.insecure_channel(running.client) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary(METHOD + "ModelInfer")(bytes(message.body), timeout=0.2)
+        record = await running.one()
+        # grpcio may reset the stream at the same moment
+        assert record.status in ("DEADLINE_EXCEEDED", "CANCELLED")
+
+
+async def test_each_message_of_a_stream_has_a_record() -> None:
+    client = PROTOCOLS["v2-grpc"]
+    async with observed(client) as running:
+        message = client.encode_request(request_of(client), Target("gateway"))
+        body = bytes(message.body)
+        async with grpc.aio.insecure_channel(running.client) as channel:
+            call = channel.stream_stream(METHOD + "ModelStreamInfer")()
+            for _ in range(2):
+                await call.write(body)
+                await call.read()
+            await call.done_writing()
+            assert await call.code() is grpc.StatusCode.OK
+        assert [each.status for each in running.records] == ["OK", "OK"]
+        # The server has no stream for the model: it is asked for one response then.
+        assert [each.tries for each in running.records] == [2, 2]
+        assert all(each.bytes_out for each in running.records)
+
+
+async def test_what_the_gateway_answers_itself_is_told() -> None:
+    async with observed(V2_REST) as running:
+        await running.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        record = await running.one()
+    assert (record.operation, record.code, record.route, record.tries) == ("live", 200, "", 0)
+
+
+async def test_the_wait_in_a_queue_is_told() -> None:
+    release = asyncio.Event()
+
+    async def hang(request: Request) -> Answer:
+        await release.wait()
+        return await answer(request)
+
+    async with observed(V2_REST, hang) as running:
+        connectors = [connect(running.client, V2_REST, DEFAULT_LIMITS) for _ in range(2)]
+        calls = [
+            asyncio.ensure_future(ask(request_of(V2_REST), V2_REST, each, Target("gateway"))) for each in connectors
+        ]
+        while not running.gateway.status().backends["server"].waiting:  # noqa: ASYNC110 - on the same loop
+            await asyncio.sleep(0)
+        release.set()
+        await asyncio.gather(*calls)
+        for each in connectors:
+            await each.close()
+    waited = sorted(each.queued for each in running.records)
+    assert waited[0] == 0 < waited[1]
+
+
+async def test_without_observers_nothing_is_noted() -> None:
+    async with observed(V2_REST) as running:
+        running.gateway.observers.clear()
+        await running.gateway.reload(running.gateway.config.model_copy(update={"ready": "none"}))
+        reply = await running.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert b"x-request-id" not in reply
+    assert not running.records
+
+
+ID_CASES: list[tuple[bytes, Callable[[bytes], bool]]] = [
+    (b"x-request-id: abc-1\r\n", lambda told: told == b"abc-1"),
+    (
+        b"X-Request-ID: abc-1\r\ntraceparent: 00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01\r\n",
+        lambda told: told == b"abc-1",
+    ),
+    (b"traceparent: 00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01\r\n", lambda told: told == b"a" * 32),
+    (b"x-request-id: two words\r\n", lambda told: len(told) == 24),
+    (b"x-request-id: " + b"a" * 129 + b"\r\n", lambda told: len(told) == 24),
+    (b"", lambda told: len(told) == 24),
+]
+
+
+def told_id(head: bytes) -> bytes:
+    [line] = [line for line in head.split(b"\r\n\r\n")[0].split(b"\r\n") if line.lower().startswith(b"x-request-id:")]
+    return line.split(b": ")[1]
+
+
+@pytest.mark.parametrize(("headers", "is_right"), ID_CASES)
+async def test_a_request_id_is_accepted_or_made_and_returned_over_http(
+    headers: bytes, is_right: Callable[[bytes], bool]
+) -> None:
+    async with observed(V2_REST, top="request_ids: {}") as running:
+        running.gateway.observers.clear()
+        length = b"Content-Length: %d\r\n\r\n" % len(BODY)
+        reply = await running.send(
+            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + length + BODY
+        )
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert is_right(told_id(reply))
+
+
+async def test_a_request_id_is_returned_over_grpc_and_names_what_answered() -> None:
+    client = PROTOCOLS["v2-grpc"]
+    async with observed(client, more=", reply_headers: true") as running:
+        message = client.encode_request(request_of(client), Target("gateway"))
+        async with grpc.aio.insecure_channel(running.client) as channel:
+            call = channel.unary_unary(METHOD + "ModelInfer")(bytes(message.body), metadata=(("x-request-id", "g-1"),))
+            await call
+            trailers = dict(await call.trailing_metadata() or ())
+    assert trailers["x-request-id"] == "g-1"
+    assert (trailers["gateway-route"], trailers["gateway-backend"]) == ("routes[0]", "server")
+    assert trailers["gateway-tries"] == "1"
+
+
+@pytest.mark.parametrize(("more", "is_told"), [("", False), (", reply_headers: true", True)])
+async def test_replies_name_what_answered_where_the_listener_says_so(more: str, is_told: bool) -> None:
+    async with observed(V2_REST, more=more) as running:
+        reply = await running.send(
+            b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+            % (len(BODY), BODY)
+        )
+    assert (b"gateway-route: routes[0]\r\ngateway-backend: server\r\ngateway-tries: 1\r\n" in reply) == is_told
+
+
+async def test_an_unexpected_error_names_the_request_to_client_and_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with observed(V2_REST) as running:
+        router = running.gateway._assembly.router
+        monkeypatch.setattr(type(router), "select", lambda self, request: 1 / 0)
+        await running.gateway.reload(running.gateway.config.model_copy(update={"ready": "none"}))
+        reply = await running.send(
+            b"GET /v2/models/m HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-request-id: lost-1\r\n\r\n"
+        )
+    assert reply.startswith(b"HTTP/1.1 500 ")
+    assert b"request id lost-1" in reply
+    assert caplog.text.count("unexpected error in request lost-1") == 1
+    assert caplog.text.count("ZeroDivisionError") == 1
+    assert running.records[0].reason == "internal"
