@@ -1,15 +1,17 @@
 """`gateway serve`: runs the gateway with one configuration until SIGTERM or SIGINT."""
 
 import logging
+import sys
 from pathlib import Path
 
 from gateway.app import INFO, BindError, Gateway
+from gateway.assembly.access import is_on
 from gateway.cli.examples import examples
 from gateway.cli.logs import log_to_stderr
-from gateway.cli.options import ConfigFile, fail, read, run
+from gateway.cli.options import ConfigFile, fail, read_with_warnings, run
 from gateway.cli.reloading import Reloader
 from gateway.cli.stopping import Signals, drain_on_signal
-from gateway.config.keys import Config
+from gateway.config.keys import Config, LogConfig
 from gateway.config.watching import Look, look_at_all
 from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import raise_descriptor_limit
@@ -24,8 +26,13 @@ def serve(config: ConfigFile) -> None:
     """Serve a configuration. SIGTERM or SIGINT stops it after the times set in `drain`, a second signal at once. SIGHUP
     and changes of the file reload it."""
     files = look_at_all(config)
-    loaded = read(config)
+    loaded, warnings = read_with_warnings(config)
     log_to_stderr(loaded.log)
+    for warning in warnings:
+        if loaded.log.format == "json":
+            log.warning("%s", warning)
+        else:
+            print(warning, file=sys.stderr)
     raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
     run(_serve(config, files, loaded))
@@ -39,14 +46,21 @@ async def _serve(path: Path, files: Look, config: Config) -> None:
         await gateway.start()
     except (BindError, ValueError) as error:
         fail(error)
-    addresses = {name: listener.address for name, listener in gateway.listeners.items()}
-    print("\n".join([*_addresses(gateway), *examples(config, addresses), "ready"]), flush=True)
+    if not _is_read_as_json(config.log):
+        addresses = {name: listener.address for name, listener in gateway.listeners.items()}
+        print("\n".join([*_addresses(gateway), *examples(config, addresses), "ready"]), flush=True)
     log.info("ready")
     watching = spawn(reloader.watch())
     await signals.first.wait()
     watching.cancel()
     drain = gateway.config.drain
     await drain_on_signal(gateway, signals, drain.delay, drain.timeout)
+
+
+def _is_read_as_json(config: LogConfig) -> bool:
+    """Whether a program reads standard output, as one JSON object a line: then it has nothing but access lines. The log
+    says where the listeners are."""
+    return config.format == "json" and config.access.path == "stdout" and is_on(config)
 
 
 def _addresses(gateway: Gateway) -> list[str]:

@@ -103,7 +103,10 @@ class Message:
 
 def bytes_of(message: Message) -> int:
     """The bytes of its body."""
-    return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in message.parts])
+    parts = message.parts
+    if len(parts) == 1 and type(parts[0]) is bytes:  # as most messages have it
+        return len(parts[0])
+    return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in parts])
 
 
 @frozen

@@ -27,7 +27,20 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
     [
         (
             (),
-            ["listeners", "limits", "admin", "health", "drain", "reload", "ready", "reference", "backends", "routes"],
+            [
+                "listeners",
+                "limits",
+                "admin",
+                "health",
+                "log",
+                "request_ids",
+                "drain",
+                "reload",
+                "ready",
+                "reference",
+                "backends",
+                "routes",
+            ],
         ),
         (("reload",), ["watch", "interval"]),
         (("admin",), ["bind"]),
