@@ -355,3 +355,41 @@ async def test_an_unexpected_error_names_the_request_to_client_and_log(
     assert caplog.text.count("unexpected error in request lost-1") == 1
     assert caplog.text.count("ZeroDivisionError") == 1
     assert running.records[0].reason == "internal"
+
+
+PASSING = """
+listeners: [{{name: clients, bind: "127.0.0.1:0", protocols: [grps-rest], reply_headers: true}}]
+backends: {{lab: {{protocol: grps-rest, endpoints: ["127.0.0.1:{port}"]}}}}
+routes: [{{match: {{path: /own}}, backend: lab, passthrough: true}}]
+request_ids: {{}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "status"),
+    [(b"200 OK", 200, "OK"), (b"404 Not Found", 404, "NOT_FOUND"), (b"500 X", 500, "INTERNAL")],
+)
+async def test_a_reply_that_is_passed_on_has_one_request_id(line: bytes, code: int, status: str) -> None:
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).lower())
+        writer.write(b"HTTP/1.1 %b\r\nX-Request-Id: theirs\r\nContent-Length: 2\r\n\r\nhi" % line)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    running = Observed(Gateway(loads(PASSING.format(port=port), "test.yaml", catalog(), {})), "")
+    await running.gateway.start()
+    async with asyncio.timeout(BOUND):
+        reply = await running.send(
+            b"POST /own HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-ID: ours\r\nContent-Length: 0\r\n\r\n"
+        )
+        record = await running.one()
+    await running.gateway.drain(0)
+    server.close()
+    assert reply.endswith(b"hi")
+    assert told_id(reply) == b"ours"
+    assert b"gateway-backend: lab\r\n" in reply
+    assert heads[0].count(b"x-request-id") == heads[0].count(b"\r\nx-request-id: ours\r\n") == 1
+    assert (record.status, record.code, record.bytes_out, record.backend) == (status, code, 2, "lab")

@@ -9,9 +9,18 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
-from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_output, unsupported
+from gateway.core.errors import (
+    DecodeError,
+    GatewayError,
+    Reason,
+    TransportError,
+    invalid_output,
+    refusal,
+    unsupported,
+)
 from gateway.core.exchange import deadline_passed, decoded, encoded, reported, routed, sanitize_error, with_backend
 from gateway.core.forwarding import add_forwarded_headers
+from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
@@ -56,6 +65,8 @@ async def _recorded(
                 yield reply
         given_up = False
     finally:
+        if code >= 400 and record.status == OK:  # a backend's error that is passed on: nobody has decoded it
+            record.failed(refusal(REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR), ""))
         if given_up and record.status == OK:
             record.give_up(GIVEN_UP[protocol.transport], size)
         else:

@@ -3,6 +3,7 @@ loop."""
 
 import logging
 import os
+import select
 import threading
 from queue import SimpleQueue
 
@@ -103,4 +104,7 @@ def _opened(path: str) -> int:
 def _write(file: int, text: bytes) -> None:
     rest = memoryview(text)
     while rest:
-        rest = rest[os.write(file, rest) :]
+        try:
+            rest = rest[os.write(file, rest) :]
+        except BlockingIOError:  # another process made the pipe that we share non-blocking
+            select.select((), (file,), ())

@@ -253,7 +253,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             wants_stream = form.wants_stream
             if wants_stream is not None and wants_stream(message):
                 messages = request_stream(message, coding, context.limits, self.memory)
-                return StreamedReplyWriter(messages, context.stream, protocol, head)
+                return StreamedReplyWriter(messages, context.stream, protocol, head, self._record)
             if coding:
                 return exchange_inflated(message, coding, context.limits, self.memory, context.exchange, protocol)
             return context.exchange(message, protocol)

@@ -17,6 +17,7 @@ from contextlib import aclosing
 from gateway.core.errors import invalid_output
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
+from gateway.core.record import Record
 from gateway.core.transport import ExchangeStream
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.server import reply_bytes
@@ -41,7 +42,12 @@ class StreamedReplyWriter:
     """Writes the reply to a request, given as `messages`, the client's side of the stream."""
 
     def __init__(
-        self, messages: AsyncGenerator[Message, None], exchange: ExchangeStream, protocol: Protocol, head: RequestHead
+        self,
+        messages: AsyncGenerator[Message, None],
+        exchange: ExchangeStream,
+        protocol: Protocol,
+        head: RequestHead,
+        record: Record | None = None,
     ) -> None:
         framing = protocol.http.stream_framing
         assert framing is not None
@@ -49,6 +55,7 @@ class StreamedReplyWriter:
         self._replies = exchange(messages, protocol)
         self._wrap = framing.wrap
         self._head = head
+        self._record = record
         self.begun = False
         """Whether some of the reply is written."""
 
@@ -90,7 +97,7 @@ class StreamedReplyWriter:
             first = await anext(replies, _EMPTY_REPLY)
             second = await anext(replies, None) if first.status >= 400 else None
             body = self._body(first, is_alone=second is None)
-            head = reply_bytes.head(_end_to_end(first), body.length_line, connection_line())
+            head = reply_bytes.head(_end_to_end(first, self._record), body.length_line, connection_line())
             if self._head.method == "HEAD" or first.status in reply_bytes.BODILESS:
                 yield head
                 return
@@ -181,10 +188,12 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     return reply_bytes.joined(parts, reply_bytes.body_size(parts)) if parts else ()
 
 
-def _end_to_end(reply: Message) -> Message:
-    """The reply without hop-by-hop headers. Its `Connection` header may name more of them."""
+def _end_to_end(reply: Message, record: Record | None) -> Message:
+    """The reply without hop-by-hop headers, of which its `Connection` header may name more, and without those that the
+    record says: a reply that is passed on may have a request id of its own."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]
-    fields = [field for field in reply.headers.raw if field[0].lower() not in _HOP_BY_HOP.union(options)]
+    own = () if record is None else [name for name, _ in record.reply_fields()]
+    fields = [field for field in reply.headers.raw if field[0].lower() not in _HOP_BY_HOP.union(options, own)]
     return replace(reply, headers=Headers(fields))

@@ -8,7 +8,6 @@ import math
 
 from gateway.core.types import Message
 from gateway.transports.lifespan import Lifespan
-from gateway.transports.tcp.packets import write
 from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
 
 
@@ -35,10 +34,9 @@ class BoundedConnection(ServerConnection):
             self._too_old.cancel()
 
     def _begin(self, message: Message) -> None:
-        context = self._context
         error = self._shedding.refusal(len(message.parts[1])) if self._shedding is not None else None
         if error is not None:
-            write(self._transport, context.refuse(error, context.protocol, message))
+            self._refuse(error, message)
         else:
             super()._begin(message)
         if self._lifespan is not None and self._lifespan.is_last(self._loop.time()):
