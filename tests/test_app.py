@@ -207,14 +207,19 @@ async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
             call.cancel()
     assert status["ready"] is True
     assert status["listeners"] == {
-        "http": {"address": f"127.0.0.1:{port}", "protocols": ["v2-rest", "umbridge"], "refused_connections": 0}
+        "http": {
+            "address": f"127.0.0.1:{port}",
+            "protocols": ["v2-rest", "umbridge"],
+            "requests": {},
+            "refused_connections": 0,
+        }
     }
     endpoint = {
         "address": f"127.0.0.1:{lab.port}", "in_flight": 1, "state": "unknown", "last_error": None,
         "ejected_until": None,
     }  # fmt: skip
     assert status["backends"]["lab"] == {
-        "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "endpoints": [endpoint], "queue": {
+        "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "requests": {}, "endpoints": [endpoint], "queue": {
             "length": 1000, "timeout": None, "estimated_wait": None,
             "clients": [{"client": "127.0.0.1", "waiting": 1}],
         },
@@ -327,7 +332,7 @@ async def test_the_status_counts_requests_and_has_the_last_errors() -> None:
     async with running() as here:
         before = here.status().backends["lab"]
         assert ([each.state for each in before.endpoints], before.requests) == (["unknown"], {})
-        await ask(at(here), INFER.replace(b"Host: a", b"Host: a\r\nX-Request-Id: mine"))
+        await ask(at(here), INFER.replace(b"Host: a", b"Host: a\r\nConnection: close\r\nX-Request-Id: mine"))
         await ask(at(here), get("/v2/health/live"))
         after = here.status()
         assert after.listeners["http"].requests == {"UNAVAILABLE": 1, "OK": 1}
