@@ -32,6 +32,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "limits",
                 "admin",
                 "health",
+                "tracing",
                 "log",
                 "request_ids",
                 "drain",

@@ -1,6 +1,7 @@
 """Routing decisions: the same as the Router's, with a reason for every route that does not match."""
 
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ async def parts() -> tuple[Config, Assembly]:
     return config, assemble(config, not_connected, protocols())
 
 
-def asked(model: str = "echo", **fields: object) -> Request:
+def asked(model: str = "echo", **fields: Any) -> Request:
     return replace(Request(Operation.INFER, model, listener="http", protocol="v2-rest", inputs=(X,)), **fields)
 
 

@@ -95,7 +95,7 @@ async def test_over_grpc_it_is_metadata() -> None:
             b"\n\x07science", metadata=[("gateway-explain", "1")]
         )
         await call
-        metadata = dict([*await call.initial_metadata(), *await call.trailing_metadata()])  # type: ignore[misc]
+        metadata = dict([*await call.initial_metadata(), *await call.trailing_metadata()])
     found = json.loads(metadata["gateway-explanation"])
     assert (found["route"], found["operation"]) == ("routes[1]", "metadata")
 

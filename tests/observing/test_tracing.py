@@ -204,6 +204,7 @@ async def test_a_collector_that_fails_costs_lines_of_the_log_and_nothing_else(
                 await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
                 assert front.tracing is not None
                 await front.tracing.flush()
+            assert front.tracing is not None
             assert (front.tracing.sent, front.tracing.dropped) == (0, 3)
     lines = [each.getMessage() for each in caplog.records if "spans of" in each.getMessage()]
     assert len(lines) == 3
