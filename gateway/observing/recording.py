@@ -44,7 +44,7 @@ class Recording:
             message.received,
             bytes_of(message),
             self._telling,
-            traceparent if self._accepts_ids else b"",
+            traceparent,
         )
         set_field(message, "record", record)
         for start in self._starts:
