@@ -29,6 +29,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
+from gateway.config.effective import effective
 from gateway.config.keys import (
     AdminConfig,
     Config,
@@ -37,6 +38,7 @@ from gateway.config.keys import (
     ReferenceConfig,
     RequestIdsConfig,
     ShedConfig,
+    TracingConfig,
 )
 from gateway.config.keys import Ready as ReadyRule
 from gateway.core import patterns
@@ -60,7 +62,10 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Handler, Listener, Ready, Select
 from gateway.core.types import Answer, Request, ServerInfo
 from gateway.discovery.register import Registrations
-from gateway.observing.recording import Recording
+from gateway.explain import explaining
+from gateway.observing.counters import Counters
+from gateway.observing.recording import OnStart, Recording
+from gateway.observing.tracing import Tracing
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.routing.backend import Backend
@@ -76,6 +81,8 @@ INFO = ServerInfo("inference-gateway", version("inference-gateway"))
 PORTS = ("health", "admin")
 """The ports beside the listeners, named as their keys."""
 
+SECONDS_FOR_LAST_SPANS = 5.0
+"""How long the collector has for the spans that are left when tracing ends."""
 
 NOT_RUNNING = "the gateway has not started yet, or is stopping"
 
@@ -108,6 +115,11 @@ class Gateway:
         self.observers: list[Observer] = []
         """Those that are told of each request when it has ended. A listener uses those that are here when it starts, or
         is renewed by a reload."""
+        self._counters = Counters()
+        """What the status API tells of requests."""
+        self.tracing: Tracing | None = None
+        self._tracing: TracingConfig | None = None
+        """The settings of `tracing`."""
         self._access_logs = AccessLogs()
         self._reload_file = reload_file
         self._protocols = registry.protocols()
@@ -152,6 +164,7 @@ class Gateway:
         self._set_process_limits(config)
         self._open_access_log(config, ValueError)
         memory.set_allocator()
+        self._trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         self._metrics.renew(config)
         self._metrics.join(self.observers, config)
@@ -194,7 +207,7 @@ class Gateway:
         self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly
     ) -> tuple[Listener, Serving]:
         settings = _settings(config)
-        serving = Serving(settings, assembly)
+        serving = Serving(settings, assembly, explains=config.allow_explain)
         with binding(f"listener {config.name!r}", config.bind):
             listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
         log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)
@@ -219,11 +232,16 @@ class Gateway:
         """What makes the records of a listener's requests; None if nobody wants them."""
         access = self._access_logs.get(config.log)
         observers = self.observers if access is None else [*self.observers, access.observe]
-        if not observers and config.request_ids is None and not listener.reply_headers:
+        if config.admin is not None:
+            observers = [*observers, self._counters.observe]
+        starts: list[OnStart] = [explaining.start_record] if listener.allow_explain else []
+        if self.tracing is not None:
+            starts.append(self.tracing.start_record)
+        if not observers and not starts and config.request_ids is None and not listener.reply_headers:
             return None
         ids = config.request_ids or RequestIdsConfig()
         telling = Telling(ids.reply, listener.reply_headers, ids.forward)
-        return Recording(listener.name, observers, telling, accepts_ids=ids.accept)
+        return Recording(listener.name, observers, telling, accepts_ids=ids.accept, starts=starts)
 
     def _open_access_log(self, config: Config, refused: type[Exception]) -> None:
         """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
@@ -236,6 +254,21 @@ class Gateway:
         """Open the file of the access log again, which a program that rotates logs may have renamed."""
         self._access_logs.reopen()
 
+    def _trace(self, config: TracingConfig | None) -> Tracing | None:
+        """What traces requests with these settings; begun, if they are new. Returns the one before, if it has to
+        end."""
+        if config == self._tracing:
+            return None
+        before, self._tracing, self.tracing = self.tracing, config, None
+        if config is not None:
+            from gateway.observing.otlp import OtlpExporter  # needs the extra `tracing`
+
+            headers = {name: each.get_secret_value() for name, each in config.headers.items()}
+            export = OtlpExporter(config.otlp, headers, config.timeout, config.service, INFO.version)
+            self.tracing = Tracing(export, config.sample, config.interval)
+            self.tracing.start()
+        return before
+
     async def _start_port(self, name: str, config: Config, assembly: Assembly) -> AdminServer | HealthServer:
         server: AdminServer | HealthServer
         if name == "health":
@@ -244,7 +277,7 @@ class Gateway:
             bind, server = config.health.bind, HealthServer(lambda: self.ready, ready, metrics=page)
         else:
             assert config.admin is not None
-            application = status.application(self.status, self._reload_file)
+            application = status.application(self.status, self._reload_file, lambda: effective(self.config))
             register.add_routes(application, self._registrations)
             check = AccessCheck(application, assembly.asked_by_admin)
             bind, server = config.admin.bind, AdminServer(check, check)
@@ -330,15 +363,22 @@ class Gateway:
         self._take_over(assembly)
         self._set_process_limits(config)
         self._metrics.renew(config)
+        is_traced_anew = config.tracing != self._tracing
+        before = self._trace(config.tracing)
+        if before is not None:
+            spawn(before.stop(SECONDS_FOR_LAST_SPANS))
         running: list[asyncio.Task[None]] = []
         for each in config.listeners:
             if each.name in started:
                 self.listeners[each.name], self._serving[each.name] = started[each.name]
-                continue
-            listener = self.listeners[each.name] = listeners[staying[each.name]]
-            serves = self._serving[each.name] = serving[staying[each.name]]
+                if not is_traced_anew:
+                    continue
+                listener, serves = started[each.name]
+            else:
+                listener = self.listeners[each.name] = listeners[staying[each.name]]
+                serves = self._serving[each.name] = serving[staying[each.name]]
             settings = _settings(each)
-            serves.renew(settings, assembly)
+            serves.renew(settings, assembly, explains=each.allow_explain)
             running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
@@ -447,6 +487,9 @@ class Gateway:
         given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
         for server in self.ports.values():
             await server.stop()
+        if self.tracing is not None:
+            await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, max(ends_at - self._clock(), 0.5)))
+            self.tracing = None
         if self._memory_task is not None:
             self._memory_task.cancel()
         if self._shedding is not None:
@@ -495,6 +538,7 @@ class Gateway:
                 each.name: status.ListenerStatus(
                     address=listener.address,
                     protocols=list(each.protocols),
+                    requests=dict(self._counters.of_listener(each.name)),
                     refused_connections=listener.refused_connections,
                 )
                 for each in self.config.listeners
@@ -503,11 +547,32 @@ class Gateway:
             shedding=None
             if self._shedding is None
             else status.SheddingStatus(since=self._shedding.since, refused=self._shedding.refused),
-            backends={name: _backend_status(backend) for name, backend in self._assembly.backends.items()},
+            backends={
+                name: _backend_status(backend, self._counters.of_backend(name))
+                for name, backend in self._assembly.backends.items()
+            },
             policies=[
                 status.PolicyStatus(place=place, policy=name, state=dict(state.status()))
                 for place, name, state in self._assembly.policy_states
             ],
+            last_errors=[
+                status.RequestErrorStatus(
+                    at=each.at,
+                    request_id=each.id,
+                    listener=each.listener,
+                    operation=each.operation,
+                    model=each.model,
+                    route=each.route,
+                    backend=each.backend,
+                    endpoint=each.endpoint,
+                    status=each.status,
+                    reason=each.reason,
+                )
+                for each in self._counters.last_errors()
+            ],
+            tracing=None
+            if self.tracing is None
+            else status.TracingStatus(sent=self.tracing.sent, dropped=self.tracing.dropped),
         )
 
 
@@ -525,11 +590,12 @@ def _bind(config: Config, port: str) -> Address | None:
     return None if found is None else found.bind
 
 
-def _backend_status(backend: Backend) -> status.BackendStatus:
+def _backend_status(backend: Backend, requests: Mapping[str, int]) -> status.BackendStatus:
     return status.BackendStatus(
         protocol=backend.protocol.name,
         max_in_flight=backend.max_in_flight,
         waiting=len(backend.queue),
+        requests=dict(requests),
         queue=_queue_status(backend) if backend.max_in_flight else None,
         endpoints=[
             status.EndpointStatus(

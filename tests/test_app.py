@@ -207,14 +207,19 @@ async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
             call.cancel()
     assert status["ready"] is True
     assert status["listeners"] == {
-        "http": {"address": f"127.0.0.1:{port}", "protocols": ["v2-rest", "umbridge"], "refused_connections": 0}
+        "http": {
+            "address": f"127.0.0.1:{port}",
+            "protocols": ["v2-rest", "umbridge"],
+            "requests": {},
+            "refused_connections": 0,
+        }
     }
     endpoint = {
         "address": f"127.0.0.1:{lab.port}", "in_flight": 1, "state": "unknown", "last_error": None,
         "ejected_until": None,
     }  # fmt: skip
     assert status["backends"]["lab"] == {
-        "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "endpoints": [endpoint], "queue": {
+        "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "requests": {}, "endpoints": [endpoint], "queue": {
             "length": 1000, "timeout": None, "estimated_wait": None,
             "clients": [{"client": "127.0.0.1", "waiting": 1}],
         },
@@ -320,3 +325,29 @@ async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() 
         await listener.drain(0)
     assert isinstance(entries, tuple)
     assert [entry.name for entry in entries if isinstance(entry, ModelEntry)] == ["double", "upper"]
+
+
+async def test_the_status_counts_requests_and_has_the_last_errors() -> None:
+    """An endpoint is unknown before its first call and down after a failed one; the error is there with its id."""
+    async with running() as here:
+        before = here.status().backends["lab"]
+        assert ([each.state for each in before.endpoints], before.requests) == (["unknown"], {})
+        await ask(at(here), INFER.replace(b"Host: a", b"Host: a\r\nConnection: close\r\nX-Request-Id: mine"))
+        await ask(at(here), get("/v2/health/live"))
+        after = here.status()
+        assert after.listeners["http"].requests == {"UNAVAILABLE": 1, "OK": 1}
+        assert after.backends["lab"].requests == {"UNAVAILABLE": 1}
+        assert after.backends["lab"].endpoints[0].state == "down"
+        (error,) = after.last_errors
+        assert (error.request_id, error.model, error.route, error.status) == ("mine", "m", "routes[0]", "UNAVAILABLE")
+        assert (error.reason, error.backend, error.endpoint) == ("unreachable", "lab", "127.0.0.1:1")
+
+
+async def test_the_configuration_is_shown_without_secrets() -> None:
+    text = CONFIG.replace("flavor: plain,", "flavor: plain, discovery: {register: {token: planted}},")
+    async with running(text) as here:
+        reply = await ask(port_of(here.ports["admin"].address), get("/config"))
+    assert b"planted" not in reply
+    found = json.loads(reply.partition(b"\r\n\r\n")[2])
+    assert found["backends"]["lab"]["discovery"]["register"]["token"] == "***"
+    assert found["routes"][0]["backend"] == "lab"

@@ -34,6 +34,33 @@ class EndpointStatus(BaseModel):
     down, or down because probes fail."""
 
 
+class RequestErrorStatus(BaseModel):
+    """A request that ended with an error. The log has more about it under the same request id."""
+
+    at: datetime
+    """In UTC."""
+    request_id: str
+    listener: str
+    operation: str
+    model: str
+    """As the client named it; empty if the request could not be read."""
+    route: str
+    backend: str
+    endpoint: str
+    """Of the last try; empty if there was none."""
+    status: str
+    reason: str
+
+
+class TracingStatus(BaseModel):
+    """Tracing."""
+
+    sent: int
+    """Requests whose spans the collector took."""
+    dropped: int
+    """Recorded requests whose spans were lost: too many were waiting, or the collector did not take them."""
+
+
 MOST_CLIENTS = 20
 """The most clients that the status of a queue names."""
 
@@ -68,6 +95,8 @@ class BackendStatus(BaseModel):
     max_in_flight: int
     """The most calls in flight to each endpoint; 0 means no limit."""
     waiting: int
+    requests: dict[str, int] = {}
+    """Requests of clients since the start by their status, each at the backend that was asked last."""
     queue: QueueStatus | None
     """Null if any number of calls can be in flight, so that none waits."""
     endpoints: list[EndpointStatus]
@@ -78,6 +107,8 @@ class ListenerStatus(BaseModel):
 
     address: str
     protocols: list[str]
+    requests: dict[str, int] = {}
+    """Requests since the start, by their status."""
     refused_connections: int
     """Connections refused since the start because `limits.connections` or `limits.connections_per_client` of the
     listener or of the process was reached, or because the gateway was overloaded."""
@@ -134,6 +165,10 @@ class GatewayStatus(BaseModel):
     backends: dict[str, BackendStatus]
     policies: list[PolicyStatus] = []
     """Those that keep a state."""
+    last_errors: list[RequestErrorStatus] = []
+    """The last requests that ended with an error, the newest first."""
+    tracing: TracingStatus | None = None
+    """Null without `tracing`."""
 
 
 class Reloaded(BaseModel):
@@ -163,8 +198,13 @@ Reload: TypeAlias = Callable[[], Awaitable[Reloaded | NotReloaded]]
 """Reads the configuration again."""
 
 
-def application(status: Callable[[], GatewayStatus], reload: Reload | None = None) -> FastAPI:
-    """An application with `GET /status`, with `POST /reload` if there is a `reload`, with its OpenAPI description at
+def application(
+    status: Callable[[], GatewayStatus],
+    reload: Reload | None = None,
+    configuration: Callable[[], object] | None = None,
+) -> FastAPI:
+    """An application with `GET /status`, with `POST /reload` if there is a `reload`, with `GET /config` if there is a
+    `configuration`, with its OpenAPI description at
     `/openapi.json` and a page for people at `/docs`.
 
     The page uses only files that are installed with the gateway, since the network may not reach a CDN.
@@ -183,9 +223,20 @@ def application(status: Callable[[], GatewayStatus], reload: Reload | None = Non
     async def read() -> GatewayStatus:
         return status()
 
+    if configuration is not None:
+        _add_configuration(app, configuration)
     if reload is not None:
         _add_reload(app, reload)
     return app
+
+
+def _add_configuration(app: FastAPI, configuration: Callable[[], object]) -> None:
+    @app.get("/config")
+    async def effective() -> dict[str, Any]:
+        """The configuration that is in use, with every default; secrets are shown as `***`."""
+        found = configuration()
+        assert isinstance(found, dict)
+        return found
 
 
 def _add_reload(app: FastAPI, reload: Reload) -> None:

@@ -309,6 +309,10 @@ class Assembly:
             self._weights[name][endpoint] = weight
         return endpoint
 
+    def side(self, backend: str) -> BackendSide:
+        """The backend of this name as bridges call it."""
+        return self._backend_sides[backend]
+
     def _has(self, endpoint: Endpoint) -> bool:
         """Whether a backend has this endpoint."""
         return any(endpoint in backend.endpoints for backend in self.backends.values())

@@ -8,24 +8,34 @@ from gateway.assembly.assembly import Assembly
 from gateway.core.exchange import answer, refuse
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_message
-from gateway.core.transport import Exchanges, Ready, StartRecord
+from gateway.core.transport import Exchanges, Ready, Select, StartRecord
 from gateway.core.types import Message
+from gateway.explain.explaining import explaining_select
 
 
 class Serving:
-    """The settings of one listener, and the Assembly that its requests go to."""
+    """The settings of one listener, and the Assembly that its requests go to. `explains`: clients may
+    ask for explanations."""
 
-    def __init__(self, settings: ListenerSettings, assembly: Assembly) -> None:
+    def __init__(self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False) -> None:
         self._settings = settings
         self._assembly = assembly
+        self._explains = explains
 
-    def renew(self, settings: ListenerSettings, assembly: Assembly) -> None:
+    def renew(self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False) -> None:
         """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
-        self._settings, self._assembly = settings, assembly
+        self._settings, self._assembly, self._explains = settings, assembly, explains
+
+    def _select(self, *, passthrough: bool = False) -> Select:
+        """What finds the Destination of a request."""
+        router = self._assembly.passthrough if passthrough else self._assembly.router
+        if not self._explains:
+            return router.select
+        return explaining_select(router.select, self._assembly, passthrough=passthrough)
 
     def exchanges(self, ready: Ready, record: StartRecord | None = None) -> Exchanges:
         """The Exchanges of the listener. `record` is None if nobody observes requests."""
-        settings, select = self._settings, self._assembly.router.select
+        settings, select = self._settings, self._select()
         exchanges = Exchanges(
             lambda message, protocol: answer(message, protocol, settings, select),
             self._stream,
@@ -40,7 +50,7 @@ class Serving:
         """As `answer_stream`, by the Assembly that is the current one when a message arrives."""
         async for message in messages:
             assembly = self._assembly
-            router = assembly.passthrough if protocol.http.is_passthrough else assembly.router
+            select = self._select(passthrough=protocol.http.is_passthrough)
             guard = assembly.guards.get(self._settings.name)
             assembly.streams.began()
             try:
@@ -50,7 +60,7 @@ class Serving:
                         message.record.end(refused.status, 0)
                     yield refused
                     continue
-                async with aclosing(answer_message(message, protocol, self._settings, router.select)) as replies:
+                async with aclosing(answer_message(message, protocol, self._settings, select)) as replies:
                     async for reply in replies:
                         yield reply
             finally:

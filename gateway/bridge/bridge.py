@@ -15,6 +15,7 @@ from contextlib import aclosing
 
 from gateway.bridge import derivatives, json_members, names, streams
 from gateway.bridge.backend import BackendSide
+from gateway.bridge.comparison import compare
 from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.extensions import Extensions
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
@@ -23,7 +24,7 @@ from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.rows import infer_row_by_row
-from gateway.bridge.settings import RouteSettings
+from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
@@ -31,6 +32,8 @@ from gateway.core.errors import DecodeError, GatewayError, Status, invalid_outpu
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
+from gateway.core.record import Record
+from gateway.core.spans import begin
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature
 
@@ -265,20 +268,47 @@ class Bridge:
 
     async def _fitted(self, request: Request, key: Key, fitting: Fitting) -> Response:
         """The response to a request that is fitted to a model's signature."""
+        record = request.record
+        if record is not None and record.events is not None:
+            return await self._fitted_in_spans(request, key, fitting, record)
         if fitting.has_images:
             fitted = await to_thread(fit_request, request, key, fitting)
         else:
             fitted = fit_request(request, key, fitting)
-        try:
-            if fitting.row_by_row:
-                response = await infer_row_by_row(fitted, fitting, self._infer_by_backend)
-            else:
-                response = await self._infer_by_backend(fitted.request)
-        except DecodeError as error:
-            raise self._invalid_output(error) from error
+        response = await self._answered(fitted, fitting)
         if fitting.has_images:
             return await to_thread(fit_response, response, request, fitted, fitting)
         return fit_response(response, request, fitted, fitting)
+
+    async def _fitted_in_spans(self, request: Request, key: Key, fitting: Fitting, record: Record) -> Response:
+        """As `_fitted`, noting how long fitting takes and, for an explanation, what it changes."""
+        with begin(record, "fit") as span:
+            if fitting.has_images:
+                fitted = await to_thread(fit_request, request, key, fitting)
+            else:
+                fitted = fit_request(request, key, fitting)
+            if record.explain is not None:
+                renamings = self._settings.rename.inputs
+                span.facts["tensors"] = compare(request.inputs, fitted.request.inputs, renamings)
+        response = await self._answered(fitted, fitting)
+        with begin(record, "fit reply") as span:
+            if fitting.has_images:
+                reply = await to_thread(fit_response, response, request, fitted, fitting)
+            else:
+                reply = fit_response(response, request, fitted, fitting)
+            if record.explain is not None:
+                # From the backend to the client the two names of a tensor change places.
+                back = [Renaming(each.backend, each.client) for each in self._settings.rename.outputs]
+                span.facts["tensors"] = compare(response.outputs, reply.outputs, back)
+        return reply
+
+    async def _answered(self, fitted: FittedRequest, fitting: Fitting) -> Response:
+        try:
+            if fitting.row_by_row:
+                return await infer_row_by_row(fitted, fitting, self._infer_by_backend)
+            return await self._infer_by_backend(fitted.request)
+        except DecodeError as error:
+            raise self._invalid_output(error) from error
 
     def _infer_by_backend(self, outgoing: Request) -> Awaitable[Response]:
         if self._config_tensor.to_backend:

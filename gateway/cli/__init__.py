@@ -8,8 +8,10 @@ from gateway.app import INFO
 from gateway.cli.call import call
 from gateway.cli.check import check
 from gateway.cli.demo import demo
+from gateway.cli.explain import explain
 from gateway.cli.keys import keys
 from gateway.cli.reference import reference
+from gateway.cli.route import route
 from gateway.cli.schema import schema
 from gateway.cli.serve import serve
 
@@ -20,7 +22,7 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, reference, call):
+for command in (serve, demo, check, schema, route, explain, reference, call):
     application.command()(command)
 application.add_typer(keys, name="keys")
 

@@ -4,7 +4,9 @@ An attribute is a key, and its docstring is the key's description in `docs/confi
 """
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict
 from pydantic.json_schema import JsonSchemaValue
@@ -166,6 +168,9 @@ class ListenerConfig(Keys):
     allow_control: Flag = False
     """Let clients load and unload models, and read and change trace and log settings, on the model servers behind the
     listener (V2)."""
+    allow_explain: Flag = False
+    """Let clients ask how a request was answered: with the header `gateway-explain: 1` the reply has the header
+    `gateway-explanation`. It names routes, backends and endpoints."""
     metrics_page: Flag = False
     """Serve this listener's metrics page, if one of its protocols has one (grps-rest: `/`)."""
     limits: ListenerLimitsKey = Field(default_factory=Limits)
@@ -460,6 +465,37 @@ class ProcessLimitsConfig(Keys):
     served."""
 
 
+def _collector(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise refusal(f"expected a URL such as http://127.0.0.1:4318, got {VALUE}")
+    if parts.username or parts.password:
+        raise refusal("the URL has a password, which would be shown; a header in `headers` can carry it")
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
+        text = 'needs the packages of the extra `tracing`: pip install "inference-gateway[tracing]"'
+        raise refusal(text)
+    return url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/traces"
+
+
+class TracingConfig(Keys):
+    """OpenTelemetry tracing. Needs `pip install "inference-gateway[tracing]"`."""
+
+    otlp: Annotated[Name, AfterValidator(_collector)]
+    """The URL of a collector that takes OTLP over HTTP; `/v1/traces` is added to one without a path."""
+    headers: Mapping[HeaderName, Secret] = {}
+    """`{NAME: VALUE}`: headers of the requests to the collector."""
+    sample: Share = 0.01
+    """The share of the traces that begin at this gateway which are recorded. A request with a `traceparent` header is
+    recorded if that says so."""
+    service: Name = "inference-gateway"
+    """The `service.name` of the spans."""
+    interval: Period = 5
+    """Seconds between two batches of spans."""
+    timeout: Period = 10
+    """Seconds that the collector has to take a batch. At most 2048 requests wait meanwhile; further ones are not
+    recorded."""
+
+
 class Config(Keys):
     """The gateway's configuration."""
 
@@ -480,6 +516,8 @@ class Config(Keys):
     """The health port, for probes and Prometheus; off if absent."""
     metrics: MetricsConfig = MetricsConfig()
     """What is counted for Prometheus."""
+    tracing: TracingConfig | None = None
+    """Tracing with OpenTelemetry; off if absent."""
     log: LogConfig = LogConfig()
     """What is logged, and how."""
     request_ids: RequestIdsConfig | None = None

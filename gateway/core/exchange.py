@@ -30,6 +30,7 @@ from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import Record
+from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
 
@@ -112,6 +113,8 @@ def _decoded_with_record(message: Message, protocol: Protocol, listener: Listene
     request = protocol.decode_request(message, listener)
     record.decode = perf_counter() - began
     record.operation, record.model = request.operation.value, request.model
+    if record.events is not None:
+        note(record, "decode", record.decode)
     set_field(request, "record", record)
     return request
 
@@ -130,7 +133,10 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
         return protocol.encode_response(answer, request, destination.translate)
     began = perf_counter()
     reply = protocol.encode_response(answer, request, destination.translate)
-    record.encode += perf_counter() - began
+    seconds = perf_counter() - began
+    record.encode += seconds
+    if record.events is not None:
+        note(record, "encode", seconds)
     return reply
 
 

@@ -11,6 +11,7 @@ from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Target
 from gateway.core.record import ID_HEADER, TRACE_HEADER
+from gateway.core.spans import TRACE_HEADERS
 from gateway.core.types import Headers, Message, Metadata, Request
 
 HOPS = "gateway-hops"
@@ -35,15 +36,20 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     passed = request.headers.first.get(_HOPS)
     raw = [*message.headers.raw, _FIRST if passed is None else _next_hop(passed, target)]
     headers = Headers
-    if target.forward_headers:
+    forwarded = target.forward_headers
+    if (record := request.record) is not None and record.context is not None:
+        forwarded = tuple(name for name in forwarded if name not in TRACE_HEADERS) if forwarded else ()
+    if forwarded:
         received = request.headers
         if isinstance(received, Metadata):
             headers = Metadata
-        raw += _forwarded(received, target.forward_headers, headers is Metadata)
-    if (record := request.record) is not None and record.telling.forwards:
+        raw += _forwarded(received, forwarded, headers is Metadata)
+    if record is not None and (record.telling.forwards or record.context is not None):
         # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
-        raw = [field for field in raw if field[0] not in _IDS]
+        if record.telling.forwards:
+            raw = [field for field in raw if field[0] not in _IDS]
         set_field(message, "record", record)
+        set_field(message, "span", request.span)
     set_field(message, "headers", headers(raw))
 
 

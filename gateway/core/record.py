@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import frozen
+from gateway.core.spans import Span, TraceContext, Unsampled
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,9 @@ CAST_ROUNDED = "cast rounded"
 Observer: TypeAlias = "Callable[[Record], None]"
 """What is called with each Record when its request has ended. It must be quick, since the next reply waits for it: it
 adds to a counter, or appends to a list that something else reads later."""
+
+Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
+"""The headers of a reply that explain what became of the request so far."""
 
 
 @frozen
@@ -84,16 +88,17 @@ class Record:
       before has 499 over HTTP.
     - `bytes_out`: bytes of the reply's body. `ended`: when, on the same clock as `received`; 0 until then.
 
-    `events`: spans and steps, where an observer wants them; None: nobody does. `context`: what tracing read from the
-    request's headers. `traceparent`: the one that is sent to backends, empty for none; the client's, unless tracing
-    sets another. `telling`: what the reply and requests to backends say of the record.
+    `events`: spans, where an observer or an explanation wants them; None: nobody does. `context`: the request's place
+    in a trace; None where nobody traces. `traceparent`: that of the client, empty for none. `explain`: makes the header
+    of the reply that explains the request, where the client asked for it. `telling`: what the reply and requests to
+    backends say of the record.
     """
 
     __slots__ = (
         "backend", "bytes_in", "bytes_out", "client", "code", "context", "decode", "encode", "ended", "endpoint",
-        "events", "id", "in_protocol", "listener", "losses", "model", "observers", "operation", "out_protocol",
-        "principal", "queued", "reason", "received", "retries", "route", "status", "telling", "traceparent", "tries",
-        "upstream",
+        "events", "explain", "id", "in_protocol", "listener", "losses", "model", "observers", "operation",
+        "out_protocol", "principal", "queued", "reason", "received", "retries", "route", "status", "telling",
+        "traceparent", "tries", "upstream",
     )  # fmt: skip
 
     def __init__(
@@ -119,8 +124,9 @@ class Record:
         self.queued = self.upstream = self.decode = self.encode = self.ended = 0.0
         self.status = OK
         self.losses: list[str] | None = None
-        self.events: list[object] | None = None
-        self.context: object = None
+        self.events: list[Span] | None = None
+        self.context: TraceContext | Unsampled | None = None
+        self.explain: Explain | None = None
 
     @property
     def seconds(self) -> float:
@@ -135,14 +141,16 @@ class Record:
         if self.telling.route and self.route:
             tries = b"%d" % self.tries
             fields += ((_ROUTE, _ascii(self.route)), (_BACKEND, _ascii(self.backend)), (_TRIES, tries))
+        if self.explain is not None:
+            fields += self.explain(self)
         return fields
 
-    def forwarded_fields(self) -> list[tuple[bytes, bytes]]:
-        """The headers that requests to backends have because of this record."""
-        if not self.telling.forwards:
-            return []
-        fields = [(_ID, self.id.encode())]
-        if self.traceparent:
+    def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
+        """The headers that a request to a backend, made in `span`, has because of this record."""
+        fields = [(_ID, self.id.encode())] if self.telling.forwards else []
+        if self.context is not None:
+            fields += self.context.fields(span)
+        elif self.traceparent and self.telling.forwards:
             fields.append((_TRACE, self.traceparent))
         return fields
 

@@ -14,6 +14,7 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.record import Record
+from gateway.core.spans import Span
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Shape: TypeAlias = tuple[int, ...]
@@ -85,6 +86,7 @@ class Message:
     - `identity`: the identity in the client's verified certificate; empty without one.
     - `record`: where it is noted what becomes of a request; None if nobody observes.
     - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
+    - `span`: the try that sends it to a backend, if the record notes spans.
     """
 
     method: str = ""
@@ -101,6 +103,7 @@ class Message:
     identity: str = ""
     record: Record | None = field(default=None, repr=False, compare=False)
     principal: Principal | None = None
+    span: Span | None = field(default=None, repr=False, compare=False)
 
     @property
     def body(self) -> Buffer:
@@ -391,6 +394,8 @@ class Request:
     """None if the call is tried in the ordinary way."""
     record: Record | None = field(default=None, repr=False, compare=False)
     """Where it is noted what becomes of the request; None if nobody observes. All tries share it."""
+    span: Span | None = field(default=None, repr=False, compare=False)
+    """The try at an endpoint that the request is part of, if the record notes spans."""
     principal: Principal | None = None
     """Who the client is; None if its listener asks for no credentials."""
 

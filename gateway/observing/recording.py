@@ -1,6 +1,7 @@
 """Makes the Records of a listener's requests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
@@ -8,14 +9,24 @@ from gateway.core.record import Observer, Record, Telling
 from gateway.core.types import Message, bytes_of
 from gateway.observing.request_ids import accepted_id, new_id
 
+OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
+"""What is called with a new Record, the message that has arrived, and its protocol."""
+
 
 class Recording:
     """A StartRecord for one listener, whose Records go to `observers`. `accepts_ids`: the client's request id is used
-    if it sends one."""
+    if it sends one. `starts`: what is called with each new Record, its message and protocol."""
 
     def __init__(
-        self, listener: str, observers: Sequence[Observer], telling: Telling, *, accepts_ids: bool = True
+        self,
+        listener: str,
+        observers: Sequence[Observer],
+        telling: Telling,
+        *,
+        accepts_ids: bool = True,
+        starts: Sequence[OnStart] = (),
     ) -> None:
+        self._starts = tuple(starts)
         self._listener = listener
         self._observers = tuple(observers)
         self._telling = telling
@@ -36,4 +47,6 @@ class Recording:
             traceparent,
         )
         set_field(message, "record", record)
+        for start in self._starts:
+            start(record, message, protocol)
         return record

@@ -32,6 +32,7 @@ from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.queue_wait import note_wait
 from gateway.core.record import Record
+from gateway.core.spans import Span, begin, note
 from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
@@ -41,6 +42,7 @@ from gateway.routing.health import Ejection
 from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, overloaded
 from gateway.routing.readiness import is_ready, probe
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
+from gateway.routing.spans import with_spans
 from gateway.routing.targets import Targets
 
 T = TypeVar("T")
@@ -209,6 +211,9 @@ class Backend:
         self._note_try(record, endpoint)
         began = monotonic()
         try:
+            if record.events is not None:
+                with self._span_of_try(record, endpoint) as span:
+                    return await send(replace(request, span=span), endpoint)
             return await send(request, endpoint)
         finally:
             record.upstream += monotonic() - began
@@ -216,6 +221,18 @@ class Backend:
     def _note_try(self, record: Record, endpoint: Endpoint) -> None:
         record.tries += 1
         record.endpoint, record.backend, record.out_protocol = endpoint.address, self.name, self.protocol.name
+
+    def _span_of_try(self, record: Record, endpoint: Endpoint) -> Span:
+        """The span of a try that begins now."""
+        span = begin(record, "try")
+        span.facts = {
+            "backend": self.name,
+            "endpoint": endpoint.address,
+            "protocol": self.protocol.name,
+            "transport": self.protocol.transport,
+            "number": record.tries,
+        }
+        return span
 
     async def _send_try(self, send: Send, request: Request, one_try: Request, endpoint: Endpoint) -> Answer:
         """Send `one_try`, a try of `request`, to `endpoint`."""
@@ -262,15 +279,19 @@ class Backend:
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
             began = self._clock()
-            if request.record is not None:
-                self._note_try(request.record, endpoint)
+            sent, spoken, span = request, protocol, None
+            if (record := request.record) is not None:
+                self._note_try(record, endpoint)
+                if record.events is not None:
+                    span = self._span_of_try(record, endpoint)
+                    sent, spoken = replace(request, span=span), with_spans(protocol, record, span)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
                 connector = endpoint.passthrough if passthrough else endpoint
                 assert connector is not None
                 # The server is not told the end of the try: it bounds the wait for the first response only.
-                async with aclosing(ask_stream(request, protocol, connector, target)) as responses:
+                async with aclosing(ask_stream(sent, spoken, connector, target)) as responses:
                     if one_try is not request:
                         first = await self._in_time(one_try, anext(responses, None), endpoint)
                         one_try = request
@@ -284,7 +305,11 @@ class Backend:
                     tries.answered(endpoint.address)
                 self._slot_times.add(self._clock() - began)
                 return
-            except TransportError as error:
+            except GatewayError as error:
+                if span is not None:
+                    span.error = error.message
+                if not isinstance(error, TransportError):
+                    raise
                 if error.status is Status.DEADLINE_EXCEEDED:
                     self._given_up(attempt, one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
@@ -298,6 +323,8 @@ class Backend:
                 endpoint.give_back()
                 if request.record is not None:
                     request.record.upstream += self._clock() - began
+                if span is not None:
+                    span.end()
 
     async def is_ready(self) -> bool:
         """Whether one of its endpoints is ready. Where probes run, their outcome says it. Elsewhere all endpoints are
@@ -404,11 +431,17 @@ class Backend:
         target = self._targets.known.get(endpoint)
         if target is None:
             return self._ask_unknown(request, endpoint)
-        return ask(request, self.protocol, endpoint, target)
+        return ask(request, self._protocol_for(request), endpoint, target)
+
+    def _protocol_for(self, request: Request) -> Protocol:
+        """The backend's protocol; for a request whose spans are noted, one that notes those of its codec."""
+        if request.span is None or request.record is None:
+            return self.protocol
+        return with_spans(self.protocol, request.record, request.span)
 
     async def _ask_unknown(self, request: Request, endpoint: Endpoint) -> Answer:
         target = await self._targets.find(endpoint, request.deadline)
-        return await ask(request, self.protocol, endpoint, target)
+        return await ask(request, self._protocol_for(request), endpoint, target)
 
     def _takes_slot(self, request: Request) -> bool:
         """Whether it takes a slot: a busy server can still answer what does not run a model, unless it serves one
@@ -545,8 +578,10 @@ class Backend:
         finally:
             waited = self._clock() - joined
             note_wait(place, waited)
-            if request.record is not None:
-                request.record.queued += waited
+            if (record := request.record) is not None:
+                record.queued += waited
+                if record.events is not None:
+                    note(record, "queue", waited).facts = {"backend": self.name, "place": place}
 
     def _hand_over_slot(self, endpoint: Endpoint) -> bool:
         """Give a free slot of `endpoint` to the next waiter. Returns whether there was one.

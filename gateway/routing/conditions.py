@@ -4,6 +4,7 @@ Those on listener, protocol, model, version and operation depend on names alone,
 decisions by RoutingKey. Those on path, headers and input are checked for each request.
 """
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from gateway.core.datatypes import Datatype
@@ -38,6 +39,16 @@ class InputCondition:
         if request.operation not in CALLS or request.flaw:
             return True
         return not request.schemaless and any(map(self._describes, request.inputs))
+
+    @property
+    def text(self) -> str:
+        """The condition as a text: `'x' FP32 [-1, 3]`."""
+        parts = (
+            repr(self.name) if self.name else "",
+            self.datatype or "",
+            "" if self.shape is None else list(self.shape),
+        )
+        return " ".join(str(each) for each in parts if each != "")
 
     def _describes(self, tensor: Tensor) -> bool:
         return (
@@ -90,6 +101,43 @@ class Conditions:
             and (not self.model or (model != "" and fnmatchcase(model, self.model)))
         )
 
+    def unmet_names(self, key: RoutingKey, model: str, operation: Operation) -> Iterator[str]:
+        """Each condition on names that does not hold, as a text: none if `names` is true."""
+        if self.listener not in ("", key.listener):
+            yield f"listener is {key.listener!r}, not {self.listener!r}"
+        if self.protocol not in ("", key.protocol):
+            yield f"protocol is {key.protocol!r}, not {self.protocol!r}"
+        if self.version not in ("", key.version):
+            yield (
+                f"version is {key.version!r}, not {self.version!r}"
+                if key.version
+                else f"no version, not {self.version!r}"
+            )
+        if self.operation not in (None, operation):
+            assert self.operation is not None
+            yield f"operation is {operation.value!r}, not {self.operation.value!r}"
+        if self.model and not model:
+            yield f"no model is named, the route wants {self.model!r}"
+        elif self.model and not fnmatchcase(model, self.model):
+            yield (
+                f"model {model!r} is not {self.model!r}"
+                if self.exact
+                else f"model {model!r} does not match {self.model!r}"
+            )
+
+    def unmet(self, request: Request) -> Iterator[str]:
+        """Each condition on path, headers and input that does not hold, as a text: none if `holds` is true."""
+        if not _path_matches(self.path, request.path):
+            yield f"path is {request.path!r}, not {self.path!r}" if request.path else f"no path, not {self.path!r}"
+        for name, text in self.headers:
+            if not _header_matches(name, text, request):
+                has = request.headers.all(name)
+                wanted = "" if text is None else f", not {text!r}"
+                # Values of headers may be secrets, so the request's own is not repeated.
+                yield f"header {name!r} has another value{wanted}" if has else f"header {name!r} is missing"
+        if self.input is not None and not self.input.holds(request):
+            yield f"no input {self.input.text}; the request has {_inputs_text(request)}"
+
     @property
     def exact(self) -> bool:
         """Whether `model` is a name and not a glob."""
@@ -106,6 +154,12 @@ def _header_matches(name: str, wanted: str | None, request: Request) -> bool:
     """Whether the header is there and its first value is `wanted`."""
     values = request.headers.all(name)
     return bool(values) and wanted in (None, values[0])
+
+
+def _inputs_text(request: Request) -> str:
+    if request.schemaless:
+        return "inputs without datatypes and shapes"
+    return ", ".join(f"{each.name!r} {each.datatype} {list(each.shape)}" for each in request.inputs) or "no inputs"
 
 
 def _has_shape(tensor: Tensor, wanted: Shape) -> bool:

@@ -17,7 +17,7 @@ names have conditions on path, headers or input, the cache holds all these candi
 order.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import TypeAlias
@@ -62,6 +62,22 @@ class Route:
     joins_versions: bool = False
 
 
+@frozen
+class Reading:
+    """One way to read the names of a request: for `model`, or for its companion that computes `derivative`. `key` has
+    the names as they are read: with the version split off, if the reading has one."""
+
+    key: RoutingKey
+    model: str
+    derivative: Operation | None = None
+
+    @property
+    def operation(self) -> Operation:
+        """The operation on `model`: an inference of its companion is the derivative."""
+        is_derived = self.derivative is not None and self.key.operation is Operation.INFER
+        return self.derivative if is_derived and self.derivative is not None else self.key.operation
+
+
 class Router:
     """Finds the Destination of a Request.
 
@@ -78,7 +94,7 @@ class Router:
         joined: frozenset[str] = frozenset(),
         controlling: Container[str] = (),
     ) -> None:
-        self._routes = tuple(routes)
+        self.routes = tuple(routes)
         self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
         self._joined = joined
         self._unknown = UnknownModels(((route.conditions, route.whole) for route in routes), joined)
@@ -122,32 +138,27 @@ class Router:
         if operation in CONTROL_OPERATIONS and listener not in self._controlling:
             text = f"clients of listener {listener!r} may not ask for {operation.value}"
             raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
-        key = RoutingKey(listener, protocol, model, version, operation)
+        return _candidates_of(self.tried(RoutingKey(listener, protocol, model, version, operation)))
+
+    def tried(self, key: RoutingKey) -> Iterator[tuple[Route, Destination | None]]:
+        """Every route in the order in which they are tried for `key`, with its Destination if its conditions on names
+        hold."""
+        readings = self.readings(key)
+        is_plain = len(readings) == 1 and readings[0].derivative is None
+        for route in self.routes if is_plain else self._exact_first:
+            yield route, _destination(route, readings)
+
+    def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
+        """What the names in `key` can mean: one thing, or a whole name and a name with a version behind it."""
         if self._is_named(key):
-            return _candidates_of((route, _whole(route, key)) for route in self._routes)
-        split = split_version(model) if protocol in self._joined and not version else None
-        if split is not None:
-            return self._versioned(key, *split)
-        derivative = split_companion(model)
-        if derivative is None:
-            return _candidates_of((route, _whole(route, key)) for route in self._routes)
-        return _candidates_of((route, _companion(route, key, *derivative)) for route in self._exact_first)
-
-    def _versioned(self, key: RoutingKey, model: str, version: str) -> tuple[Candidate, ...]:
-        split = replace(key, model=model, version=version)
-        derivative = None if self._is_named(split) else split_companion(model)
-
-        def version_of(route: Route) -> Destination | None:
-            found = _companion(route, split, *derivative) if derivative else _whole(route, split)
-            return renamed(found, model, version) if found else None
-
-        def either(route: Route) -> Destination | None:
-            whole, versioned = _whole(route, key), version_of(route)
-            if whole is None or versioned is None or route.joins_versions:
-                return whole or versioned
-            return whole_or_version(whole, versioned)
-
-        return _candidates_of((route, either(route)) for route in self._exact_first)
+            return (Reading(key, key.model),)
+        split = split_version(key.model) if key.protocol in self._joined and not key.version else None
+        if split is None:
+            return (Reading(key, *(split_companion(key.model) or (key.model,))),)
+        model, version = split
+        versioned = replace(key, model=model, version=version)
+        derivative = None if self._is_named(versioned) else split_companion(model)
+        return Reading(key, key.model), Reading(versioned, *(derivative or (model,)))
 
     def _is_named(self, key: RoutingKey) -> bool:
         """Whether some route matches and has the key's model as its exact name."""
@@ -155,17 +166,30 @@ class Router:
             route.conditions.exact
             and route.conditions.model == key.model
             and route.conditions.names(key, key.model, key.operation)
-            for route in self._routes
+            for route in self.routes
         )
 
 
-def _whole(route: Route, key: RoutingKey) -> Destination | None:
-    return route.whole.get(key.protocol) if route.conditions.names(key, key.model, key.operation) else None
+def _destination(route: Route, readings: tuple[Reading, ...]) -> Destination | None:
+    """What answers a request that can be read in these ways; None if the route's conditions on names do not hold."""
+    whole = _read(route, readings[0])
+    if len(readings) == 1:
+        return whole
+    split = readings[1]
+    found = _read(route, split)
+    versioned = renamed(found, split.key.model, split.key.version) if found else None
+    if whole is None or versioned is None or route.joins_versions:
+        return whole or versioned
+    return whole_or_version(whole, versioned)
 
 
-def _companion(route: Route, key: RoutingKey, model: str, derivative: Operation) -> Destination | None:
-    asked = derivative if key.operation is Operation.INFER else key.operation
-    return route.companions.get((key.protocol, derivative)) if route.conditions.names(key, model, asked) else None
+def _read(route: Route, reading: Reading) -> Destination | None:
+    if not route.conditions.names(reading.key, reading.model, reading.operation):
+        return None
+    protocol = reading.key.protocol
+    if reading.derivative is None:
+        return route.whole.get(protocol)
+    return route.companions.get((protocol, reading.derivative))
 
 
 def _candidates_of(

@@ -19,6 +19,8 @@ def test_without_arguments_it_lists_its_commands() -> None:
         ("demo", "Serve the configuration that comes with the package."),
         ("check", "Check a configuration."),
         ("schema", "Print the JSON Schema of a configuration."),
+        ("route", "Print which route a request takes."),
+        ("explain", "Explain what becomes of a request."),
         ("reference", "Serve bundled models or Python callables."),
         ("call", "Send one inference to a model server."),
     ):

@@ -36,6 +36,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "principals",
                 "health",
                 "metrics",
+                "tracing",
                 "log",
                 "request_ids",
                 "drain",

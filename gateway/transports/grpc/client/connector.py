@@ -110,7 +110,7 @@ class GrpcConnector:
             timeout = left + _GRACE
         head = self._heads.write(message.path, message.headers, timeout)
         if (record := message.record) is not None:
-            head += write_repeated(record.forwarded_fields())
+            head += write_repeated(record.forwarded_fields(message.span))
         connection.begin(call, head, message.parts, message.deadline)
 
     async def _inflated(self, reply: Received, call: ClientCall) -> Buffer:

@@ -46,7 +46,7 @@ class HeadWriter:
         first = self._first_lines(method, message.path, message.query, tuple(raw))
         length = b"Content-Length: %d\r\n" % size if size or method not in _WITHOUT_BODY else b""
         if message.record is not None:
-            length += b"".join([b"%b: %b\r\n" % field for field in message.record.forwarded_fields()])
+            length += b"".join([b"%b: %b\r\n" % field for field in message.record.forwarded_fields(message.span)])
         if remaining is None:
             return b"%b%b\r\n" % (first, length)
         timeout = b"Request-Timeout: %.3f\r\n" % min(max(remaining, _MIN_SECONDS), _MAX_SECONDS)

@@ -1,0 +1,106 @@
+"""The tensors of a request before and after fitting, side by side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gateway.bridge.settings import Renaming
+from gateway.core.datatypes import NUMBERS
+from gateway.core.frozen import frozen
+from gateway.core.types import Tensor
+
+MOST_SHOWN = 64
+"""The most tensors that an explanation lists."""
+
+
+@frozen
+class TensorShown:
+    """A tensor without its data. `untyped`: JSON gave no datatype."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    bytes: int
+    untyped: bool = False
+
+
+@frozen
+class CastShown:
+    """A conversion from one datatype to another. `error` is the largest difference between an element before and after,
+    None if every element is the same; `element` is its position, `before` and `after` its values as text."""
+
+    from_datatype: str
+    to_datatype: str
+    error: float | None = None
+    element: int = 0
+    before: str = ""
+    after: str = ""
+
+
+@frozen
+class TensorChange:
+    """One tensor on its way. `before` is None for what the gateway adds, `after` for what it leaves out."""
+
+    before: TensorShown | None
+    after: TensorShown | None
+    cast: CastShown | None = None
+
+
+def shown(tensor: Tensor) -> TensorShown:
+    """`tensor` without its data."""
+    return TensorShown(tensor.name, tensor.datatype.value, tensor.shape, len(tensor.data), tensor.untyped)
+
+
+def compare(
+    before: Sequence[Tensor], after: Sequence[Tensor], renamings: Sequence[Renaming]
+) -> tuple[TensorChange, ...]:
+    """The changes from the tensors `before` to those `after`: paired by name, where they have none by position."""
+    client = {each.backend: each.client for each in renamings}
+    left = list(before)
+    changes: list[TensorChange] = []
+    unpaired: list[Tensor] = []
+    for tensor in after:
+        wanted = client.get(tensor.name, tensor.name)
+        found = next((each for each in left if each.name and each.name == wanted), None)
+        if found is None:
+            unpaired.append(tensor)
+        else:
+            left.remove(found)
+            changes.append(TensorChange(shown(found), shown(tensor), cast(found, tensor)))
+    for tensor in unpaired:
+        found = next((each for each in left if not each.name or not tensor.name), None)
+        if found is not None:
+            left.remove(found)
+        pair = None if found is None else shown(found)
+        changes.append(TensorChange(pair, shown(tensor), None if found is None else cast(found, tensor)))
+    changes += [TensorChange(shown(each), None) for each in left]
+    return tuple(changes[:MOST_SHOWN])
+
+
+def cast(before: Tensor, after: Tensor) -> CastShown | None:
+    """The conversion between the datatypes of two tensors with the same elements, or of which `after` has the first
+    rows of `before`; None if both have one datatype."""
+    if before.datatype is after.datatype:
+        return None
+    change = CastShown(before.datatype.value, after.datatype.value)
+    if not {before.datatype, after.datatype} <= NUMBERS or not 0 < after.elements <= before.elements:
+        return change
+    old, new = before.array.reshape(-1)[: after.elements], after.array.reshape(-1)
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(_wide(old) - _wide(new))
+    difference[np.isnan(difference)] = 0  # NaN or infinite before and after
+    at = int(np.argmax(difference))
+    if not difference[at]:
+        return change
+    return CastShown(
+        change.from_datatype, change.to_datatype, float(difference[at]), at, str(old[at].item()), str(new[at].item())
+    )
+
+
+def _wide(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """Numbers in a type that holds the values of every datatype, 64-bit integers included where the machine's long
+    double has 64 bits for them."""
+    return (
+        array.astype(np.float64).astype(np.longdouble) if array.dtype.kind not in "iu" else array.astype(np.longdouble)
+    )

@@ -1,0 +1,125 @@
+"""Spans: the parts of the work on one request, noted in its Record (`Record.events`) if tracing or an explanation wants
+them. Where nobody does, nothing here runs.
+
+`TraceContext` is the request's place in a trace of many services, as W3C Trace Context carries it in the headers
+`traceparent` and `tracestate`.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import count
+from random import getrandbits, random
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gateway.core.frozen import frozen
+
+if TYPE_CHECKING:
+    from gateway.core.record import Record
+
+TRACE_PARENT, TRACE_STATE = b"traceparent", b"tracestate"
+TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
+LONGEST_STATE = 512
+"""Characters of `tracestate` that are passed on (W3C Trace Context, section 3.3.1.5: at least 512 should be)."""
+MOST_SPANS = 256
+"""The most spans of one request: a batch can make thousands of calls."""
+
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions may have more after the flags.
+_TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_SAMPLED = 1
+
+
+class Span:
+    """A part of the work on one request.
+
+    - `name`: decode, queue, try, encode request, decode reply, fit, fit reply or encode.
+    - `id`: 64 random bits; `parent`: the span that it is part of, None for the request itself.
+    - `began`, `ended`: on the clock of the Record (`time.monotonic`), in seconds; `ended` is 0 until it ends.
+    - `facts`: what is known of it, by name. `error`: the text of the error that ended it.
+    """
+
+    __slots__ = ("began", "ended", "error", "facts", "id", "name", "parent")
+
+    def __init__(self, name: str, parent: "Span | None", began: float) -> None:
+        self.name, self.parent, self.began = name, parent, began
+        self.ended = 0.0
+        self.id = getrandbits(64) or 1
+        self.facts: dict[str, object] = {}
+        self.error = ""
+
+    def end(self) -> None:
+        """Note that it ends now."""
+        self.ended = monotonic()
+
+    def __enter__(self) -> "Span":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.end()
+        if error is not None:
+            self.error = str(error) or type(error).__name__
+
+
+def begin(record: "Record", name: str, parent: Span | None = None) -> Span:
+    """A span that begins now. It is noted in the record, unless that has MOST_SPANS already."""
+    span = Span(name, parent, monotonic())
+    if record.events is not None and len(record.events) < MOST_SPANS:
+        record.events.append(span)
+    return span
+
+
+def note(record: "Record", name: str, seconds: float, parent: Span | None = None) -> Span:
+    """A span that ends now and took `seconds`."""
+    span = begin(record, name, parent)
+    span.ended, span.began = span.began, span.began - seconds
+    return span
+
+
+@frozen
+class TraceContext:
+    """A request's place in its trace. `parent` is 0 at the root; `id` is the span of the request itself. `state` is the
+    value of `tracestate`, which is passed on as it came."""
+
+    trace: int
+    parent: int
+    id: int
+    is_sampled: bool
+    state: bytes = b""
+
+    def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
+        """The headers for a backend that is called in `span`, or in the request's own."""
+        flags = b"01" if self.is_sampled else b"00"
+        parent = b"00-%032x-%016x-%s" % (self.trace, self.id if span is None else span.id, flags)
+        return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
+
+
+class Unsampled:
+    """The context of every request that begins a trace which is not sampled: each call of a backend gets a new trace
+    id, whose flags tell the next services not to sample it either. The ids are counted, behind random digits of this
+    process: that costs less than random ones, and nobody records them."""
+
+    is_sampled = False
+
+    def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
+        """The headers for a backend."""
+        return [(TRACE_PARENT, _UNSAMPLED_PARENT % next(_numbers))]
+
+
+_UNSAMPLED_PARENT = b"00-%016x%%016x-%016x-00" % (getrandbits(64), getrandbits(64) or 1)
+_numbers = count(1)
+UNSAMPLED = Unsampled()
+
+
+def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
+    """The context of a request with these headers, where `parent` is the value of `traceparent`. Without a valid one it
+    is the root of a new trace, which is sampled with the probability `sample`."""
+    found = _TRACEPARENT.fullmatch(parent) if parent else None
+    if found is None or (found[1] == b"00" and found[5]):
+        if random() >= sample:
+            return UNSAMPLED
+        return TraceContext(getrandbits(128) or 1, 0, getrandbits(64) or 1, True)
+    state = b",".join(text for name, text in raw if name == TRACE_STATE)
+    if len(state) > LONGEST_STATE or not state.isascii() or not state.decode().isprintable():
+        state = b""
+    is_sampled = bool(int(found[4], 16) & _SAMPLED)
+    return TraceContext(int(found[2], 16), int(found[3], 16), getrandbits(64) or 1, is_sampled, state)

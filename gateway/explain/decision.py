@@ -1,0 +1,154 @@
+"""The routing decision for a request: every route in the order in which it is tried, and why it does not match."""
+
+from collections.abc import Iterator, Sequence
+
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.routes import route_settings
+from gateway.bridge.rewrite import Rewrite
+from gateway.config.keys import Config
+from gateway.config.routes import RouteConfig
+from gateway.core.errors import GatewayError
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import DERIVATIVES, SERVER_OPERATIONS
+from gateway.core.types import Request
+from gateway.routing.conditions import RoutingKey
+from gateway.routing.router import Reading, Route, Router
+
+ANSWERED_HERE = "the gateway answers this operation itself; it takes no route"
+
+
+@frozen
+class RouteTried:
+    """One route. `unmet` are the conditions that do not hold; a route without any that comes after the one that matches
+    is not `taken`."""
+
+    route: str
+    taken: bool
+    unmet: tuple[str, ...] = ()
+
+
+@frozen
+class BackendNames:
+    """A backend that may get the request, and the names that the model has there.
+
+    `role`: `backend`, `split` with a weight, or `fallback`. `error`: why the backend cannot have such a model.
+    """
+
+    backend: str
+    protocol: str
+    role: str
+    model: str = ""
+    version: str = ""
+    error: str = ""
+
+
+@frozen
+class Decision:
+    """Which route a request takes. `readings`: what its names can mean, if they are not taken as they are. `error`: the
+    text that the client gets if there is no route."""
+
+    listener: str
+    protocol: str
+    operation: str
+    model: str
+    version: str
+    routes: tuple[RouteTried, ...] = ()
+    route: str = ""
+    backends: tuple[BackendNames, ...] = ()
+    readings: tuple[str, ...] = ()
+    note: str = ""
+    error: str = ""
+
+
+def route_name(at: int) -> str:
+    """The name of the route at this place of the configuration, counted from 0."""
+    return f"routes[{at}]"
+
+
+def decide(request: Request, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Decision:
+    """The decision for `request`. With `passthrough` only the routes with `passthrough` are tried, else only the
+    others."""
+    decision = Decision(request.listener, request.protocol, request.operation.value, request.model, request.version)
+    if request.operation in SERVER_OPERATIONS:
+        return replace(decision, note=ANSWERED_HERE)
+    router = assembly.passthrough if passthrough else assembly.router
+    configs = [(at, each) for at, each in enumerate(config.routes) if each.passthrough == passthrough]
+    readings = router.readings(_key(request))
+    decision = replace(decision, readings=_readings_texts(readings))
+    try:
+        router.select(request)
+    except GatewayError as error:
+        decision = replace(decision, error=error.message)
+    places = {id(route): at for (at, _), route in zip(configs, router.routes, strict=True)}
+    tried, taken = _tried(request, router, readings, places)
+    decision = replace(decision, routes=tried)
+    if taken is None or decision.error:
+        return decision
+    chosen = config.routes[taken]
+    return replace(decision, route=route_name(taken), backends=tuple(_backends(chosen, request, readings[0], assembly)))
+
+
+def _key(request: Request) -> RoutingKey:
+    return RoutingKey(request.listener, request.protocol, request.model, request.version, request.operation)
+
+
+def _tried(
+    request: Request, router: Router, readings: Sequence[Reading], places: dict[int, int]
+) -> tuple[tuple[RouteTried, ...], int | None]:
+    """Every route, and the place of the one that is taken."""
+    found: list[RouteTried] = []
+    taken: int | None = None
+    for route, destination in router.tried(_key(request)):
+        unmet = tuple(_unmet(route, readings, request, named=destination is not None))
+        is_taken = taken is None and not unmet
+        if is_taken:
+            taken = places[id(route)]
+        found.append(RouteTried(route_name(places[id(route)]), is_taken, unmet))
+    return tuple(found), taken
+
+
+def _unmet(route: Route, readings: Sequence[Reading], request: Request, *, named: bool) -> Iterator[str]:
+    if not named:
+        texts = [tuple(route.conditions.unmet_names(each.key, each.model, each.operation)) for each in readings]
+        yield from texts[0]
+        for reading, more in zip(readings[1:], texts[1:], strict=True):
+            for each in more:
+                if each not in texts[0]:
+                    yield f"read as version {reading.key.version!r} of {reading.model!r}: {each}"
+        if not any(texts):
+            yield "it has no answer for this operation"
+    yield from route.conditions.unmet(request)
+
+
+def _readings_texts(readings: Sequence[Reading]) -> tuple[str, ...]:
+    texts = []
+    for reading in readings:
+        text = f"model {reading.model!r}"
+        if reading.derivative is not None:
+            text = f"{reading.derivative.value} of {text}"
+        if len(readings) > 1 and reading.key.version:
+            text = f"version {reading.key.version!r} of {text}"
+        texts.append(text)
+    is_plain = len(readings) == 1 and readings[0].derivative is None
+    return () if is_plain else tuple(texts)
+
+
+def _backends(config: RouteConfig, request: Request, reading: Reading, assembly: Assembly) -> Iterator[BackendNames]:
+    weights = {each.backend: each.weight for each in config.split or ()}
+    whole = sum(weights.values())
+    for name in config.backends:
+        side = assembly.side(name)
+        role = "fallback" if name in config.fallback else "backend"
+        if name in weights:
+            role = f"split, {weights[name]} of {whole}"
+        known = BackendNames(name, side.protocol, role)
+        rewrite = Rewrite(route_settings(config), side)
+        try:
+            key = rewrite.key(replace(request, model=reading.model))
+        except GatewayError as error:
+            yield replace(known, error=error.message)
+            continue
+        derivative = reading.derivative or (request.operation if request.operation in DERIVATIVES else None)
+        if derivative is not None and not side.traits.wire.derivatives:
+            key = rewrite.companion(key, derivative)
+        yield replace(known, model=key[0], version=key[1])

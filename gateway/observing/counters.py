@@ -1,0 +1,69 @@
+"""Counters of requests and the last errors, for the status API."""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from gateway.core.frozen import frozen
+from gateway.core.record import OK, Record
+
+MOST_ERRORS = 20
+"""The last errors that are kept."""
+
+
+@frozen
+class RequestError:
+    """One request that ended with an error, with the fields of its Record. It has no text: that may hold something of
+    the request."""
+
+    at: datetime
+    id: str
+    listener: str
+    operation: str
+    model: str
+    route: str
+    backend: str
+    endpoint: str
+    status: str
+    reason: str
+
+
+class Counters:
+    """Counts requests by their status: for each listener and for each backend."""
+
+    def __init__(self) -> None:
+        self._by_listener: dict[str, Counter[str]] = {}
+        self._by_backend: dict[str, Counter[str]] = {}
+        self._errors: deque[RequestError] = deque(maxlen=MOST_ERRORS)
+
+    def observe(self, record: Record) -> None:
+        """Count a request that has ended."""
+        status = record.status
+        listener = self._by_listener.get(record.listener)
+        if listener is None:
+            listener = self._by_listener[record.listener] = Counter()
+        listener[status] += 1
+        if record.backend:
+            backend = self._by_backend.get(record.backend)
+            if backend is None:
+                backend = self._by_backend[record.backend] = Counter()
+            backend[status] += 1
+        if status != OK:
+            self._errors.append(
+                RequestError(
+                    datetime.now(UTC), record.id, record.listener, record.operation, record.model, record.route,
+                    record.backend, record.endpoint, status, record.reason,
+                )
+            )  # fmt: skip
+
+    def of_listener(self, name: str) -> Mapping[str, int]:
+        """The number of requests that this listener got, by status."""
+        return dict(self._by_listener.get(name, {}))
+
+    def of_backend(self, name: str) -> Mapping[str, int]:
+        """The number of requests for this backend, by status. Each counts for the backend that was asked last."""
+        return dict(self._by_backend.get(name, {}))
+
+    def last_errors(self) -> tuple[RequestError, ...]:
+        """The last errors, the newest first."""
+        return tuple(reversed(self._errors))

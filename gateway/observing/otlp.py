@@ -1,0 +1,214 @@
+"""Spans in OpenTelemetry's form, made of finished Records and sent by OTLP over HTTP as protobuf.
+
+Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC; what these have no word for begins
+with `gateway.`. The packages are those of the extra `tracing`.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from time import monotonic, time
+
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status as SpanStatus
+from opentelemetry.trace.status import StatusCode
+
+from gateway.core.errors import Status
+from gateway.core.record import OK, Record
+from gateway.core.spans import Span, TraceContext
+
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+_EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http"
+
+Attributes = dict[str, str | bool | int | float]
+
+_SERVER_FAULTS = frozenset(
+    each.name
+    for each in (
+        Status.UNKNOWN, Status.DEADLINE_EXCEEDED, Status.UNIMPLEMENTED, Status.INTERNAL, Status.UNAVAILABLE,
+        Status.DATA_LOSS,
+    )
+)  # fmt: skip
+"""The statuses with which the conventions call a server's span an error; others are the client's fault."""
+
+
+class OtlpExporter:
+    """An Export to the collector at `url`.
+
+    - `headers`: those of each request to it. `timeout`: seconds that one batch may take, with all its tries.
+    - `service`, `version`: the resource's `service.name` and `service.version`.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, service: str, version: str) -> None:
+        self._exporter = OTLPSpanExporter(url, headers=dict(headers), timeout=timeout, compression=Compression.Gzip)
+        self._resource = Resource.create({"service.name": service, "service.version": version})
+        self._scope = InstrumentationScope("gateway", version)
+        self._last_line = _LastLine()
+        # The exporter writes a line for each try that fails; the gateway writes one for each batch, rate-limited.
+        logger = logging.getLogger(_EXPORTER_LOG)
+        logger.propagate = False
+        logger.handlers[:] = [self._last_line]
+
+    def __call__(self, records: Sequence[Record]) -> str:
+        """Send the spans of `records`. Returns why they were not taken; empty if they were."""
+        spans = [span for record in records for span in self._spans(record)]
+        self._last_line.text = ""
+        if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+            return ""
+        return self._last_line.text or "the collector did not take them"
+
+    def close(self) -> None:
+        """Give up a batch that is being sent."""
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+
+    def _spans(self, record: Record) -> Iterator[ReadableSpan]:
+        context = record.context
+        if not isinstance(context, TraceContext) or not record.events:
+            return
+        since_epoch = time() - monotonic()
+        root, *parts = record.events
+        root.ended = record.ended
+        # The event loop's clock, which `received` is of, may be some milliseconds behind.
+        root.began = min([root.began, *(each.began for each in parts)])
+        own = _context(context.trace, context.id)
+        parent = _context(context.trace, context.parent, is_remote=True) if context.parent else None
+        yield self._span(_name(record, root), own, parent, root, SpanKind.SERVER, _of_request(record, root),
+                         _status(record), since_epoch)  # fmt: skip
+        for each in parts:
+            ended = each.ended or record.ended
+            each.ended = max(ended, each.began)
+            above = own if each.parent is None else _context(context.trace, each.parent.id)
+            kind, attributes = SpanKind.INTERNAL, _known(each.facts, "gateway.")
+            name = each.name
+            if name == "try":
+                kind, attributes = SpanKind.CLIENT, _of_try(each)
+                name = _call_name(each.facts, record)
+            status = SpanStatus(StatusCode.ERROR, each.error) if each.error else SpanStatus()
+            if each.error:
+                attributes["error.type"] = str(each.facts.get("status") or "error")
+            yield self._span(name, _context(context.trace, each.id), above, each, kind, attributes, status, since_epoch)
+
+    def _span(
+        self,
+        name: str,
+        context: SpanContext,
+        parent: SpanContext | None,
+        span: Span,
+        kind: SpanKind,
+        attributes: Attributes,
+        status: SpanStatus,
+        since_epoch: float,
+    ) -> ReadableSpan:
+        return ReadableSpan(
+            name,
+            context,
+            parent,
+            self._resource,
+            attributes,
+            kind=kind,
+            status=status,
+            start_time=round((span.began + since_epoch) * 1e9),
+            end_time=round((span.ended + since_epoch) * 1e9),
+            instrumentation_scope=self._scope,
+        )
+
+
+class _LastLine(logging.Handler):
+    """Keeps the exporter's last log line, which says why a batch was not taken."""
+
+    text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
+
+
+def _context(trace: int, span: int, *, is_remote: bool = False) -> SpanContext:
+    return SpanContext(trace, span, is_remote, _SAMPLED)
+
+
+def _name(record: Record, root: Span) -> str:
+    """`POST /v2/models/{model}/infer`, `inference.GRPCInferenceService/ModelInfer`, or operation and protocol."""
+    method, pattern = str(root.facts["method"]), str(root.facts["pattern"])
+    if root.facts["transport"] == "grpc":
+        return (pattern or method).lstrip("/")
+    if root.facts["transport"] == "http":
+        return pattern if pattern.startswith(method) else f"{method} {pattern}".strip()
+    return f"{record.operation or 'request'} {record.in_protocol}"
+
+
+def _call_name(facts: Mapping[str, object], record: Record) -> str:
+    if facts.get("transport") == "grpc" and "path" in facts:
+        return str(facts["path"]).lstrip("/")
+    if facts.get("transport") == "http" and "method" in facts:
+        return str(facts["method"])  # the conventions: no path of a client's span, since it may be any
+    return f"{record.operation or 'request'} {facts.get('protocol', '')}".strip()
+
+
+def _of_request(record: Record, root: Span) -> Attributes:
+    found: Attributes = {"gateway.listener": record.listener, "gateway.in_protocol": record.in_protocol}
+    if root.facts["transport"] == "http":
+        found |= {"http.request.method": str(root.facts["method"]), "url.path": str(root.facts["path"]),
+                  "url.scheme": "http"}  # fmt: skip
+        if record.code:
+            found["http.response.status_code"] = record.code
+        if route := str(root.facts["pattern"]).rpartition(" ")[2]:
+            found["http.route"] = route
+    elif root.facts["transport"] == "grpc":
+        found |= {"rpc.system.name": "grpc", "rpc.method": str(root.facts["path"]).lstrip("/"),
+                  "rpc.response.status_code": record.status}  # fmt: skip
+    if record.client:
+        host, _, port = record.client.rpartition(":")
+        found["client.address"] = host.strip("[]")
+        if port.isdigit():
+            found["client.port"] = int(port)
+    texts = {
+        "request_id": record.id, "operation": record.operation, "model": record.model, "route": record.route,
+        "backend": record.backend, "out_protocol": record.out_protocol, "principal": record.principal,
+        "reason": record.reason,
+    }  # fmt: skip
+    found |= {f"gateway.{name}": text for name, text in texts.items() if text}
+    found |= {"gateway.status": record.status, "gateway.tries": record.tries}
+    found |= {"gateway.request.size": record.bytes_in, "gateway.response.size": record.bytes_out}
+    if record.losses:
+        found["gateway.losses"] = ", ".join(record.losses)
+    if record.status != OK:
+        found["error.type"] = record.reason or record.status
+    return found
+
+
+def _of_try(span: Span) -> Attributes:
+    facts = span.facts
+    address = str(facts.get("endpoint", "")).partition("://")[2] or str(facts.get("endpoint", ""))
+    host, _, port = address.partition("/")[0].rpartition(":")
+    found: Attributes = {"gateway.backend": str(facts.get("backend", "")), "gateway.endpoint": str(facts["endpoint"])}
+    found |= {"gateway.out_protocol": str(facts.get("protocol", ""))}
+    if port.isdigit() and host:
+        found |= {"server.address": host.strip("[]"), "server.port": int(port)}
+    number, status = facts.get("number"), facts.get("status")
+    if isinstance(number, int) and number > 1:
+        found["http.request.resend_count"] = number - 1
+    if facts.get("transport") == "http":
+        found["http.request.method"] = str(facts.get("method", ""))
+        if isinstance(status, int) and status:
+            found["http.response.status_code"] = status
+    elif facts.get("transport") == "grpc":
+        found |= {"rpc.system.name": "grpc", "rpc.method": str(facts.get("path", "")).lstrip("/")}
+        if isinstance(status, int):
+            found["rpc.response.status_code"] = Status(status).name
+    sizes = {"gateway.request.size": facts.get("request_bytes"), "gateway.response.size": facts.get("reply_bytes")}
+    return found | {name: size for name, size in sizes.items() if isinstance(size, int)}
+
+
+def _known(facts: Mapping[str, object], prefix: str) -> Attributes:
+    return {f"{prefix}{name}": each for name, each in facts.items() if isinstance(each, str | bool | int | float)}
+
+
+def _status(record: Record) -> SpanStatus:
+    if record.status in _SERVER_FAULTS:
+        return SpanStatus(StatusCode.ERROR, record.reason or record.status)
+    return SpanStatus()

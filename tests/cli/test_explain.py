@@ -1,0 +1,36 @@
+"""`gateway explain`: a recorded request from a file or standard input, as text and as JSON, and its exit status."""
+
+import json
+from pathlib import Path
+
+from tests.cli.commands import ROOT, gateway
+
+DEMO = ("--config", str(ROOT / "config/gateway.yaml"))
+RECORDED = b"POST /Evaluate HTTP/1.1\r\nHost: x\r\nContent-Length: 49\r\n\r\n" + (
+    b'{"name":"double","input":[[1,2,3.5]],"config":{}}'
+)
+
+
+def test_it_explains_a_file(tmp_path: Path) -> None:
+    (tmp_path / "request").write_bytes(RECORDED)
+    result = gateway("explain", *DEMO, str(tmp_path / "request"))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("umbridge over http at listener 'http'\n  pattern POST /Evaluate\n")
+    assert "  without a name FP64 [3] (JSON gave no datatype) -> 'x' FP64 [1, 3]\n" in result.stdout
+    assert "would be sent to 127.0.0.1:8001" in result.stdout
+
+
+def test_it_prints_json_and_exits_with_1_for_an_error() -> None:
+    result = gateway("explain", *DEMO, "--json", "-", given=RECORDED.replace(b"3.5", b"555"[:1] + b"  "))
+    assert (result.exit_code, json.loads(result.stdout)["error"]) == (0, None)
+    result = gateway("explain", *DEMO, "--json", "-", given=RECORDED.replace(b"3.5", b"[5]"))
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert found["error"]["stage"] == "decode"
+    assert found["reply"]["status"] == 400
+
+
+def test_what_is_no_request_is_told() -> None:
+    result = gateway("explain", *DEMO, "-", given=b"nothing")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("-: no request found: expected an HTTP request")

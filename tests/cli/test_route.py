@@ -1,0 +1,65 @@
+"""`gateway route`: the decision for a request, as text and as JSON, and its exit status."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import ROOT, gateway
+
+DEMO = ("--config", str(ROOT / "config/gateway.yaml"))
+CANARY = ("--config", str(ROOT / "config/examples/canary.yaml"))
+
+
+def test_it_prints_every_route_and_the_backend() -> None:
+    result = gateway("route", *DEMO, "--protocol", "v2-rest", "--model", "upper")
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "infer for model 'upper' over v2-rest at listener 'http'\n"
+        "  routes[0]: model 'upper' is not 'posterior'\n"
+        "  routes[1]: protocol is 'v2-rest', not 'umbridge'; model 'upper' is not 'double'\n"
+        "  routes[2]: matches\n"
+        "  routes[3]: model 'upper' is not 'count'\n"
+        "  routes[4]: would match, but an earlier route does\n"
+        "  backend 'texts' (grps-rest): model 'upper'\n"
+    )
+
+
+def test_without_a_route_it_exits_with_1(tmp_path: Path) -> None:
+    result = gateway("route", *DEMO, "--protocol", "v2-rest", "--json")
+    (decision,) = json.loads(result.stdout)["decisions"]
+    assert result.exit_code == 1
+    assert decision["error"].startswith("no route for a request without a model")
+
+
+def test_headers_and_inputs_decide() -> None:
+    def chosen(*arguments: str) -> str:
+        result = gateway("route", *CANARY, "--protocol", "v2-rest", "--model", "resnet", "--json", *arguments)
+        return str(json.loads(result.stdout)["decisions"][0]["route"])
+
+    assert chosen("--header", "x-canary=always") == "routes[0]"
+    assert chosen("--input", "image:UINT8:1,224,224,3") == "routes[1]"
+    assert chosen("--input", "image:FP32:1,3") == "routes[2]"
+
+
+def test_the_listeners_model_is_that_of_clients_that_name_none() -> None:
+    result = gateway("route", *DEMO, "--protocol", "mip")
+    assert result.exit_code == 0
+    assert "model 'classify'" in result.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--protocol", "v3"), "no protocol 'v3'; expected "),
+        (("--protocol", "mip", "--listener", "http"), "listener 'http' does not accept mip"),
+        (("--protocol", "mip", "--listener", "nowhere"), "no listener 'nowhere'; expected http, grpc, mip, brpc"),
+        (("--protocol", "mip", "--operation", "guess"), "no operation 'guess'; expected infer"),
+        (("--protocol", "mip", "--header", "x"), "expected --header NAME=VALUE, got 'x'"),
+        (("--protocol", "mip", "--input", "x:FLOAT:1"), "expected --input NAME:DATATYPE:SHAPE"),
+    ],
+)
+def test_wrong_arguments_are_told(arguments: tuple[str, ...], text: str) -> None:
+    result = gateway("route", *DEMO, *arguments)
+    assert result.exit_code == 1
+    assert text in result.stderr

@@ -1,0 +1,34 @@
+"""`tracing`: what is wrong with it is told with its place."""
+
+import pytest
+
+from gateway.cli.options import catalog
+from gateway.config import ConfigError, loads
+
+SOUND = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge]}]
+tracing: {otlp: URL}
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("collector:4317", "3:17: expected a URL such as http://127.0.0.1:4318, got 'collector:4317'"),
+        ("http://me:secret@collector", "3:17: the URL has a password, which would be shown; a header in `headers` can"),
+    ],
+)
+def test_a_wrong_url_is_told(url: str, text: str) -> None:
+    with pytest.raises(ConfigError) as failed:
+        loads(SOUND.replace("URL", f'"{url}"'), "test.yaml", catalog(), {})
+    assert text in str(failed.value)
+    assert "secret@" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "used"), [("http://c:4318", "http://c:4318/v1/traces"), ("https://c/otlp/traces", "https://c/otlp/traces")]
+)
+def test_a_url_without_a_path_gets_that_of_traces(url: str, used: str) -> None:
+    tracing = loads(SOUND.replace("URL", f'"{url}"'), "test.yaml", catalog(), {}).tracing
+    assert tracing is not None
+    assert tracing.otlp == used

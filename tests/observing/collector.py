@@ -1,0 +1,89 @@
+"""A collector in this process: takes OTLP over HTTP, and reads it with OpenTelemetry's own protobuf classes."""
+
+import gzip
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+
+class Collector:
+    """What has arrived. `status` is that of the replies."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.status = 200
+        self.requests: list[ExportTraceServiceRequest] = []
+        self.headers: list[dict[str, str]] = []
+
+    @property
+    def spans(self) -> list[Span]:
+        """All spans, in the order in which they came."""
+        return [
+            span
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+    def services(self) -> dict[bytes, str]:
+        """The `service.name` of each span, by the span's id."""
+        return {
+            span.span_id: str(attributes(resource.resource.attributes)["service.name"])
+            for request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        }
+
+
+def attributes(pairs: object) -> dict[str, object]:
+    """The attributes of a span or a resource, by name."""
+    found = {}
+    for pair in pairs:  # type: ignore[attr-defined]
+        kind = pair.value.WhichOneof("value")
+        found[pair.key] = getattr(pair.value, kind)
+    return found
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    """A collector on a free port."""
+    collector = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            if self.headers.get("content-encoding") == "gzip":
+                body = gzip.decompress(body)
+            assert self.path == "/v1/traces"
+            assert self.headers["content-type"] == "application/x-protobuf"
+            collector.headers.append({name.lower(): text for name, text in self.headers.items()})
+            if collector.status == 200:
+                collector.requests.append(ExportTraceServiceRequest.FromString(body))
+            reply = ExportTraceServiceResponse().SerializeToString()
+            self.send_response(collector.status)
+            self.send_header("content-length", str(len(reply)))
+            self.end_headers()
+            self.wfile.write(reply)
+
+        def log_message(self, format: str, *values: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    collector.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield collector
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
