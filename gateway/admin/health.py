@@ -4,6 +4,7 @@ A thread with its own event loop serves it, so that a probe does not fail while 
 """
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -39,7 +40,7 @@ class HealthServer:
 
     `is_accepting` says whether the gateway accepts requests; it is called from the thread. `backends_ready` says
     whether the backends are ready; it runs on the event loop that calls `start`. None: readiness does not depend on
-    backends.
+    backends. `tls` is as in ListenerSettings, and is called from the thread.
     """
 
     address: str
@@ -51,7 +52,9 @@ class HealthServer:
         backends_ready: Callable[[], Awaitable[bool]] | None,
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
+        self._tls = tls
         self._is_accepting = is_accepting
         self.backends_ready = backends_ready
         """May be changed while it serves."""
@@ -105,7 +108,7 @@ class HealthServer:
     async def _serve(self, address: Address, started: "Future[str]") -> None:
         self._stopping = asyncio.Event()
         exchanges: Any = Exchanges(self._answer, _no_codec, _refuse)
-        settings = ListenerSettings("health", _LIMITS)
+        settings = ListenerSettings("health", _LIMITS, tls=self._tls)
         listener = HttpListener(
             settings,
             [(_PROTOCOL, "")],

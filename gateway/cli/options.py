@@ -72,4 +72,4 @@ def _parse_endpoint(transport: str, endpoint: str) -> Place:
     address = registry.transport(transport).parse_address(endpoint)
     if isinstance(address, HttpAddress):
         return Place(address.host, address.port, prefix=address.prefix, tls=address.tls)
-    return Place(address.host, address.port, address.path)
+    return Place(address.host, address.port, address.path, tls=address.scheme in ("grpcs", "tcps"))

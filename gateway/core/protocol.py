@@ -5,6 +5,7 @@ registry. No other code names a protocol or compares its name: what others need 
 its carrier (HttpForm, GrpcForm or StreamForm).
 """
 
+import ssl
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
@@ -55,6 +56,8 @@ class ListenerSettings:
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
     model: str = ""
+    tls: Callable[[], ssl.SSLContext | None] | None = None
+    """What the handshake of the next connection is made with. None, or a result of None: without TLS."""
 
 
 @frozen

@@ -74,6 +74,7 @@ class Message:
     - `status`: the status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
+    - `identity`: whom the client's verified TLS certificate names, as `core.certificates.identity`; empty without one.
     """
 
     method: str = ""
@@ -87,6 +88,7 @@ class Message:
     peer: str = ""
     received: float = 0.0
     deadline: float | None = None
+    identity: str = ""
 
     @property
     def body(self) -> Buffer:

@@ -39,6 +39,7 @@ from gateway.transports.listener_connections import Admission, ListenerConnectio
 from gateway.transports.memory import PROCESS_MEMORY, Memory
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
+from gateway.transports.tls import IDENTITY
 
 
 class Phase(Enum):
@@ -79,6 +80,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     _transport: asyncio.Transport
     _peer: str
     """`host:port`; empty on a unix socket."""
+    _identity: str
+    """Of the client's certificate; empty without one."""
 
     memory: Memory
     """What counts the client's messages, and its unread replies."""
@@ -140,6 +143,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """A client has connected."""
         self._transport = transport  # type: ignore[assignment]
         self._peer = peer_address(transport.get_extra_info("peername"))
+        self._identity = transport.get_extra_info(IDENTITY) or ""
         self.memory = PROCESS_MEMORY.of_client(self._peer)
         self._alarm.set(self._idle_seconds)
         connections = self._context.connections
@@ -236,7 +240,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def _linger(self) -> None:
         """Half-close, and drop what the client still sends until it closes too, for `Timeouts.linger` at most. Closing
         at once would make the system send a reset, which takes the reply from a client that is still sending (RFC 9112
-        section 9.6)."""
+        section 9.6). TLS connections cannot be half-closed: there the loop drops what still arrives."""
         self._phase = Phase.LINGERING
         self._droppable_bytes = self._context.limits.message
         self._alarm.set(self._context.timeouts.linger)

@@ -57,6 +57,7 @@ class CallConnection(typing.Protocol):
     limits: Limits
     memory: Memory
     peer: str
+    identity: str
     is_stopping: bool
     """Whether streams end after the message in hand."""
 
@@ -208,7 +209,9 @@ class ServerCall:
     def _message(self, body: Buffer) -> Message:
         name, owner, now = self._method.name, self._owner, asyncio.get_running_loop().time()
         # By position: keyword arguments would take twice as long.
-        return Message(name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline)
+        return Message(
+            name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline, owner.identity
+        )
 
     async def _inflated(self, message: Compressed) -> Buffer:
         """The inflated message. Raises GatewayError if it is not in that encoding, or too large."""

@@ -59,7 +59,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         super().__init__(site)
         self._site = site
         self.limits: Limits = site.limits
-        self.peer = ""
+        self.peer = self.identity = ""
         self.is_draining = False
         self.is_stopping = False
         self._is_asked_to_stop = False
@@ -84,7 +84,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection was accepted."""
         super().connection_made(transport)
-        self.peer = self._peer
+        self.peer, self.identity = self._peer, self._identity
         if self._phase in _LAST:  # one too many
             return
         self._phase = Phase.HEAD

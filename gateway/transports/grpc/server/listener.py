@@ -20,6 +20,7 @@ from gateway.transports.grpc.server.reflection import Reflection
 from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.tls import accepting
 
 
 class GrpcListener:
@@ -51,6 +52,7 @@ class GrpcListener:
             memoryview(bytearray(SCRATCH_BYTES)),
         )
         self._class = self._connection_class(settings)
+        self._accept = accepting(settings, self._serve, self._connections, timeouts)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -82,6 +84,7 @@ class GrpcListener:
             heads=request_heads(settings.limits.headers),
         )
         self._class = self._connection_class(settings)
+        self._accept = accepting(settings, self._serve, self._connections, site.timeouts)
         connections = self._connections.renew(settings)
         return [task for each in connections if isinstance(each, GrpcServerConnection) for task in each.renew(site)]
 
@@ -112,7 +115,10 @@ class GrpcListener:
         """How many connections were refused."""
         return self._connections.refused
 
-    def _connection(self) -> GrpcServerConnection:
+    def _connection(self) -> asyncio.BaseProtocol:
+        return self._accept()
+
+    def _serve(self) -> GrpcServerConnection:
         return self._class(self._site)
 
 

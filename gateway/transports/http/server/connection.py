@@ -237,6 +237,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         if dispatch.refused is not None:
             return self._error_reply(dispatch.refused)
         message = dispatch.message(head, body, self._peer, self._loop.time())
+        if self._identity:
+            message = replace(message, identity=self._identity)
         coding, protocol = dispatch.coding, dispatch.protocol
         form = protocol.carrier
         assert isinstance(form, HttpForm)
@@ -360,7 +362,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
     def _error_reply(self, error: GatewayError) -> Message:
         """The reply that reports `error`, in the form of the protocol that the request's path belongs to."""
         head, dispatch, context = self._head, self._dispatch, self._context
-        message = Message(peer=self._peer)
+        message = Message(peer=self._peer, identity=self._identity)
         if head is not None:
             message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol

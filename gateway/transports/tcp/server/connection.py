@@ -196,7 +196,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
             DecodeError: replies carry a tag, and this request has none that can be read.
         """
         self._body_begun = None
-        message = Message(parts=packet, peer=self._peer, received=self._loop.time())
+        message = Message(parts=packet, peer=self._peer, received=self._loop.time(), identity=self._identity)
         if self._framing.tag is not None:
             self._framing.tag(message)
         return message
