@@ -13,14 +13,9 @@ from gateway import registry
 from gateway.admin.status import CertificateStatus
 from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig, ReloadConfig
 from gateway.config.watching import Watched, look
-from gateway.core.certificates import (
-    CertificateError,
-    TlsFiles,
-    client_context,
-    expiry,
-    server_context,
-)
+from gateway.core.certificates import CertificateError, TlsFiles, expiry
 from gateway.core.protocol import Protocol
+from gateway.transports.certificates import client_context, server_context
 from gateway.transports.tls import ClientTls
 
 log = logging.getLogger(__name__)

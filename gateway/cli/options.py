@@ -13,6 +13,7 @@ import uvloop
 from gateway import registry
 from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
 from gateway.reference.bundled import BUNDLED
+from gateway.transports.certificates import faults
 from gateway.transports.http.address import HttpAddress
 
 ConfigFile = Annotated[
@@ -64,7 +65,13 @@ def catalog() -> Catalog:
     has_pillow = find_spec("PIL") is not None
     has_dnspython = find_spec("dns") is not None
     return Catalog(
-        registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, has_pillow, has_dnspython
+        registry.protocols(),
+        registry.policies(),
+        frozenset(BUNDLED),
+        _parse_endpoint,
+        faults,
+        has_pillow,
+        has_dnspython,
     )
 
 

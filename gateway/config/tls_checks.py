@@ -10,7 +10,7 @@ from gateway.config.fields import VALUE
 from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig
 from gateway.config.partial import Parts, all_parts
 from gateway.config.problems import Finding
-from gateway.core.certificates import CertificateError, FileKey, TlsFiles, expiry, faults
+from gateway.core.certificates import CertificateError, FileKey, TlsFiles, expiry
 
 _WITHOUT_TLS = ("http", "tcp", "unix")
 """Schemes of addresses that are not reached over TLS."""
@@ -19,7 +19,7 @@ _WITHOUT_TLS = ("http", "tcp", "unix")
 def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """What is wrong with `tls`."""
     for location, tls in _server_places(parts):
-        yield from _files(location, tls.files, "client_ca")
+        yield from _files(location, tls.files, "client_ca", catalog)
         if tls.client != "none" and tls.client_ca is None:
             yield Finding((*location, "client"), f"{VALUE} needs client_ca, the CAs that sign these certificates")
         elif tls.client == "none" and tls.client_ca is not None:
@@ -29,7 +29,7 @@ def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(("listeners", at, "tls"), "a unix socket has no TLS; remove the key", at_key=True)
     for name, backend in parts.backends.items():
         if backend.tls is not None:
-            yield from _backend(name, backend.tls, backend.addresses)
+            yield from _backend(name, backend.tls, backend.addresses, catalog)
 
 
 def tls_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -64,13 +64,13 @@ def _server_places(parts: Parts) -> Iterator[tuple[Location, ListenerTlsConfig]]
             yield (name, "tls"), port.tls
 
 
-def _backend(name: str, tls: BackendTlsConfig, addresses: tuple[str, ...]) -> Iterator[Finding]:
+def _backend(name: str, tls: BackendTlsConfig, addresses: tuple[str, ...], catalog: Catalog) -> Iterator[Finding]:
     location: Location = ("backends", name, "tls")
     if (tls.certificate is None) != (tls.key is None):
         there, missing = ("key", "certificate") if tls.certificate is None else ("certificate", "key")
         yield Finding((*location, there), f"needs {missing}", at_key=True)
     else:
-        yield from _files(location, tls.files, "ca")
+        yield from _files(location, tls.files, "ca", catalog)
     if tls.ca is not None and not tls.verify:
         yield Finding((*location, "ca"), "is not used with verify: false; remove one of the two", at_key=True)
     for at, address in enumerate(addresses):
@@ -79,11 +79,11 @@ def _backend(name: str, tls: BackendTlsConfig, addresses: tuple[str, ...]) -> It
             yield Finding(("backends", name, "endpoints", at, "address"), text)
 
 
-def _files(location: Location, files: TlsFiles, authorities: FileKey) -> Iterator[Finding]:
+def _files(location: Location, files: TlsFiles, authorities: FileKey, catalog: Catalog) -> Iterator[Finding]:
     paths = {"certificate": files.certificate, "key": files.key, authorities: files.authorities}
     relative = [key for key, path in paths.items() if path and not path.startswith("/")]
     for key in relative:
         yield Finding((*location, key), f"expected an absolute path, got {VALUE}")
     if not relative:
-        for fault in faults(files, authorities):
+        for fault in catalog.tls_faults(files, authorities):
             yield Finding((*location, fault.key), f"{VALUE} cannot be used: {fault}")

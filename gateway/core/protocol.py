@@ -5,12 +5,11 @@ registry. No other code names a protocol or compares its name: what others need 
 its carrier (HttpForm, GrpcForm or StreamForm).
 """
 
-import ssl
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
@@ -56,8 +55,8 @@ class ListenerSettings:
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
     model: str = ""
-    tls: Callable[[], ssl.SSLContext | None] | None = None
-    """What the handshake of the next connection is made with. None, or a result of None: without TLS."""
+    tls: Callable[[], Any] | None = None
+    """Makes the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
 
 
 @frozen

@@ -5,8 +5,8 @@ import re
 import socket
 import ssl
 
-from gateway.core.certificates import refusal_text
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.transports.certificates import refusal_text
 
 
 def unreachable(text: str, *, sent: bool = False) -> TransportError:

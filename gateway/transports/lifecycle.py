@@ -35,11 +35,12 @@ from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
+from gateway.core.types import Buffer
 from gateway.transports.listener_connections import Admission, ListenerConnections
 from gateway.transports.memory import PROCESS_MEMORY, Memory
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
-from gateway.transports.tls import IDENTITY
+from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
@@ -174,6 +175,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._writable = True
         self._count_unread()
         self._proceed()
+
+    def _tls_mistake(self, received: Buffer) -> str:
+        """The error for a client that began a TLS handshake, though the listener has no TLS; empty for any other."""
+        if bytes(received[: len(HELLO)]) != HELLO:
+            return ""
+        self._context.connections.log_mistake("hello", "client %s: %s", self._peer, CLIENT_HELLO_TEXT)
+        return CLIENT_HELLO_TEXT
 
     # Time limits.
 

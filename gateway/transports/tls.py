@@ -23,11 +23,12 @@ from typing import Any, TypeVar, cast
 
 from gateway.core.address import peer_address
 from gateway.core.alarm import Alarm
-from gateway.core.certificates import client_context, identity, refusal_text
+from gateway.core.certificates import identity
 from gateway.core.frozen import frozen
 from gateway.core.protocol import ListenerSettings
 from gateway.core.tasks import spawn
 from gateway.core.types import Buffer
+from gateway.transports.certificates import client_context, refusal_text
 from gateway.transports.listener_connections import Admission, ListenerConnections
 from gateway.transports.timeouts import Timeouts
 

@@ -30,7 +30,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
             ["listeners", "limits", "admin", "health", "drain", "reload", "ready", "reference", "backends", "routes"],
         ),
         (("reload",), ["watch", "interval"]),
-        (("admin",), ["bind"]),
+        (("admin",), ["bind", "tls"]),
         (
             ("listeners", 7, "limits"),
             [

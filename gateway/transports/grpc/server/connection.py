@@ -35,7 +35,7 @@ _LARGEST_AT_ONCE = 2
 """How many messages of `limits.message` bytes, or smaller ones of as many bytes, may arrive at once on one connection,
 beyond the window that each stream has."""
 
-_HTTP1_REPLY = http1_reply("This port speaks gRPC: HTTP/2 without TLS\n")
+_HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
 Event: TypeAlias = RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
 
@@ -103,6 +103,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """The client sent something."""
         if self._phase in _LAST:
             self._drop(nbytes)
+        elif self._phase is Phase.HEAD and not self._rest and (why := self._tls_mistake(self._site.scratch[:nbytes])):
+            self.http2.close(ErrorCode.PROTOCOL_ERROR, why)
+            self.flush()
         else:
             self._work(self._site.scratch[: len(self._rest) + nbytes])
 
