@@ -451,7 +451,7 @@ async def _start(
     handshake = spawn(loop.start_tls(raw, transport, context, **side))
     loop.call_soon(loop.call_soon, _feed, raw, early)
     secured = await handshake
-    if secured is None:  # asyncio's own loop, where the connection was lost
+    if secured is None or raw.is_closing():  # where the connection is lost during a handshake, uvloop raises nothing
         raise ConnectionResetError
     return secured
 

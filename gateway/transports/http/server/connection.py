@@ -139,9 +139,10 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
                 steps -= 1
                 at = self._receive_body(data, at) if self._phase is Phase.BODY else self._receive_head(data, at)
         except DecodeError as error:
-            self._reject(refusal(Reason.INVALID_INPUT, self._tls_mistake(data) or str(error)))
+            self._reject(refusal(Reason.INVALID_INPUT, str(error)))
         except GatewayError as error:
-            self._reject(error)
+            mistake = self._tls_mistake(data)
+            self._reject(refusal(Reason.INVALID_INPUT, mistake) if mistake else error)
         else:
             if at < end:
                 self._store_ahead(data[at:])
