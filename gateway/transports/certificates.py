@@ -118,12 +118,12 @@ def refusal_text(error: ssl.SSLError, host: str = "") -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _UNVERIFIED.get(error.verify_code, f"its certificate is not accepted: {error.verify_message}")
         return text.format(host=host)
-    reason = error.reason or ""
+    reason: str = getattr(error, "reason", None) or ""  # those that Python itself raises have none
     if reason in _REASONS:
         return _REASONS[reason]
     if "_ALERT_" in reason:
         return f"it ended the handshake: {reason.partition('_ALERT_')[2].replace('_', ' ').lower()}"
-    return (reason or str(error)).replace("_", " ").lower()
+    return reason.replace("_", " ").lower() or str(error.args[-1])
 
 
 _UNKNOWN_CA = "its certificate is signed by an unknown CA"

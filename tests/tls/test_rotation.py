@@ -38,7 +38,7 @@ async def serial(port: int, context: ssl.SSLContext) -> str:
 
 async def until(what: Callable[[], bool]) -> None:
     async with asyncio.timeout(GENEROUS):
-        while not what():
+        while not what():  # noqa: ASYNC110 - nothing tells when
             await asyncio.sleep(0.01)
 
 
@@ -72,7 +72,7 @@ async def test_a_new_certificate_is_used_and_no_call_fails(authority: Authority,
         shown = [await serial(http, files.trusting())]
         for _ in range(3):
             authority.issue(folder, "localhost")
-            while (number := await serial(http, files.trusting())) == shown[-1]:
+            while (number := await serial(http, files.trusting())) == shown[-1]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             shown.append(number)
         await until(lambda: all(count > 10 for count in done.values()))
@@ -104,7 +104,7 @@ async def test_links_of_kubernetes_are_followed(authority: Authority, files: Fil
         before = await serial(at(gateway, "http"), files.trusting())
         publish("..2")
         shutil.rmtree(mounted / "..1")
-        while await serial(at(gateway, "http"), files.trusting()) == before:
+        while await serial(at(gateway, "http"), files.trusting()) == before:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -177,7 +177,7 @@ routes: [{{match: {{model: posterior}}, backend: far}}]
         async with running(near) as gateway:
             assert (await ask(at(gateway, "http"), None, infer("posterior")))[0] == 503
             authority.issue(folder, "gateway.lab", stem="own")
-            while (await ask(at(gateway, "http"), None, infer("posterior")))[0] != 200:
+            while (await ask(at(gateway, "http"), None, infer("posterior")))[0] != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
 

@@ -35,5 +35,7 @@ def test_an_address_is_read(text: str, address: Address) -> None:
     ],
 )
 def test_a_bad_address_is_refused_saying_why(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=f"(?s)bad address .*{why}.*; expected host:port, tcp://host:port, tcps://host:port or unix"):
+    with pytest.raises(
+        ValueError, match=f"(?s)bad address .*{why}.*; expected host:port, tcp://host:port, tcps://host:port or unix"
+    ):
         parse_address(text)
