@@ -67,10 +67,16 @@ class Material:
         left = self.expires - now
         passed = sum(left <= each for each in WARNED)
         if passed > self._warned:
-            text = "the certificate of %s has expired" if left <= timedelta() else "the certificate of %s expires soon"
-            until = f"{self.expires:%Y-%m-%d %H:%M} UTC"
-            log.warning(f"{text}: %s is valid until %s", ", ".join(self.used_by), self.files.certificate, until)
+            places, until = ", ".join(self.used_by), f"{self.expires:%Y-%m-%d %H:%M} UTC"
+            if left <= timedelta():
+                log.error("the certificate of %s has expired: %s was valid until %s", places, self._file, until)
+            else:
+                log.warning("the certificate of %s expires soon: %s is valid until %s", places, self._file, until)
         self._warned = passed
+
+    @property
+    def _file(self) -> str:
+        return self.files.certificate
 
     def _read(self) -> tuple[ssl.SSLContext, datetime | None]:
         return self._make(), expiry(self.files.certificate) if self.files.certificate else None

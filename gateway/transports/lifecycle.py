@@ -180,7 +180,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """The error for a client that began a TLS handshake, though the listener has no TLS; empty for any other."""
         if bytes(received[: len(HELLO)]) != HELLO:
             return ""
-        self._context.connections.log_mistake("hello", "client %s: %s", self._peer, CLIENT_HELLO_TEXT)
+        self._context.connections.log_mistake("hello", self._peer, CLIENT_HELLO_TEXT)
         return CLIENT_HELLO_TEXT
 
     # Time limits.

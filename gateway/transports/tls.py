@@ -335,7 +335,7 @@ class ServerHandshake(asyncio.Protocol):
             self._early += data
             spawn(self._run())
             return
-        self._failed("it does not begin with one; this port is served over TLS")
+        self._failed("it does not begin a handshake; this port is served over TLS")
         self._alarm.set(self._timeouts.linger)
         if data[:1].isalpha():
             self._raw.write(_HTTP_REPLY)
@@ -369,11 +369,11 @@ class ServerHandshake(asyncio.Protocol):
 
     def _too_late(self) -> None:
         if self._has_begun:
-            self._failed(f"it did not end within {self._timeouts.handshake:g} s")
+            self._failed(f"the handshake did not end within {self._timeouts.handshake:g} s")
         self._raw.abort()
 
     def _failed(self, why: str) -> None:
-        self._connections.log_mistake("handshake", "TLS handshake with %s failed: %s", self._peer, why)
+        self._connections.log_mistake("handshake", self._peer, why)
 
     def _ended(self) -> None:
         self._connections.discard(self)

@@ -76,7 +76,7 @@ async def connected(
 async def reply(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """The status and body of the next HTTP reply."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    size = int(head.partition(b"content-length: ")[2].partition(b"\r")[0])
+    size = int(head.partition(b"\r\ncontent-length: ")[2].partition(b"\r")[0])
     return int(head.split()[1]), await reader.readexactly(size)
 
 

@@ -94,8 +94,8 @@ async def test_a_handshake_that_does_not_go_on_is_closed(files: Files, caplog: p
             reader, writer = await raw(listener, begun)
             await reader.read()
             writer.close()
-    assert "handshake with 127.0.0.1:" in caplog.text
-    assert "failed: it did not end within 0.05 s" in caplog.text
+    assert "TLS with 127.0.0.1:" in caplog.text
+    assert "failed: the handshake did not end within 0.05 s" in caplog.text
     assert len(caplog.records) == 1  # one line a minute
 
 
@@ -131,8 +131,8 @@ async def test_a_client_may_send_one_byte_at_a_time(files: Files) -> None:
 @pytest.mark.parametrize(
     ("sent", "answer", "why"),
     [
-        (HELLO, b"HTTP/1.1 400 Bad Request\r\n", "it does not begin with one; this port is served over TLS"),
-        (b"\x00\x01\x02", b"", "it does not begin with one; this port is served over TLS"),
+        (HELLO, b"HTTP/1.1 400 Bad Request\r\n", "it does not begin a handshake; this port is served over TLS"),
+        (b"\x00\x01\x02", b"", "it does not begin a handshake; this port is served over TLS"),
         (b"\x16\x03\x01\x00\x05hello", b"", ""),
     ],
     ids=["http", "bytes", "no hello"],
@@ -144,7 +144,7 @@ async def test_what_is_no_handshake_is_closed_and_logged(
         reader, writer = await raw(listener, sent)
         assert (await reader.read()).startswith(answer)
         writer.close()
-    assert "listener 'secure': TLS handshake with 127.0.0.1:" in caplog.text
+    assert "listener 'secure': TLS with 127.0.0.1:" in caplog.text
     assert why in caplog.text
 
 
@@ -157,7 +157,7 @@ async def test_a_handshake_at_a_port_without_tls_is_logged_and_told(
         writer.write(client_hello(files.trusting()))
         answer = await reader.read()
         writer.close()
-    assert f"listener {name!r}: client 127.0.0.1:" in caplog.text
+    assert f"listener {name!r}: TLS with 127.0.0.1:" in caplog.text
     assert "this port is served without TLS, and the client began a TLS handshake" in caplog.text
     assert b"this port is served without TLS" in answer
 
