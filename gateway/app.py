@@ -16,7 +16,7 @@ from gateway.admin.health import HealthServer
 from gateway.admin.host_check import HostCheck
 from gateway.admin.server import AdminServer
 from gateway.admin.statistics import ListenerStatistics
-from gateway.assembly.assembly import Assembly
+from gateway.assembly.assembly import Assembly, Connect
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn, port_alpn
 from gateway.assembly.endpoints import SharedEndpoints
@@ -130,16 +130,15 @@ class Gateway:
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         return Assembly(
-            config, self._protocols, registry.policies(), _parse_address, self._connect, self._clock, INFO,
-            lambda: self.ready, self._endpoints, previous,
+            config, self._protocols, registry.policies(), _parse_address, connect, self._clock, INFO,
+            lambda: self.ready, self._endpoints, previous, self._connect_over_tls,
         )  # fmt: skip
 
-    def _connect(
-        self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, tls: BackendTlsConfig | None = None
-    ) -> Connector:
-        return connect(
-            address, protocol, limits, ip, None if tls is None else self._certificates.client(tls, alpn(protocol))
-        )
+    def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
+        def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
+            return connect(address, protocol, limits, ip, self._certificates.client(tls, alpn(protocol)))
+
+        return connect_over_tls
 
     async def start(self) -> None:
         """Bind every address and accept connections.

@@ -55,12 +55,13 @@ IsReady = Callable[[], bool]
 
 
 class Connect(typing.Protocol):
-    """Makes a Connector to an address, and if `ip` is not empty to this one of its host's IP addresses. `tls` is given
-    for backends that have it."""
+    """Makes a Connector to an address, and if `ip` is not empty to this one of its host's IP addresses."""
 
-    def __call__(
-        self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, tls: BackendTlsConfig | None = None
-    ) -> Connector: ...
+    def __call__(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector: ...
+
+
+ConnectOverTls = Callable[[BackendTlsConfig], Connect]
+"""What makes the Connectors of a backend that has `tls`."""
 
 
 class RequestsInFlight:
@@ -106,6 +107,7 @@ class Assembly:
         is_ready: IsReady,
         shared: SharedEndpoints | None = None,
         previous: "Assembly | None" = None,
+        connect_over_tls: ConnectOverTls | None = None,
     ) -> None:
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
@@ -119,6 +121,7 @@ class Assembly:
         self._policies = policies
         self._parse_address = parse_address
         self._connect = connect
+        self._connect_over_tls = connect_over_tls
         self._clock = clock
         self._safe = {name: each.safe for name, each in config.backends.items()}
         self.endpoints: dict[EndpointKey, Endpoint] = {}
@@ -268,7 +271,9 @@ class Assembly:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
         place = self._parse_address(found.address, protocol)
         key = protocol.name, (place, found.ip, config.tls) if found.ip or config.tls else place
-        connect = partial(self._connect, tls=config.tls) if config.tls else self._connect
+        connect = self._connect
+        if config.tls is not None and self._connect_over_tls is not None:
+            connect = self._connect_over_tls(config.tls)
         if key not in self.endpoints:
             limits = config.limits
 

@@ -63,8 +63,8 @@ async def connected(
     port: int, context: ssl.SSLContext | None, name: str = "localhost"
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A client of the port, which expects a certificate for `name`."""
-    options = {} if context is None else {"ssl": context, "server_hostname": name}
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, **options)
+    server_name = None if context is None else name
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=server_name)
     try:
         yield reader, writer
     finally:

@@ -62,7 +62,7 @@ async def grpc_server(files: Files, *, asks: bool = False) -> AsyncIterator[int]
     async def model_infer(request: bytes, _: object) -> bytes:
         reply = schema.ModelInferResponse(model_name="m", raw_output_contents=[b"\0" * 6 + b"\x1c\x40"])
         reply.outputs.add(name="logdensity", datatype="FP64", shape=[1, 1])
-        return reply.SerializeToString()
+        return bytes(reply.SerializeToString())
 
     server = grpc.aio.server()
     handlers = {"ModelInfer": grpc.unary_unary_rpc_method_handler(model_infer)}

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 
 from gateway.protocols.v2.grpc import schema
-from tests.interop.processes import require
+from tests.peers.build import require
 from tests.tls.certificates import Authority, Files
 from tests.tls.running import THETA, at, reference, running
 
