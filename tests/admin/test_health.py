@@ -10,7 +10,7 @@ import pytest
 from gateway.admin import health
 from gateway.admin.health import HealthServer
 from gateway.core.address import Address
-from gateway.transports.timeouts import Timeouts
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from tests.paused_server import ask, get, port_of
 
 
@@ -18,9 +18,9 @@ from tests.paused_server import ask, get, port_of
 async def serving(
     is_accepting: Callable[[], bool] = lambda: True,
     backends_ready: Callable[[], Awaitable[bool]] | None = None,
-    **settings: Timeouts,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> AsyncIterator[int]:
-    server = HealthServer(is_accepting, backends_ready, **settings)
+    server = HealthServer(is_accepting, backends_ready, timeouts=timeouts)
     await server.start(Address("127.0.0.1", 0))
     try:
         yield port_of(server.address)
