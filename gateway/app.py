@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
@@ -17,8 +18,9 @@ from gateway.admin.metrics import Metrics
 from gateway.admin.server import AdminServer
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.access import AccessLogs
-from gateway.assembly.assembly import Assembly
+from gateway.assembly.assembly import Assembly, Connect
 from gateway.assembly.brief_errors import BriefErrors
+from gateway.assembly.certificates import Certificates, alpn, port_alpn
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.routes import any_model
@@ -32,9 +34,11 @@ from gateway.config.changes import applicable, changes, not_applied
 from gateway.config.effective import effective
 from gateway.config.keys import (
     AdminConfig,
+    BackendTlsConfig,
     Config,
     HealthConfig,
     ListenerConfig,
+    ListenerTlsConfig,
     ReferenceConfig,
     RequestIdsConfig,
     ShedConfig,
@@ -43,6 +47,7 @@ from gateway.config.keys import (
 from gateway.config.keys import Ready as ReadyRule
 from gateway.core import patterns
 from gateway.core.address import Address
+from gateway.core.certificates import CertificateError
 from gateway.core.exchange import answer
 from gateway.core.protocol import (
     DEFAULT_LIMITS,
@@ -73,6 +78,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.router import Router
 from gateway.transports import listener_connections, memory
 from gateway.transports.shedding import Shedding
+from gateway.transports.tls import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +131,10 @@ class Gateway:
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._endpoints = SharedEndpoints()
+        self._certificates = Certificates()
+        self._certificates.prepare(config)
+        self._port_tls: dict[str, ListenerTlsConfig | None] = {}
+        """TLS of the ports beside the listeners, for the connections that they accept next."""
         self._registrations: dict[str, Registrations] = {}
         """Where servers register now, by the name of the backend."""
         self._serving: dict[str, Serving] = {}
@@ -134,6 +144,7 @@ class Gateway:
         """Removed listeners with open connections."""
         self._retirements: set[asyncio.Task[None]] = set()
         self._memory_task: asyncio.Task[None] | None = None
+        self._certificates_task: asyncio.Task[None] | None = None
         self._shedding: Shedding | None = None
         self._shed: ShedConfig | None = None
         """The settings of `_shedding`."""
@@ -142,8 +153,14 @@ class Gateway:
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         return Assembly(
             config, self._protocols, registry.policies(), _parse_address, connect, self._clock, INFO,
-            lambda: self.ready, self._endpoints, previous,
+            lambda: self.ready, self._endpoints, previous, self._connect_over_tls,
         )  # fmt: skip
+
+    def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
+        def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
+            return connect(address, protocol, limits, ip, self._certificates.client(tls, alpn(protocol)))
+
+        return connect_over_tls
 
     async def start(self) -> None:
         """Bind every address and accept connections.
@@ -172,8 +189,10 @@ class Gateway:
             listener = await serve_reference(reference, self._clock)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
+        self._certificates_task = spawn(self._certificates.watch(lambda: self.config.reload))
         await self._assembly.discovery.start()
         self._take_over(self._assembly)
+        self._certificates.take_over(config)
         all_rows = self._rows(config)
         for each in config.listeners:
             self.listeners[each.name], self._serving[each.name] = await self._listen(
@@ -206,12 +225,22 @@ class Gateway:
     async def _listen(
         self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly
     ) -> tuple[Listener, Serving]:
-        settings = _settings(config)
+        settings = self._settings(config)
         serving = Serving(settings, assembly, explains=config.allow_explain)
         with binding(f"listener {config.name!r}", config.bind):
             listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
         log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)
         return listener, serving
+
+    def _settings(self, config: ListenerConfig) -> ListenerSettings:
+        tls = None
+        if config.tls is not None:
+            tls = self._certificates.server(config.tls, alpn(self._protocols[config.protocols[0]]))
+        return ListenerSettings(config.name, config.limits, config.model, tls)
+
+    def _port_context(self, name: str) -> ssl.SSLContext | None:
+        tls = self._port_tls[name]
+        return None if tls is None else self._certificates.server(tls, port_alpn())()
 
     def _rows(self, config: Config) -> dict[str, tuple[tuple[Protocol, str], ...]]:
         """The protocols of each listener, each with its path prefix."""
@@ -271,16 +300,18 @@ class Gateway:
 
     async def _start_port(self, name: str, config: Config, assembly: Assembly) -> AdminServer | HealthServer:
         server: AdminServer | HealthServer
+        self._port_tls[name] = _tls(config, name)
+        tls = partial(self._port_context, name)
         if name == "health":
             assert config.health is not None
             ready, page = self._backends_ready(config), self._metrics.page(config)
-            bind, server = config.health.bind, HealthServer(lambda: self.ready, ready, metrics=page)
+            bind, server = config.health.bind, HealthServer(lambda: self.ready, ready, metrics=page, tls=tls)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
             register.add_routes(application, self._registrations)
             check = AccessCheck(application, assembly.asked_by_admin)
-            bind, server = config.admin.bind, AdminServer(check, check)
+            bind, server = config.admin.bind, AdminServer(check, check, tls)
         with binding(name, bind):
             await server.start(bind)
         log.info("%s answers at %s", name, server.address)
@@ -305,6 +336,7 @@ class Gateway:
         async with self._reloading:
             if not self.ready:
                 raise ReloadError(NOT_RUNNING)
+            await asyncio.to_thread(self._certificates.read_changed)
             new = applicable(self.config, config)
             found = changes(self.config, new)
             if found or new != self.config:
@@ -319,6 +351,10 @@ class Gateway:
             if why := self.listeners[before].why_not_renewed(all_rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
         self._open_access_log(config, ReloadError)
+        try:
+            self._certificates.prepare(config)
+        except CertificateError as error:
+            raise ReloadError(f"tls.{error.key}: {error}") from error
         assembly = self._assemble(config, self._assembly)
         self._metrics.join(self.observers, config)
         started: dict[str, tuple[Listener, Serving]] = {}
@@ -359,8 +395,10 @@ class Gateway:
         gone_ports = [port for name, port in self.ports.items() if name in ports or _bind(config, name) is None]
         self.ports = {name: port for name, port in self.ports.items() if port not in gone_ports} | dict(ports)
         self.config, self._assembly = config, assembly
+        self._port_tls = {name: _tls(config, name) for name in PORTS}
         self.listeners, self._serving = {}, {}
         self._take_over(assembly)
+        self._certificates.take_over(config)
         self._set_process_limits(config)
         self._metrics.renew(config)
         is_traced_anew = config.tracing != self._tracing
@@ -377,7 +415,7 @@ class Gateway:
             else:
                 listener = self.listeners[each.name] = listeners[staying[each.name]]
                 serves = self._serving[each.name] = serving[staying[each.name]]
-            settings = _settings(each)
+            settings = self._settings(each)
             serves.renew(settings, assembly, explains=each.allow_explain)
             running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
         health = self.ports.get("health")
@@ -490,8 +528,9 @@ class Gateway:
         if self.tracing is not None:
             await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, max(ends_at - self._clock(), 0.5)))
             self.tracing = None
-        if self._memory_task is not None:
-            self._memory_task.cancel()
+        for background in (self._memory_task, self._certificates_task):
+            if background is not None:
+                background.cancel()
         if self._shedding is not None:
             self._shedding.stop()
         self._metrics.stop()
@@ -573,11 +612,8 @@ class Gateway:
             tracing=None
             if self.tracing is None
             else status.TracingStatus(sent=self.tracing.sent, dropped=self.tracing.dropped),
+            certificates=self._certificates.status(),
         )
-
-
-def _settings(config: ListenerConfig) -> ListenerSettings:
-    return ListenerSettings(config.name, config.limits, config.model)
 
 
 def _place(config: ListenerConfig) -> tuple[str, int, str]:
@@ -588,6 +624,11 @@ def _bind(config: Config, port: str) -> Address | None:
     """The address of the health port or the status API; None if it is off."""
     found: HealthConfig | AdminConfig | None = getattr(config, port)
     return None if found is None else found.bind
+
+
+def _tls(config: Config, port: str) -> ListenerTlsConfig | None:
+    found: HealthConfig | AdminConfig | None = getattr(config, port)
+    return None if found is None else found.tls
 
 
 def _backend_status(backend: Backend, requests: Mapping[str, int]) -> status.BackendStatus:
@@ -687,7 +728,7 @@ def _parse_address(address: str, protocol: Protocol) -> Hashable:
     return parsed
 
 
-def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
+def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "", tls: ClientTls | None = None) -> Connector:
     """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. Raises
     ValueError if `address` is not valid for the protocol's transport."""
     transport = registry.transport(protocol.transport)
@@ -696,6 +737,7 @@ def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> C
         connection_per_call=protocol.traits.servers.connection_per_call,
         limits=limits,
         ip=ip,
+        tls=tls,
         **_framing(protocol.carrier),
     )
     return connector

@@ -6,6 +6,7 @@ are rendered in a third thread, so that no probe waits for them.
 """
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -42,7 +43,8 @@ class HealthServer:
 
     `is_accepting` says whether the gateway accepts requests; it is called from the thread. `backends_ready` says
     whether the backends are ready; it runs on the event loop that calls `start`. None: readiness does not depend on
-    backends. `metrics` is the page of `/metrics`; None: there is none.
+    backends. `metrics` is the page of `/metrics`; None: there is none. `tls` is as in
+    ListenerSettings, and is called from the thread.
     """
 
     address: str
@@ -55,7 +57,9 @@ class HealthServer:
         *,
         metrics: MetricsPage | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
+        self._tls = tls
         self._is_accepting = is_accepting
         self.backends_ready = backends_ready
         self.metrics = metrics
@@ -111,7 +115,7 @@ class HealthServer:
     async def _serve(self, address: Address, started: "Future[str]") -> None:
         self._stopping = asyncio.Event()
         exchanges: Any = Exchanges(self._answer, _no_codec, _refuse)
-        settings = ListenerSettings("health", _LIMITS)
+        settings = ListenerSettings("health", _LIMITS, tls=self._tls)
         listener = HttpListener(
             settings,
             [(_PROTOCOL, "")],

@@ -2,16 +2,22 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.core.address import Address
 from gateway.core.frozen import replace
+from gateway.core.protocol import ListenerSettings
 from gateway.core.tasks import spawn
+from gateway.transports.listener_connections import ConnectionLimit, ListenerConnections
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS
+from gateway.transports.tls import accepting
 
 if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
@@ -55,16 +61,29 @@ class _Server(uvicorn.Server):
 
 
 class AdminServer:
-    """Serves one application. `access` is the part of it that asks for credentials, if there is one."""
+    """Serves one application. `access` is the part of it that asks for credentials, if there is one. `tls` is as in
+    ListenerSettings."""
 
     address: str
     """`host:port`; set by `start`."""
 
-    def __init__(self, application: ASGI, access: "AccessCheck | None" = None) -> None:
+    def __init__(
+        self,
+        application: ASGI,
+        access: "AccessCheck | None" = None,
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
+    ) -> None:
         self.access = access
+        self._handshakes = ListenerConnections("admin", shared_limit=ConnectionLimit(MAX_CONNECTIONS))
+        settings = ListenerSettings("admin", tls=tls)
+
+        def accepted(**arguments: Any) -> asyncio.BaseProtocol:
+            serve = partial(_ShortConnection, **arguments)
+            return accepting(settings, serve, self._handshakes, DEFAULT_TIMEOUTS)()
+
         config = uvicorn.Config(
             application,
-            http=_ShortConnection,
+            http=_ShortConnection if tls is None else cast(type[asyncio.Protocol], accepted),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -91,3 +110,4 @@ class AdminServer:
         if self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             await self._task
+            await self._handshakes.end(0)

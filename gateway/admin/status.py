@@ -153,6 +153,19 @@ class ConfigurationStatus(BaseModel):
     """Why the last attempt to read it again failed; `null` if it succeeded."""
 
 
+class CertificateStatus(BaseModel):
+    """The TLS files of listeners, ports and backends with equal settings."""
+
+    used_by: list[str]
+    """Where they are used."""
+    certificate: str | None
+    """The file of the certificate; null for a backend that is shown none."""
+    expires: datetime | None
+    """When the certificate that is in use expires, in UTC."""
+    error: str | None
+    """Why the files as they are now cannot be used; null if they are used."""
+
+
 class GatewayStatus(BaseModel):
     """The whole gateway."""
 
@@ -169,6 +182,8 @@ class GatewayStatus(BaseModel):
     """The last requests that ended with an error, the newest first."""
     tracing: TracingStatus | None = None
     """Null without `tracing`."""
+    certificates: list[CertificateStatus] = []
+    """All that is used for TLS."""
 
 
 class Reloaded(BaseModel):

@@ -26,7 +26,7 @@ from gateway.assembly.server_operations import server_operations
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.signature_cache import SignatureCache
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.keys import BackendConfig, BackendTlsConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -59,6 +59,10 @@ class Connect(typing.Protocol):
     """Makes a Connector to an address, and if `ip` is not empty to this one of its host's IP addresses."""
 
     def __call__(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector: ...
+
+
+ConnectOverTls = Callable[[BackendTlsConfig], Connect]
+"""What makes the Connectors of a backend that has `tls`."""
 
 
 class RequestsInFlight:
@@ -104,6 +108,7 @@ class Assembly:
         is_ready: IsReady,
         shared: SharedEndpoints | None = None,
         previous: "Assembly | None" = None,
+        connect_over_tls: ConnectOverTls | None = None,
     ) -> None:
         self.config = config
         self.streams = RequestsInFlight()
@@ -118,6 +123,7 @@ class Assembly:
         self._policies = policies
         self._parse_address = parse_address
         self._connect = connect
+        self._connect_over_tls = connect_over_tls
         self._clock = clock
         self.access: Access = Access(config, clock, None if previous is None else previous.access)
         """Who may do what."""
@@ -283,12 +289,15 @@ class Assembly:
     def _endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
         place = self._parse_address(found.address, protocol)
-        key = protocol.name, (place, found.ip) if found.ip else place
+        key = protocol.name, (place, found.ip, config.tls) if found.ip or config.tls else place
+        connect = self._connect
+        if config.tls is not None and self._connect_over_tls is not None:
+            connect = self._connect_over_tls(config.tls)
         if key not in self.endpoints:
             limits = config.limits
 
             def made() -> Endpoint:
-                connector = self._connect(found.address, protocol, limits, found.ip)
+                connector = connect(found.address, protocol, limits, found.ip)
                 return Endpoint(str(found), connector, self._clock, _ejection(config))
 
             shared = self._shared.use(key, limits, made)
@@ -296,13 +305,13 @@ class Assembly:
             if shared.limits != limits:
                 form = protocol.http.passthrough if shared.endpoint.passthrough is not None else None
                 passthrough = None if form is None else self._connect(found.address, form, limits, found.ip)
-                connector = self._connect(found.address, protocol, limits, found.ip)
+                connector = connect(found.address, protocol, limits, found.ip)
                 self._changed_connectors.add(shared, limits, connector, passthrough)
         endpoint = self.endpoints[key]
         if name in self._passing and endpoint.passthrough is None:
             form = protocol.http.passthrough
             assert form is not None
-            passing = self._connect(found.address, form, config.limits, found.ip)
+            passing = connect(found.address, form, config.limits, found.ip)
             endpoint.passthrough = PassthroughConnector(endpoint, passing)
         weight = self._weights[name].get(found.address, 1.0)
         if weight != 1:

@@ -14,6 +14,7 @@ from gateway import registry
 from gateway.auth.keys import KeyFileError, read_keys
 from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
 from gateway.reference.bundled import BUNDLED
+from gateway.transports.certificates import faults
 from gateway.transports.http.address import HttpAddress
 
 ConfigFile = Annotated[
@@ -65,8 +66,8 @@ def catalog() -> Catalog:
     has_pillow = find_spec("PIL") is not None
     has_dnspython = find_spec("dns") is not None
     return Catalog(
-        registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, has_pillow, has_dnspython,
-        find_spec("jwt") is not None, _why_not_keys, _why_not_key_set,
+        registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, faults, has_pillow,
+        has_dnspython, find_spec("jwt") is not None, _why_not_keys, _why_not_key_set,
     )  # fmt: skip
 
 
@@ -94,4 +95,4 @@ def _parse_endpoint(transport: str, endpoint: str) -> Place:
     address = registry.transport(transport).parse_address(endpoint)
     if isinstance(address, HttpAddress):
         return Place(address.host, address.port, prefix=address.prefix, tls=address.tls)
-    return Place(address.host, address.port, address.path)
+    return Place(address.host, address.port, address.path, tls=address.scheme in ("grpcs", "tcps"))

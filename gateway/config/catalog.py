@@ -4,11 +4,12 @@ The caller passes it in, so that loading a configuration imports no protocol, po
 """
 
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from pydantic import BaseModel
 
 from gateway.core.address import is_ip
+from gateway.core.certificates import CertificateError, FileKey, TlsFiles
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
 
@@ -42,6 +43,11 @@ def any_endpoint(transport: str, endpoint: str) -> Place:
     return Place(endpoint)
 
 
+def no_faults(files: TlsFiles, authorities: FileKey) -> Sequence[CertificateError]:
+    """A check that accepts all files."""
+    return ()
+
+
 @frozen
 class Catalog:
     """What a configuration can name."""
@@ -52,6 +58,8 @@ class Catalog:
     """The names of the bundled models."""
     parse_endpoint: Callable[[str, str], Place] = any_endpoint
     """Makes the Place of a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
+    tls_faults: Callable[[TlsFiles, FileKey], Sequence[CertificateError]] = no_faults
+    """Why files cannot be used for TLS, one error for each. The second argument is the key of the file with the CAs."""
     images: bool = True
     """Pillow is installed."""
     srv: bool = True

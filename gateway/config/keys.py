@@ -32,6 +32,7 @@ from gateway.config.fields import (
 )
 from gateway.config.policies import Policies
 from gateway.config.routes import RouteConfig
+from gateway.core.certificates import ClientCertificates, TlsFiles
 from gateway.core.frozen import replace
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
 
@@ -145,6 +146,49 @@ class RequestIdsConfig(Keys):
     """Send the id to backends over HTTP and gRPC as `x-request-id`, and the client's `traceparent` if it is valid."""
 
 
+class ListenerTlsConfig(Keys):
+    """TLS towards clients, in versions 1.2 and 1.3. The files are read again when they change; connections that are
+    open go on."""
+
+    certificate: Name
+    """The absolute path of a PEM file: the certificate, followed by those that sign it."""
+    key: Name
+    """The absolute path of a PEM file: the private key of the certificate, without a passphrase."""
+    client_ca: Name | None = None
+    """The absolute path of a PEM file: the CAs that sign the certificates of clients."""
+    client: ClientCertificates = "none"
+    """Whether clients must have a certificate that one of `client_ca` has signed (`required`), may have one
+    (`optional`), or are not asked for one (`none`)."""
+
+    @property
+    def files(self) -> TlsFiles:
+        """The files that it names."""
+        return TlsFiles(self.certificate, self.key, self.client_ca or "")
+
+
+class BackendTlsConfig(Keys):
+    """TLS towards the servers of a backend. The files are read again when they change."""
+
+    ca: Name | None = None
+    """The absolute path of a PEM file: the CAs that sign the servers' certificates. Without it the CAs of the system
+    are trusted."""
+    certificate: Name | None = None
+    """The absolute path of a PEM file: the certificate that servers are shown, followed by those that sign it."""
+    key: Name | None = None
+    """The absolute path of a PEM file: the private key of `certificate`, without a passphrase."""
+    server_name: Name | None = None
+    """The name that servers are asked for and that their certificates must have. The default is the host of each
+    address."""
+    verify: Flag = True
+    """Check the certificates of servers. With `false` anybody between the gateway and a server can read and change
+    everything."""
+
+    @property
+    def files(self) -> TlsFiles:
+        """The files that it names."""
+        return TlsFiles(self.certificate or "", self.key or "", self.ca or "")
+
+
 class ListenerConfig(Keys):
     """An address that accepts clients."""
 
@@ -183,6 +227,8 @@ class ListenerConfig(Keys):
     auth: ListenerAuthConfig | None = None
     """Clients must identify themselves, and may do what their principal may. Without it every client may do
     everything."""
+    tls: ListenerTlsConfig | None = None
+    """TLS for all clients of the listener; without it there is none."""
 
 
 class AdminConfig(Keys):
@@ -192,6 +238,8 @@ class AdminConfig(Keys):
     """`HOST:PORT`; with `auth` on any address, without it on loopback."""
     auth: AdminAuthConfig | None = None
     """Only principals with the permission `admin` may use it."""
+    tls: ListenerTlsConfig | None = None
+    """TLS, as of a listener."""
 
 
 Ready = Literal["any", "all", "none"]
@@ -206,6 +254,8 @@ class HealthConfig(Keys):
     """Which backends must be ready for `/readyz` to report ready: at least one (`any`), `all` of those that routes
     name, or `none`. Kubernetes removes a replica that is not ready from its Service: with `any` or `all` one backend
     that all replicas share removes all of them at once."""
+    tls: ListenerTlsConfig | None = None
+    """TLS, as of a listener. Probes need `scheme: HTTPS` then."""
 
 
 def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...]:
@@ -343,7 +393,8 @@ class EndpointConfig(Keys):
     """A model server: its address, or a map of address and weight."""
 
     address: Name
-    """The address of the server: `HOST:PORT`, or a URL if the protocol is over HTTP."""
+    """The address of the server: `HOST:PORT`, or a URL if the protocol is over HTTP. Over TLS `https://HOST:PORT`,
+    `grpcs://HOST:PORT` or `tcps://HOST:PORT`."""
     weight: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1
     """The server's share of the calls, relative to the weights of the backend's other servers."""
 
@@ -427,6 +478,9 @@ class BackendConfig(Keys):
     """The only headers of clients that are sent on to the backend."""
     health: BackendHealthConfig | None = None
     """Active probes, and when endpoints that fail get no calls. Without it endpoints are judged by their calls only."""
+    tls: BackendTlsConfig | None = None
+    """TLS towards all servers of the backend. Addresses that begin with `https://`, `grpcs://` or `tcps://` are reached
+    over TLS also without this key."""
 
     @property
     def addresses(self) -> tuple[str, ...]:

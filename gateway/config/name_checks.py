@@ -13,6 +13,7 @@ from gateway.config.keys import BackendConfig
 from gateway.config.partial import Parts
 from gateway.config.paths import open_paths, path_ties
 from gateway.config.problems import Finding, listed, suggestion
+from gateway.config.tls_checks import tls_findings
 from gateway.core.address import Address
 
 _SRV_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
@@ -264,6 +265,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _pages,
     path_ties,
     open_paths,
+    tls_findings,
 )
 
 

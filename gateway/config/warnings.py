@@ -9,6 +9,7 @@ from gateway.config.fields import VALUE
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
 from gateway.config.problems import Finding
+from gateway.config.tls_checks import tls_warnings
 from gateway.config.unreachable import unreachable_routes
 from gateway.core.address import Address
 from gateway.core.protocol import Protocol
@@ -118,4 +119,5 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     unbounded_backends,
     retries_of_unsent_calls,
     access_warnings,
+    tls_warnings,
 )

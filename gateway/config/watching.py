@@ -63,3 +63,7 @@ class Watched:
         """Whether the files have changed since they were read, and not since the look before."""
         is_settled, self._last = found == self._last, found
         return is_settled and found != self._loaded
+
+    def differs(self, found: Look) -> bool:
+        """Whether the files have changed since they were read, also if they are still changing."""
+        return found != self._loaded

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
@@ -55,6 +55,8 @@ class ListenerSettings:
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
     model: str = ""
+    tls: Callable[[], Any] | None = None
+    """Makes the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
 
 
 @frozen

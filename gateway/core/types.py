@@ -83,7 +83,7 @@ class Message:
     - `status`: the status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
-    - `identity`: the identity in the client's verified certificate; empty without one.
+    - `identity`: whom the client's verified TLS certificate names, as `core.certificates.identity`; empty without one.
     - `record`: where it is noted what becomes of a request; None if nobody observes.
     - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
     - `span`: the try that sends it to a backend, if the record notes spans.

@@ -6,6 +6,7 @@ import socket
 import ssl
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.transports.certificates import refusal_text
 
 
 def unreachable(text: str, *, sent: bool = False) -> TransportError:
@@ -37,8 +38,11 @@ def seconds_left(deadline: float | None, now: float) -> float | None:
     return deadline - now
 
 
-def not_connected(error: OSError, host: str, seconds: float, limit: float | None = None) -> TransportError:
-    """Connecting to `host` failed with `error`; it was allowed to take `seconds`.
+def not_connected(
+    error: OSError, host: str, seconds: float, limit: float | None = None, server_name: str = ""
+) -> TransportError:
+    """Connecting to `host` failed with `error`; it was allowed to take `seconds`. `server_name` is the name that its
+    TLS certificate should have had, if that is not `host`.
 
     Where `seconds` is less than the connect timeout `limit`, the call's deadline shortened it. A timeout is
     DEADLINE_EXCEEDED then, not UNAVAILABLE: a short deadline does not mean that the endpoint is unreachable.
@@ -53,7 +57,17 @@ def not_connected(error: OSError, host: str, seconds: float, limit: float | None
         return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=False)
     if isinstance(error, socket.gaierror):
         return not_resolved(host, error)
+    if isinstance(error, ssl.SSLError):
+        return unreachable(f"TLS: {refusal_text(error, server_name or host)}")
     return unreachable(_system_text(error))
+
+
+def how_lost(error: Exception | None) -> str:
+    """How a connection ended, for texts such as "the connection was reset without a reply". A server that wants another
+    client certificate often says so by an alert after the handshake only."""
+    if isinstance(error, ssl.SSLError):
+        return f"ended by TLS ({refusal_text(error)})"
+    return "closed" if error is None else "reset"
 
 
 def not_resolved(host: str, error: socket.gaierror) -> TransportError:
@@ -63,10 +77,6 @@ def not_resolved(host: str, error: socket.gaierror) -> TransportError:
 
 def _system_text(error: OSError) -> str:
     """The system's text without the event loop's: `connection refused`."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"TLS certificate not accepted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
     # Where a name has several addresses (localhost), asyncio joins their errors into one text without an errno.
     numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
     return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -35,10 +35,12 @@ from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
+from gateway.core.types import Buffer
 from gateway.transports.listener_connections import Admission, ListenerConnections
 from gateway.transports.memory import PROCESS_MEMORY, Memory
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
+from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
@@ -142,6 +144,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """A client has connected."""
         self._transport = transport  # type: ignore[assignment]
         self._peer = peer_address(transport.get_extra_info("peername"))
+        self._identity = transport.get_extra_info(IDENTITY) or ""
         self.memory = PROCESS_MEMORY.of_client(self._peer)
         self._alarm.set(self._idle_seconds)
         connections = self._context.connections
@@ -172,6 +175,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._writable = True
         self._count_unread()
         self._proceed()
+
+    def _tls_mistake(self, received: Buffer) -> str:
+        """The error for a client that began a TLS handshake, though the listener has no TLS; empty for any other."""
+        if bytes(received[: len(HELLO)]) != HELLO:
+            return ""
+        self._context.connections.log_mistake("hello", self._peer, CLIENT_HELLO_TEXT)
+        return CLIENT_HELLO_TEXT
 
     # Time limits.
 
@@ -238,7 +248,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def _linger(self) -> None:
         """Half-close, and drop what the client still sends until it closes too, for `Timeouts.linger` at most. Closing
         at once would make the system send a reset, which takes the reply from a client that is still sending (RFC 9112
-        section 9.6)."""
+        section 9.6). TLS connections cannot be half-closed: there the loop drops what still arrives."""
         self._phase = Phase.LINGERING
         self._droppable_bytes = self._context.limits.message
         self._alarm.set(self._context.timeouts.linger)

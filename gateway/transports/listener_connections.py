@@ -243,6 +243,10 @@ class ListenerConnections:
         self._limited_log.write("client", logging.WARNING, text, self._name, client, limit)
         return refusal(Reason.NOT_READY, "this client has too many connections open; close some, or try again later")
 
+    def log_mistake(self, kind: str, peer: str, why: str) -> None:
+        """Log what a client did wrong with TLS: one line a minute for each `kind`."""
+        self._limited_log.write(kind, logging.WARNING, "listener %r: TLS with %s failed: %s", self._name, peer, why)
+
     def discard(self, connection: AcceptedConnection) -> None:
         """Forget a connection that is closed."""
         if connection not in self._open:

@@ -20,6 +20,8 @@ class Timeouts:
     """From the end of a message's head to its end."""
     rate: float = 4096.0
     """Bytes per second (not seconds): the average at which the rest must arrive, after the first `body` seconds."""
+    handshake: float = 10.0
+    """For the whole TLS handshake, from the moment when the client connects."""
     idle: float = 75.0
     """Before the first message, and between two messages. A client that multiplexes requests keeps its idle connection
     for ever once it has sent one: brpc's server never closes an idle connection, and its client fails calls for 3 s

@@ -148,8 +148,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "servers: {}}}\n",
         [
             "2:73: 'servers' is not a key here; expected balance, batch, discovery, endpoints, flavor, "
-            "forward_headers, health, limits, max_in_flight, policies, protocol, queue, safe, slow_start or "
-            "trust_metadata"
+            "forward_headers, health, limits, max_in_flight, policies, protocol, queue, safe, slow_start, "
+            "tls or trust_metadata"
         ],
     ),
     (
@@ -171,7 +171,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "key in a nested map",
         SOUND + "health: {bind: '[::1]:1', port: 3}\n",
-        ["4:27: 'port' is not a key here; expected bind or ready"],
+        ["4:27: 'port' is not a key here; expected bind, ready or tls"],
     ),
     (
         "misspelt keys of a backend's health",
@@ -966,11 +966,11 @@ routes:
 
 def test_columns_count_characters() -> None:
     assert problems(SOUND + 'health: {"é€😀": 1, bind: "[::1]:1"}\n') == [
-        "4:10: 'é€😀' is not a key here; expected bind or ready"
+        "4:10: 'é€😀' is not a key here; expected bind, ready or tls"
     ]
     assert problems(SOUND + 'health: {bind: "é€😀", x: 1}\n') == [
         "4:16: expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080, got 'é€😀'",
-        "4:23: 'x' is not a key here; expected bind or ready",
+        "4:23: 'x' is not a key here; expected bind, ready or tls",
     ]
 
 

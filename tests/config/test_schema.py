@@ -48,7 +48,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
             ],
         ),
         (("reload",), ["watch", "interval"]),
-        (("admin",), ["bind", "auth"]),
+        (("admin",), ["bind", "auth", "tls"]),
         (
             ("listeners", 7, "limits"),
             [

@@ -76,6 +76,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("extraContainers: [{name: a}]", "/extraContainers/0"),
         ("extraObjects: [1]", "/extraObjects/0"),
         ("demo: true", "/demo"),
+        ("tls: {secret: own}", "/tls"),
         ("test: {requests: [{model: a}]}", "/test/requests/0"),
     ],
 )

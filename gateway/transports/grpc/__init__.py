@@ -1,7 +1,7 @@
 """gRPC: `Listener`, `Connector`, and `parse_address` of an endpoint."""
 
-from gateway.transports.grpc.address import parse_address
+from gateway.transports.grpc.address import ALPN, parse_address
 from gateway.transports.grpc.client.connector import GrpcConnector as Connector
 from gateway.transports.grpc.server.listener import GrpcListener as Listener
 
-__all__ = ["Connector", "Listener", "parse_address"]
+__all__ = ["ALPN", "Connector", "Listener", "parse_address"]

@@ -1,10 +1,14 @@
-"""Where a gRPC endpoint is: `host:port`, `dns:///name:port` or `unix:path`."""
+"""Where a gRPC endpoint is: `host:port`, `dns:///name:port`, `grpcs://host:port` (over TLS) or `unix:path`."""
 
 from gateway.core.address import Address
 from gateway.transports.address import BadAddressError, check_characters, host_and_port, refuse, socket_path
 
-_TLS = ("https://", "grpcs://")
-_EXPECTED = "expected host:port, dns:///name:port or unix:/path"
+TLS = "grpcs"
+"""The scheme of addresses that are reached over TLS; `https` stands for it, too."""
+ALPN = "h2"
+"""What both sides announce over TLS (RFC 9113, section 3.2)."""
+
+_EXPECTED = "expected host:port, dns:///name:port, grpcs://host:port or unix:/path"
 
 
 def parse_address(text: str) -> Address:
@@ -21,11 +25,12 @@ def parse_address(text: str) -> Address:
 
 def _parsed(text: str) -> Address:
     check_characters(text)
-    if text.lower().startswith(_TLS):
-        raise BadAddressError("TLS towards gRPC backends is not supported")
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme.lower() in (TLS, "https"):
+        return host_and_port(rest, TLS)
     if text.startswith("unix:"):
         return socket_path(text.removeprefix("unix:").removeprefix("//"))
     name = text.removeprefix("dns:///")
     if "://" in name:
-        raise BadAddressError(f"the scheme {name.partition('://')[0]!r} is not one of dns, unix")
+        raise BadAddressError(f"the scheme {name.partition('://')[0]!r} is not one of dns, grpcs, unix")
     return host_and_port(name)

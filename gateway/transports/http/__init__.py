@@ -1,7 +1,7 @@
 """HTTP/1.1: `Listener`, `Connector`, and `parse_address` for endpoints."""
 
-from gateway.transports.http.address import parse_address
+from gateway.transports.http.address import ALPN, parse_address
 from gateway.transports.http.client.connector import HttpConnector as Connector
 from gateway.transports.http.server.listener import HttpListener as Listener
 
-__all__ = ["Connector", "Listener", "parse_address"]
+__all__ = ["ALPN", "Connector", "Listener", "parse_address"]

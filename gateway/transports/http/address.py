@@ -6,6 +6,9 @@ from urllib.parse import SplitResult, urlsplit
 from gateway.core.frozen import frozen
 from gateway.transports.address import PORT_RANGE, BadAddressError, check_characters, host_name, ipv6, refuse
 
+ALPN = "http/1.1"
+"""What both sides announce over TLS."""
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 3986 path characters
 _PREFIX = re.compile(r"(/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+)*")
@@ -34,6 +37,11 @@ def parse_address(text: str) -> HttpAddress:
         return _parsed(text)
     except BadAddressError as why:
         refuse(text, why, _EXPECTED)
+
+
+def with_scheme(text: str, scheme: str) -> str:
+    """The address `text`, with `scheme` if it has none."""
+    return text if "://" in text else f"{scheme}://{text}"
 
 
 def _parsed(text: str) -> HttpAddress:

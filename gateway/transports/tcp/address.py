@@ -1,9 +1,15 @@
-"""The address of an endpoint of a byte stream: `host:port`, `tcp://host:port` or `unix:///path`."""
+"""The address of an endpoint of a byte stream: `host:port`, `tcp://host:port`, `tcps://host:port` (over TLS) or
+`unix:///path`."""
 
 from gateway.core.address import Address
 from gateway.transports.address import BadAddressError, host_and_port, refuse, socket_path
 
-_EXPECTED = "expected host:port, tcp://host:port or unix:///path"
+ALPN = ""
+"""Nothing is announced over TLS."""
+TLS = "tcps"
+"""The scheme of addresses that are reached over TLS."""
+
+_EXPECTED = "expected host:port, tcp://host:port, tcps://host:port or unix:///path"
 
 
 def parse_address(text: str) -> Address:
@@ -16,8 +22,8 @@ def parse_address(text: str) -> Address:
     try:
         if scheme == "unix":
             return socket_path(rest, scheme)
-        if scheme == "tcp":
+        if scheme in ("tcp", TLS):
             return host_and_port(rest, scheme)
-        raise BadAddressError(f"the scheme {scheme!r} is not one of tcp, unix")
+        raise BadAddressError(f"the scheme {scheme!r} is not one of tcp, tcps, unix")
     except BadAddressError as why:
         refuse(text, why, _EXPECTED)

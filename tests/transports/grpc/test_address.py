@@ -14,6 +14,8 @@ GOOD = {
     "my_service.ns.svc.cluster.local.:80": Address("my_service.ns.svc.cluster.local.", 80),
     "[::1]:8001": Address("::1", 8001),
     "dns:///triton:8001": Address("triton", 8001),
+    "grpcs://Triton:8001": Address("triton", 8001, scheme="grpcs"),
+    "https://triton:8001": Address("triton", 8001, scheme="grpcs"),
     "unix:/run/model.sock": Address(path="/run/model.sock"),
     "unix:///run/model.sock": Address(path="/run/model.sock"),
 }
@@ -29,10 +31,9 @@ BAD = {
     "[host]:80": "'host' is not an IPv6 address",
     "[fe80::1%eth0]:80": "is not an IPv6 address",
     "host:8001/v2": "it has a path",
-    "http://host:8001": "the scheme 'http' is not one of dns, unix",
-    "https://host:8001": "TLS towards gRPC backends is not supported",
-    "GRPCS://host:8001": "TLS towards gRPC backends is not supported",
-    "dns://8.8.8.8/host:80": "the scheme 'dns' is not one of dns, unix",
+    "http://host:8001": "the scheme 'http' is not one of dns, grpcs, unix",
+    "https://host": "it has no port",
+    "dns://8.8.8.8/host:80": "the scheme 'dns' is not one of dns, grpcs, unix",
     "unix:model.sock": "the path of a unix socket must be absolute",
     "host: 80": "a blank",
     "hößt:80": "outside ASCII",
@@ -49,7 +50,7 @@ def test_what_is_no_address_is_refused_with_what_would_be(text: str, why: str) -
     with pytest.raises(ValueError, match=re.escape(why)) as caught:
         parse_address(text)
     assert str(caught.value).startswith(f"bad address {text!r}: ")
-    assert str(caught.value).endswith("; expected host:port, dns:///name:port or unix:/path")
+    assert str(caught.value).endswith("; expected host:port, dns:///name:port, grpcs://host:port or unix:/path")
 
 
 @given(st.text() | st.from_regex(r"[a-z0-9.:\[\]/-]*", fullmatch=True))

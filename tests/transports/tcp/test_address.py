@@ -22,7 +22,7 @@ def test_an_address_is_read(text: str, address: Address) -> None:
     [
         ("host", "it has no port"),
         ("tcp://host", "it has no port"),
-        ("http://host:1", "the scheme 'http' is not one of tcp, unix"),
+        ("http://host:1", "the scheme 'http' is not one of tcp, tcps, unix"),
         ("host:0", "its port is not between 1 and 65535"),
         ("host:65536", "its port is not between 1 and 65535"),
         ("[no]:1", "'no' is not an IPv6 address"),
@@ -35,5 +35,7 @@ def test_an_address_is_read(text: str, address: Address) -> None:
     ],
 )
 def test_a_bad_address_is_refused_saying_why(text: str, why: str) -> None:
-    with pytest.raises(ValueError, match=f"(?s)bad address .*{why}.*; expected host:port, tcp://host:port or unix"):
+    with pytest.raises(
+        ValueError, match=f"(?s)bad address .*{why}.*; expected host:port, tcp://host:port, tcps://host:port or unix"
+    ):
         parse_address(text)

@@ -4,7 +4,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 `gateway.facts` is the only entry: JSON of
   text       what the ConfigMap holds; empty with existingConfigMap
   listeners  of {name, portName, port, transport, protocols, model, prefix}, without those on unix sockets
-  healthPort
+  healthPort, healthTls
   preStop, grace   seconds
   endpoints  of {backend, endpoint}
 */}}
@@ -41,7 +41,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- $transport := include "gateway.transport" (dict "listener" .name "protocols" .protocols) -}}
 {{- $listeners = append $listeners (merge (dict "transport" $transport) .) -}}
 {{- end -}}
-{{- dict "text" "" "listeners" (include "gateway.namedPorts" (dict "listeners" $listeners) | fromJsonArray) "healthPort" $existing.healthPort
+{{- dict "text" "" "listeners" (include "gateway.namedPorts" (dict "listeners" $listeners) | fromJsonArray) "healthPort" $existing.healthPort "healthTls" $existing.healthTls
      "delay" $existing.drainDelay "timeout" $existing.drainTimeout "endpoints" list | toJson -}}
 {{- end -}}
 
@@ -77,7 +77,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
     {{- $port := include "gateway.port" (dict "what" $what "bind" (toString $listener.bind)) -}}
     {{- $transport := include "gateway.transport" (dict "listener" $listener.name "protocols" $listener.protocols) -}}
     {{- $listeners = append $listeners (dict "name" (toString $listener.name) "port" (int $port) "transport" $transport
-         "protocols" $listener.protocols "model" (get $listener "model") "prefix" (get $listener "prefix")) -}}
+         "protocols" $listener.protocols "model" (get $listener "model") "prefix" (get $listener "prefix") "tls" (hasKey $listener "tls")) -}}
   {{- end -}}
 {{- end -}}
 {{- $endpoints := list -}}
@@ -98,6 +98,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- end -}}
 {{- dict "text" $text "listeners" (include "gateway.namedPorts" (dict "listeners" $listeners) | fromJsonArray)
      "healthPort" (include "gateway.port" (dict "what" "config: health" "bind" (toString $config.health.bind)) | int)
+     "healthTls" (hasKey $config.health "tls")
      "delay" (get $drain "delay" | default 0) "timeout" (hasKey $drain "timeout" | ternary (get $drain "timeout") 30)
      "endpoints" $endpoints | toJson -}}
 {{- end -}}
@@ -165,12 +166,12 @@ Fails where a map has a boolean or a number in the place of a text: YAML takes o
 time Helm hands the values over nobody can tell what was written. Takes {key, value, path}.
 */}}
 {{- define "gateway.checkText" -}}
-{{- $texts := list "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "batch" "bind" "by" "bytes" "cast"
-     "channels" "client" "content_type" "datatype" "detail" "dns" "drop" "endpoints" "fallback" "file" "files"
-     "flavor" "format" "forward_headers" "header" "identity" "issuer" "jwks" "layout" "level" "listener"
-     "listeners" "model" "name" "nan" "operation" "operations" "order" "path" "payload" "permissions" "prefix"
-     "principal" "probe" "protocol" "protocols" "ready" "redis" "scale" "select" "srv" "statuses" "stream"
-     "token" "version" "when" "without_redis" -}}
+{{- $texts := list "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "batch" "bind" "by" "bytes" "ca"
+     "cast" "certificate" "channels" "client" "client_ca" "content_type" "datatype" "detail" "dns" "drop"
+     "endpoints" "fallback" "file" "files" "flavor" "format" "forward_headers" "header" "identity" "issuer"
+     "jwks" "key" "layout" "level" "listener" "listeners" "model" "name" "nan" "operation" "operations" "order"
+     "otlp" "path" "payload" "permissions" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
+     "scale" "select" "server_name" "service" "srv" "statuses" "stream" "token" "version" "when" "without_redis" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}

@@ -76,3 +76,12 @@ app.kubernetes.io/component: demo-{{ .server }}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* The Secret with the certificate of listeners; empty without one. */}}
+{{- define "gateway.tlsSecret" -}}
+{{- if .Values.tls.existingSecret -}}
+{{- .Values.tls.existingSecret -}}
+{{- else if .Values.tls.certManager.enabled -}}
+{{- printf "%s-tls" (include "gateway.fullname" .) -}}
+{{- end -}}
+{{- end -}}

@@ -26,7 +26,7 @@ from gateway.http2.bounds import SHORT_TURN, SMALL_DATA, TURN
 from gateway.http2.client import ClientConnection, Event, GoneAway, HeadersReceived, SettingsReceived
 from gateway.http2.connection import DataReceived, StreamReset
 from gateway.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
-from gateway.transports.errors import connector_closed, deadline_passed, unreachable
+from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
 from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
@@ -169,7 +169,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Closed by either side."""
         self._work(inf)
-        self._fail(self._broken_off("closed" if exc is None else "reset"))
+        self._fail(self._broken_off(how_lost(exc)))
         self._alarm.stop()
         self._owner.lost(self)
 

@@ -9,15 +9,16 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
 from gateway.http2.hpack import write_repeated
 from gateway.transports.errors import deadline_passed
-from gateway.transports.grpc.address import parse_address
+from gateway.transports.grpc.address import ALPN, TLS, parse_address
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.connection import GrpcClientConnection
-from gateway.transports.grpc.client.pool import Pool, Resolve
+from gateway.transports.grpc.client.pool import Pool, Resolve, Secured
 from gateway.transports.grpc.client.request_heads import RequestHeadWriter
 from gateway.transports.grpc.client.resolving import resolved
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, EndpointTimeouts
 from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
+from gateway.transports.tls import ClientTls, default_tls
 
 _GRACE = 0.01
 """Seconds that are added to the endpoint's timeout. The gateway ends the call at the deadline itself; without this the
@@ -28,6 +29,9 @@ class GrpcConnector:
     """`address` is one that `parse_address` reads; `resolve` replaces the resolution of its host name. With `ip` there
     is a connection to this IP address alone; the endpoint is told the host's name all the same. Connections are kept,
     and replaced when they break. Nothing is sent twice.
+
+    Over TLS, with `tls` or for `grpcs://`, the endpoint must offer HTTP/2 (ALPN); without `tls` the system's
+    certificates verify it.
 
     A Message's `path` is the method, its `headers` are metadata. A reply's `status` is gRPC's code; where that is not
     0, its body is the status's text.
@@ -45,13 +49,17 @@ class GrpcConnector:
         ip: str = "",
         timeouts: EndpointTimeouts = DEFAULT_TIMEOUTS,
         resolve: Resolve | None = None,
+        tls: ClientTls | None = None,
     ) -> None:
         del connection_per_call  # HTTP/2 carries any number of calls on one connection
         parsed = parse_address(address)
         self._limits = limits
-        self._heads = RequestHeadWriter("localhost" if parsed.path else str(parsed))
+        parsed, is_tls = replace(parsed, scheme=""), parsed.scheme == TLS or (tls is not None and not parsed.path)
+        authority = "localhost" if parsed.path else str(parsed)
+        self._heads = RequestHeadWriter(authority, secure=is_tls)
         place = replace(parsed, host=ip) if ip else parsed
-        self._pool = Pool(resolve or partial(resolved, place), limits, timeouts)
+        secured = Secured(tls or default_tls(ALPN), parsed.host) if is_tls else None
+        self._pool = Pool(resolve or partial(resolved, place), limits, timeouts, secured)
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and wait for its reply. Cancelling resets the stream, so that the endpoint stops.

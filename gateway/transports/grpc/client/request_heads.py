@@ -7,7 +7,7 @@ from gateway.core.types import Headers, Metadata
 from gateway.http2.hpack import Field, write
 from gateway.transports.grpc.metadata import checked, from_text, written
 
-_METHOD_POST, _SCHEME_HTTP = b"\x83", b"\x86"  # entries of HPACK's static table
+_METHOD_POST, _SCHEME_HTTP, _SCHEME_HTTPS = b"\x83", b"\x86", b"\x87"  # entries of HPACK's static table
 
 _FIXED = write(
     (
@@ -24,9 +24,10 @@ _MOST = 99_999_999
 
 
 class RequestHeadWriter:
-    """Writes header blocks of calls to `authority`."""
+    """Writes header blocks of calls to `authority`; `secure`: over TLS."""
 
-    def __init__(self, authority: str) -> None:
+    def __init__(self, authority: str, *, secure: bool = False) -> None:
+        self._scheme = _SCHEME_HTTPS if secure else _SCHEME_HTTP
         self._authority = authority.encode()
         # Few methods of a backend are called, and mostly without metadata.
         self._begin = lru_cache(256)(self._written)
@@ -46,7 +47,7 @@ class RequestHeadWriter:
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
         raw = checked(raw if is_metadata else from_text(raw))
         addressed = write(((b":path", path.encode()), (b":authority", self._authority)))
-        return b"".join((_METHOD_POST, _SCHEME_HTTP, addressed, _FIXED, write(written(Headers(raw)))))
+        return b"".join((_METHOD_POST, self._scheme, addressed, _FIXED, write(written(Headers(raw)))))
 
 
 # Calls with the same limit have one of a few whole milliseconds left.

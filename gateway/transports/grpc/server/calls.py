@@ -62,6 +62,7 @@ class CallConnection(typing.Protocol):
     limits: Limits
     memory: Memory
     peer: str
+    identity: str
     is_stopping: bool
     """Whether streams end after the message in hand."""
 
@@ -221,7 +222,9 @@ class ServerCall:
     def _message(self, body: Buffer) -> Message:
         name, owner, now = self._method.name, self._owner, asyncio.get_running_loop().time()
         # By position: keyword arguments would take twice as long.
-        message = Message(name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline)
+        message = Message(
+            name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline, owner.identity
+        )
         if self._method.record is not None:
             self._record = self._method.record(message)
         return message

@@ -38,7 +38,7 @@ _LARGEST_AT_ONCE = 2
 """How many messages of `limits.message` bytes, or smaller ones of as many bytes, may arrive at once on one connection,
 beyond the window that each stream has."""
 
-_HTTP1_REPLY = http1_reply("This port speaks gRPC: HTTP/2 without TLS\n")
+_HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
 Event: TypeAlias = RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
 
@@ -65,7 +65,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         super().__init__(site)
         self._site = site
         self.limits: Limits = site.limits
-        self.peer = ""
+        self.peer = self.identity = ""
         self.is_draining = False
         self.is_stopping = False
         self._is_asked_to_stop = False
@@ -90,7 +90,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection was accepted."""
         super().connection_made(transport)
-        self.peer = self._peer
+        self.peer, self.identity = self._peer, self._identity
         if self._phase in _LAST:  # one too many
             return
         self._phase = Phase.HEAD
@@ -109,6 +109,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """The client sent something."""
         if self._phase in _LAST:
             self._drop(nbytes)
+        elif self._phase is Phase.HEAD and not self._rest and (why := self._tls_mistake(self._site.scratch[:nbytes])):
+            self.http2.close(ErrorCode.PROTOCOL_ERROR, why)
+            self.flush()
         else:
             self._work(self._site.scratch[: len(self._rest) + nbytes])
 

@@ -20,6 +20,7 @@ from gateway.transports.grpc.server.reflection import Reflection
 from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.tls import accepting
 
 
 class GrpcListener:
@@ -53,6 +54,7 @@ class GrpcListener:
             exchanges.admit,
         )
         self._class = self._connection_class(settings)
+        self._accept = accepting(settings, self._serve, self._connections, timeouts)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -86,6 +88,7 @@ class GrpcListener:
             admit=exchanges.admit,
         )
         self._class = self._connection_class(settings)
+        self._accept = accepting(settings, self._serve, self._connections, site.timeouts)
         connections = self._connections.renew(settings)
         return [task for each in connections if isinstance(each, GrpcServerConnection) for task in each.renew(site)]
 
@@ -126,7 +129,10 @@ class GrpcListener:
         """As in every Listener."""
         return self._connections.unanswered
 
-    def _connection(self) -> GrpcServerConnection:
+    def _connection(self) -> asyncio.BaseProtocol:
+        return self._accept()
+
+    def _serve(self) -> GrpcServerConnection:
         return self._class(self._site)
 
 

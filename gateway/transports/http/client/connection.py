@@ -15,6 +15,7 @@ from typing import cast
 
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
+from gateway.transports.errors import how_lost
 from gateway.transports.http.client.reply import ReplyReader, malformed
 from gateway.transports.sockets import keep_probing, listening_to, unconfirmed, unread
 
@@ -169,7 +170,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._linger is not None:
             self._linger.cancel()
         if self._reply is not None:
-            self._fail(self._reply.broken_off("closed" if exc is None else "reset"))
+            self._fail(self._reply.broken_off(how_lost(exc)))
         self._observer.lost(self)
 
     def pause_writing(self) -> None:

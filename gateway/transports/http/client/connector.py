@@ -1,7 +1,6 @@
 """The HTTP connector: exchanges messages with one endpoint, over connections that are kept where it allows that."""
 
 import asyncio
-import ssl as tls
 from collections.abc import AsyncGenerator
 
 from gateway.core.deadlines import wait_until
@@ -11,7 +10,7 @@ from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.errors import connector_closed, not_connected, seconds_left, unreachable
 from gateway.transports.http import compression
-from gateway.transports.http.address import parse_address
+from gateway.transports.http.address import ALPN, parse_address, with_scheme
 from gateway.transports.http.client.connection import SCRATCH_BYTES, ClientConnection
 from gateway.transports.http.client.pool import Pool
 from gateway.transports.http.client.reply import ReplyReader, unreadable
@@ -19,6 +18,7 @@ from gateway.transports.http.client.request_head import HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
+from gateway.transports.tls import ClientTls, Connecting, connect, default_tls
 
 
 @frozen
@@ -42,7 +42,8 @@ class HttpConnector:
     connection closes after the request was sent, the exchange fails with `sent=True`: the endpoint may have begun to
     work on it.
 
-    `address` is as in `parse_address`. `ssl` is for https; by default the system's certificates verify the endpoint.
+    `address` is as in `parse_address`. With `tls` an address without a scheme is one of https; for https without it the
+    system's certificates verify the endpoint.
     `ip` is the IP address to connect to; without it all addresses of the host's name are tried. Everything that the
     endpoint is told (the Host header, TLS's server name) has the name.
 
@@ -58,12 +59,12 @@ class HttpConnector:
         limits: Limits,
         stream_framing: StreamFraming | None = None,
         ip: str = "",
-        ssl: tls.SSLContext | None = None,
+        tls: ClientTls | None = None,
         timeouts: ConnectorTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._address = parse_address(address)
+        self._address = parse_address(address if tls is None else with_scheme(address, "https"))
         self._host = ip or self._address.host
-        self._ssl = (ssl or tls.create_default_context()) if self._address.tls else None
+        self._tls = (tls or default_tls(ALPN)) if self._address.tls else None
         self._closing_heads = HeadWriter(self._address, close=True)
         self._heads = self._closing_heads if connection_per_call else HeadWriter(self._address, close=False)
         self._limits = limits
@@ -146,18 +147,22 @@ class HttpConnector:
         loop = asyncio.get_running_loop()
         now = loop.time()
         seconds = connect_seconds(self._connect_seconds, deadline, now)
-        connecting = loop.create_connection(
-            self._make_connection,
-            self._host,
-            self._address.port,
-            ssl=self._ssl,
-            server_hostname=self._address.host if self._ssl else None,
-        )
+        connecting = self._connect_socket(loop)
         try:
-            _, connection = await wait_until(now + seconds, connecting, TimeoutError)
+            return await wait_until(now + seconds, connecting, TimeoutError)
         except OSError as error:
-            raise not_connected(error, self._host, seconds, self._connect_seconds) from error
+            raise not_connected(error, self._host, seconds, self._connect_seconds, self._server_name) from error
+
+    async def _connect_socket(self, loop: asyncio.AbstractEventLoop) -> ClientConnection:
+        if self._tls is not None:
+            connected = await loop.create_connection(Connecting, self._host, self._address.port)
+            return await connect(connected, self._make_connection(), self._tls, self._address.host)
+        _, connection = await loop.create_connection(self._make_connection, self._host, self._address.port)
         return connection
+
+    @property
+    def _server_name(self) -> str:
+        return self._address.host if self._tls is None else self._tls.server_name or self._address.host
 
     def _make_connection(self) -> ClientConnection:
         return ClientConnection(self._scratch, self._pool, reusable=self._reusable)

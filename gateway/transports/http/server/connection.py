@@ -149,7 +149,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         except DecodeError as error:
             self._reject(refusal(Reason.INVALID_INPUT, str(error)))
         except GatewayError as error:
-            self._reject(error)
+            mistake = self._tls_mistake(data)
+            self._reject(refusal(Reason.INVALID_INPUT, mistake) if mistake else error)
         else:
             if at < end:
                 self._store_ahead(data[at:])
@@ -248,6 +249,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         if dispatch.refused is not None:
             return self._error_reply(dispatch.refused)
         message = dispatch.message(head, body, self._peer, self._loop.time())
+        if self._identity:
+            message = replace(message, identity=self._identity)
         coding, protocol = dispatch.coding, dispatch.protocol
         if context.record is not None:
             self._record = context.record(message, protocol)
@@ -378,7 +381,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
     def _error_reply(self, error: GatewayError) -> Message:
         """The reply that reports `error`, in the form of the protocol that the request's path belongs to."""
         head, dispatch, context = self._head, self._dispatch, self._context
-        message = Message(peer=self._peer, received=self._loop.time(), record=self._record)
+        message = Message(peer=self._peer, received=self._loop.time(), identity=self._identity, record=self._record)
         if head is not None:
             message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol

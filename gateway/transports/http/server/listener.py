@@ -14,6 +14,7 @@ from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.tls import accepting
 
 
 class HttpListener:
@@ -35,6 +36,7 @@ class HttpListener:
         self._connections = ListenerConnections.of(settings, connection_limit)
         self._context = _context(settings, protocols, exchanges, timeouts, self._connections)
         self._connection = self._connection_class(settings)
+        self._accept = accepting(settings, self._serve, self._connections, timeouts)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -62,6 +64,7 @@ class HttpListener:
         timeouts = self._context.timeouts
         self._context = context = _context(settings, protocols, exchanges, timeouts, self._connections)
         self._connection = self._connection_class(settings)
+        self._accept = accepting(settings, self._serve, self._connections, timeouts)
         connections = self._connections.renew(settings)
         tasks = (each.renew(context) for each in connections if isinstance(each, ServerConnection))
         return [task for task in tasks if task is not None]
@@ -101,7 +104,10 @@ class HttpListener:
         """As in every Listener."""
         return self._connections.unanswered
 
-    def _make_connection(self) -> ServerConnection:
+    def _make_connection(self) -> asyncio.BaseProtocol:
+        return self._accept()
+
+    def _serve(self) -> ServerConnection:
         return self._connection(self._context)
 
 

@@ -9,7 +9,7 @@ from typing import cast
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
-from gateway.transports.errors import seconds_left, unreachable
+from gateway.transports.errors import how_lost, seconds_left, unreachable
 from gateway.transports.sockets import keep_probing
 from gateway.transports.tcp.packets import PacketReader, write
 
@@ -47,6 +47,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         all."""
         self._replies = 0
         """Replies that have arrived, whichever call they were for."""
+        self._is_tls = False
         self._is_retired = False
         self._writable: asyncio.Future[None] | None = None
 
@@ -109,6 +110,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The socket is connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._loop = asyncio.get_running_loop()
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
         keep_probing(transport.get_extra_info("socket"))
         self._observer.opened(self)
 
@@ -133,9 +135,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by either side or because a write failed."""
-        if exc is not None and self._waiting:
+        if exc is not None and self._waiting and not self._is_tls:
             self._read_rest()
-        self._fail(self._broken_off("closed" if exc is None else "reset"))
+        self._fail(self._broken_off(how_lost(exc)))
         self.resume_writing()
         self._observer.lost(self)
 

@@ -10,10 +10,11 @@ from gateway.core.types import Message
 from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, not_connected
 from gateway.transports.inflate import inflate_message, is_compressed
-from gateway.transports.tcp.address import parse_address
+from gateway.transports.tcp.address import TLS, parse_address
 from gateway.transports.tcp.client.connection import ClientConnection, reply_error
 from gateway.transports.tcp.packets import SCRATCH_BYTES
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
+from gateway.transports.tls import ClientTls, Connecting, connect, default_tls
 
 LINGER_SECONDS = 0.05
 """After the reply to the only call of a connection, the endpoint has so long to close. Whoever closes first keeps the
@@ -29,7 +30,8 @@ class TcpConnector:
       had arrived while it waited.
 
     No call is ever sent twice. `address` is as in `parse_address`; `ip` is the IP address to connect to in place of its
-    host's name.
+    host's name. With `tls` an address without a scheme is reached over TLS; for `tcps://` without it the system's
+    certificates verify the endpoint.
 
     Raises:
         ValueError: `address` is no address.
@@ -43,8 +45,11 @@ class TcpConnector:
         connection_per_call: bool,
         limits: Limits,
         ip: str = "",
+        tls: ClientTls | None = None,
     ) -> None:
-        parsed = parse_address(address)
+        parsed = parse_address(address if tls is None or "://" in address else f"{TLS}://{address}")
+        self._name = parsed.host
+        self._tls = (tls or default_tls()) if parsed.scheme == TLS else None
         self._address = replace(parsed, host=ip) if ip else parsed
         self._framing = framing
         self._limits = limits
@@ -147,12 +152,16 @@ class TcpConnector:
             async with asyncio.timeout(seconds):
                 return await self._open()
         except OSError as error:
-            raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS) from error
+            name = self._tls.server_name if self._tls is not None else ""
+            raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS, name or self._name) from error
 
     async def _open(self) -> ClientConnection:
         loop, address = asyncio.get_running_loop(), self._address
         if address.path:
             _, connection = await loop.create_unix_connection(self._make_connection, address.path)
+        elif self._tls is not None:
+            connected = await loop.create_connection(Connecting, address.host, address.port)
+            return await connect(connected, self._make_connection(), self._tls, self._name)
         else:
             _, connection = await loop.create_connection(self._make_connection, address.host, address.port)
         return connection

@@ -126,7 +126,8 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
             messages = self._to_refuse if self._refuses_new() else self._waiting
             messages.extend(map(self._message, self._reader.received(nbytes)))
         except (DecodeError, GatewayError) as error:
-            self._stream_error = as_gateway_error(error)
+            mistake = self._tls_mistake(self._reader.header)
+            self._stream_error = refusal(Reason.INVALID_INPUT, mistake) if mistake else as_gateway_error(error)
         if self._rejection is not None and not self._to_refuse and self._stream_error is None:
             return  # its first request has not arrived yet, and must arrive before the alarm that is set
         self._proceed()
@@ -199,7 +200,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
             DecodeError: replies carry a tag, and this request has none that can be read.
         """
         self._body_begun = None
-        message = Message(parts=packet, peer=self._peer, received=self._loop.time())
+        message = Message(parts=packet, peer=self._peer, received=self._loop.time(), identity=self._identity)
         if self._framing.tag is not None:
             self._framing.tag(message)
         return message

@@ -14,6 +14,7 @@ from gateway.transports.tcp.server.bounded_connection import BoundedConnection
 from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
 from gateway.transports.tcp.server.unix_socket import UnixSocket
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.tls import accepting
 
 MAX_IN_FLIGHT = 256
 """Requests of one multiplexed connection in flight. More stay in the kernel, which makes the client wait."""
@@ -55,6 +56,7 @@ class TcpListener:
             exchanges.admit,
         )
         self._connection = self._connection_class(settings)
+        self._accept = accepting(settings, self._serve, self._connections, timeouts)
         self._server: asyncio.Server | None = None
         self._unix: UnixSocket | None = None
 
@@ -90,6 +92,7 @@ class TcpListener:
             admit=exchanges.admit,
         )
         self._connection = self._connection_class(settings)
+        self._accept = accepting(settings, self._serve, self._connections, context.timeouts)
         connections = self._connections.renew(settings)
         return [task for each in connections if isinstance(each, ServerConnection) for task in each.renew(context)]
 
@@ -144,5 +147,8 @@ class TcpListener:
         """As in every Listener."""
         return self._connections.unanswered
 
-    def _make_connection(self) -> ServerConnection:
+    def _make_connection(self) -> asyncio.BaseProtocol:
+        return self._accept()
+
+    def _serve(self) -> ServerConnection:
         return self._connection(self._context)

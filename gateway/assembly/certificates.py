@@ -1,0 +1,182 @@
+"""The certificates of listeners, ports and backends: read again when their files change, without a restart and without
+closing connections. A change that cannot be used is logged, and what was read before is kept."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Hashable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import NoReturn
+
+from gateway import registry
+from gateway.admin.status import CertificateStatus
+from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig, ReloadConfig
+from gateway.config.watching import Watched, look
+from gateway.core.certificates import CertificateError, TlsFiles, expiry
+from gateway.core.protocol import Protocol
+from gateway.transports.certificates import client_context, server_context
+from gateway.transports.tls import ClientTls
+
+log = logging.getLogger(__name__)
+
+WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
+"""A warning is logged when a certificate has so much time left."""
+
+
+class Material:
+    """What TLS at one place is made of: files, and the context for the next handshake.
+
+    Raises:
+        CertificateError: a file cannot be used.
+    """
+
+    def __init__(self, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> None:
+        self.files = files
+        self.error: str | None = None
+        """Why the files as they are now are not used; None if they are."""
+        self.used_by: tuple[str, ...] = ()
+        self._make = make
+        self._warned = 0
+        found = look(files.paths)
+        self._context, self.expires = self._read()
+        self.watched = Watched(found)
+
+    def context(self) -> ssl.SSLContext:
+        """For the next handshake."""
+        return self._context
+
+    def read_again(self) -> None:
+        """Use the files as they are now, if they can be used."""
+        self.watched.loaded(look(self.files.paths))
+        places = ", ".join(self.used_by)
+        try:
+            self._context, self.expires = self._read()
+        except CertificateError as error:
+            self.error = f"tls.{error.key}: {error}"
+            log.error("certificates of %s cannot be used, those before are kept: %s", places, self.error)
+            return
+        self.error, self._warned = None, 0
+        until = "" if self.expires is None else f"; valid until {self.expires:%Y-%m-%d %H:%M} UTC"
+        log.info("certificates of %s are read again%s", places, until)
+
+    def warn(self, now: datetime) -> None:
+        """Log if the certificate expires soon, once for each time in WARNED."""
+        if self.expires is None:
+            return
+        left = self.expires - now
+        passed = sum(left <= each for each in WARNED)
+        if passed > self._warned:
+            places, until = ", ".join(self.used_by), f"{self.expires:%Y-%m-%d %H:%M} UTC"
+            if left <= timedelta():
+                log.error("the certificate of %s has expired: %s was valid until %s", places, self._file, until)
+            else:
+                log.warning("the certificate of %s expires soon: %s is valid until %s", places, self._file, until)
+        self._warned = passed
+
+    @property
+    def _file(self) -> str:
+        return self.files.certificate
+
+    def _read(self) -> tuple[ssl.SSLContext, datetime | None]:
+        return self._make(), expiry(self.files.certificate) if self.files.certificate else None
+
+
+class Certificates:
+    """All that is in use. Equal settings have one Material, also beyond a reload."""
+
+    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._clock = clock
+        self._materials: dict[Hashable, Material] = {}
+
+    def server(self, settings: ListenerTlsConfig, alpn: str) -> Callable[[], ssl.SSLContext]:
+        """The context of a listener's next handshake.
+
+        Raises:
+            CertificateError: a file cannot be used.
+        """
+        make = partial(server_context, settings.files, settings.client, (alpn,) if alpn else ())
+        return self._material((settings, alpn), settings.files, make).context
+
+    def client(self, settings: BackendTlsConfig, alpn: str) -> ClientTls:
+        """TLS towards the endpoints of a backend. Raises as `server`."""
+        make = partial(client_context, settings.files, verify=settings.verify, alpn=(alpn,) if alpn else ())
+        context = self._material((settings, alpn), settings.files, make).context
+        return ClientTls(context, settings.server_name or "")
+
+    def prepare(self, config: Config) -> None:
+        """Read what `config` names and the configuration before did not. Raises as `server`."""
+        for _, settings, alpn in _places(config):
+            if isinstance(settings, BackendTlsConfig):
+                self.client(settings, alpn)
+            else:
+                self.server(settings, alpn)
+
+    def take_over(self, config: Config) -> None:
+        """`config` is in use now: forget what it does not name."""
+        places: dict[Hashable, list[str]] = {}
+        for place, settings, alpn in _places(config):
+            places.setdefault((settings, alpn), []).append(place)
+        self._materials = {key: each for key, each in self._materials.items() if key in places}
+        for key, each in self._materials.items():
+            each.used_by = tuple(places[key])
+            each.warn(self._clock())
+
+    async def watch(self, settings: Callable[[], ReloadConfig]) -> NoReturn:
+        """Read files again when they have changed, if the configuration says so, and warn of certificates that
+        expire."""
+        while True:
+            await asyncio.sleep(settings().interval)
+            for each in list(self._materials.values()):
+                if settings().watch and each.watched.has_changed(await asyncio.to_thread(look, each.files.paths)):
+                    await asyncio.to_thread(each.read_again)
+                each.warn(self._clock())
+
+    def read_changed(self) -> None:
+        """Read the files again that have changed."""
+        for each in self._materials.values():
+            if each.watched.differs(look(each.files.paths)):
+                each.read_again()
+
+    def status(self) -> list[CertificateStatus]:
+        """For the status API."""
+        return [
+            CertificateStatus(
+                used_by=list(each.used_by),
+                certificate=each.files.certificate or None,
+                expires=each.expires,
+                error=each.error,
+            )
+            for each in self._materials.values()
+        ]
+
+    def _material(self, key: Hashable, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> Material:
+        if key not in self._materials:
+            self._materials[key] = Material(files, make)
+        return self._materials[key]
+
+
+def alpn(protocol: Protocol) -> str:
+    """The protocol that both sides announce over TLS, by the transport; empty if there is none."""
+    name: str = registry.transport(protocol.transport).ALPN
+    return name
+
+
+def port_alpn() -> str:
+    """As `alpn`, of the health port and the status API."""
+    name: str = registry.transport("http").ALPN
+    return name
+
+
+def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, str]]:
+    """Where TLS is used: the place in the configuration, its settings, and its ALPN."""
+    protocols = registry.protocols()
+    for listener in config.listeners:
+        if listener.tls is not None:
+            yield f"listener {listener.name!r}", listener.tls, alpn(protocols[listener.protocols[0]])
+    for name, port in (("health", config.health), ("admin", config.admin)):
+        if port is not None and port.tls is not None:
+            yield f"the {name} port", port.tls, port_alpn()
+    for name, backend in config.backends.items():
+        if backend.tls is not None:
+            yield f"backend {name!r}", backend.tls, alpn(protocols[backend.protocol])

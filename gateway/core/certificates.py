@@ -1,0 +1,124 @@
+"""The values of TLS that the configuration and the transports share: which files there are, when a certificate expires,
+and whom a client's certificate names. Pure but for reading files."""
+
+import binascii
+import errno
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from gateway.core.frozen import frozen
+
+MAX_BYTES = 2**20
+"""The most bytes of a file with certificates. Debian's bundle of all public CAs has 220 KB."""
+
+
+ClientCertificates = Literal["none", "optional", "required"]
+FileKey = Literal["certificate", "key", "client_ca", "ca"]
+"""The key of the configuration that names a file."""
+
+
+class CertificateError(ValueError):
+    """A file cannot be used; `key` says which, the text why."""
+
+    def __init__(self, key: FileKey, text: str) -> None:
+        super().__init__(text)
+        self.key = key
+
+
+@frozen
+class TlsFiles:
+    """The files of one place in the configuration where TLS is used; empty paths for those that it does not have.
+    `authorities` is `client_ca` of a listener, `ca` of a backend."""
+
+    certificate: str = ""
+    key: str = ""
+    authorities: str = ""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Those that there are."""
+        return tuple(Path(each) for each in (self.certificate, self.key, self.authorities) if each)
+
+
+NO_FILES = TlsFiles()
+
+
+_PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
+
+
+def expiry(path: str, key: FileKey = "certificate") -> datetime:
+    """When the first certificate in the file expires: the server's or client's own, which precedes those that sign it.
+
+    Raises:
+        CertificateError: the file cannot be read, or has no certificate.
+    """
+    found = _PEM.search(read(path, key))
+    try:
+        if found is None:
+            raise ValueError("no PEM")
+        return _not_after(binascii.a2b_base64(found[1]))
+    except (ValueError, IndexError) as error:
+        raise CertificateError(key, "it has no certificate in PEM") from error
+
+
+def read(path: str, key: FileKey) -> str:
+    """The text of a PEM file. Raises CertificateError if it cannot be read."""
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):  # opening a named pipe would wait for its writer
+            raise CertificateError(key, "it is not a regular file")
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise CertificateError(key, f"it cannot be read: {os.strerror(error.errno or errno.EIO).lower()}") from error
+    if len(content) > MAX_BYTES:
+        raise CertificateError(key, f"it is larger than {MAX_BYTES} bytes")
+    return content.decode("latin-1").encode("ascii", "replace").decode()
+
+
+_SEQUENCE, _INTEGER, _VERSION, _UTC_TIME = 0x30, 0x02, 0xA0, 0x17
+
+
+def _not_after(certificate: bytes) -> datetime:
+    """The end of validity in a certificate in DER (RFC 5280, section 4.1):
+    `SEQUENCE { SEQUENCE { [0] version?, serial, algorithm, issuer, SEQUENCE { notBefore, notAfter }, ...`"""
+    _, at, _ = _element(certificate, 0)
+    _, at, _ = _element(certificate, at)
+    kind, _, end = _element(certificate, at)
+    if kind == _VERSION:
+        _, _, end = _element(certificate, end)  # the serial number
+    _, _, end = _element(certificate, end)  # the algorithm
+    _, _, end = _element(certificate, end)  # the issuer
+    _, at, _ = _element(certificate, end)
+    _, _, at = _element(certificate, at)  # notBefore
+    kind, at, end = _element(certificate, at)
+    form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    return datetime.strptime(certificate[at:end].decode("ascii"), form).replace(tzinfo=UTC)
+
+
+def _element(data: bytes, at: int) -> tuple[int, int, int]:
+    """The DER element at `at`: its tag, where its content begins, and where it ends."""
+    tag, size, at = data[at], data[at + 1], at + 2
+    if size & 0x80:
+        count = size & 0x7F
+        size, at = int.from_bytes(data[at : at + count]), at + count
+    return tag, at, at + size
+
+
+def identity(peer: Mapping[str, Any] | None) -> str:
+    """Whom a verified certificate, as `SSLSocket.getpeercert` returns it, names: its first URI (as SPIFFE's), else its
+    first DNS name, of its subject alternative names; else the common name of its subject. Empty without a certificate,
+    and for a name with characters that cannot be printed."""
+    if not peer:
+        return ""
+    names = peer.get("subjectAltName", ())
+    subject = (pair for each in peer.get("subject", ()) for pair in each)
+    found = (
+        *(text for kind, text in names if kind == "URI"),
+        *(text for kind, text in names if kind == "DNS"),
+        *(text for kind, text in subject if kind == "commonName"),
+    )
+    return found[0] if found and found[0].isprintable() else ""

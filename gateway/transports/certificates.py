@@ -1,0 +1,163 @@
+"""Contexts for TLS, made of certificate files, with the versions and ciphers of Mozilla's intermediate profile; and why
+handshakes fail, in plain words."""
+
+import ssl
+from collections.abc import Sequence
+
+from gateway.core.certificates import NO_FILES, CertificateError, ClientCertificates, FileKey, TlsFiles, expiry, read
+
+CIPHERS = ":".join(
+    (
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        "ECDHE-RSA-CHACHA20-POLY1305",
+        "DHE-RSA-AES128-GCM-SHA256",
+        "DHE-RSA-AES256-GCM-SHA384",
+        "DHE-RSA-CHACHA20-POLY1305",
+    )
+)
+"""Of TLS 1.2, from Mozilla's "Server Side TLS" 5.7, intermediate. TLS 1.3 has its own, all of which are allowed."""
+
+
+def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: Sequence[str] = ()) -> ssl.SSLContext:
+    """What a listener needs for handshakes.
+
+    Raises:
+        CertificateError: a file cannot be read or used.
+    """
+    context = _context(ssl.PROTOCOL_TLS_SERVER, alpn)
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # the profile: clients know best what is fast for them
+    _load_pair(context, files)
+    if client != "none":
+        _load_authorities(context, files.authorities, "client_ca")
+        context.verify_mode = ssl.CERT_REQUIRED if client == "required" else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLContext:
+    """What a backend's connections need for handshakes. Without authorities those of the system are trusted.
+
+    Raises:
+        CertificateError: a file cannot be read or used.
+    """
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, alpn)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif files.authorities:
+        _load_authorities(context, files.authorities, "ca")
+    else:
+        context.load_default_certs()
+    if files.certificate:
+        _load_pair(context, files)
+    return context
+
+
+def faults(files: TlsFiles, authorities: FileKey) -> list[CertificateError]:
+    """Why files cannot be used, one error for each. `authorities` is the key of the file with the CAs."""
+    context, found = _context(ssl.PROTOCOL_TLS_SERVER, ()), []
+    try:
+        if files.certificate:
+            _load_pair(context, files)
+    except CertificateError as error:
+        found.append(error)
+    try:
+        if files.authorities:
+            _load_authorities(context, files.authorities, authorities)
+    except CertificateError as error:
+        found.append(error)
+    return found
+
+
+def _context(protocol: int, alpn: Sequence[str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
+    read(files.certificate, "certificate")
+    read(files.key, "key")
+    try:
+        # A key with a passphrase would be asked for on the terminal.
+        context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise CertificateError("key", "it is not the key of the certificate") from error
+        try:
+            expiry(files.certificate)
+        except CertificateError:
+            raise
+        why = f" ({error.reason.replace('_', ' ').lower()})" if error.reason else ""
+        raise CertificateError("key", f"it is not a private key in PEM{why}") from error
+    except ValueError as error:  # from _no_passphrase
+        raise CertificateError("key", "it has a passphrase; the key must be stored without one") from error
+
+
+def _no_passphrase() -> str:
+    raise ValueError("no passphrase")
+
+
+def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
+    text = read(path, key)
+    try:
+        context.load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError) as error:
+        raise CertificateError(key, "it has no certificate in PEM") from error
+
+
+def refusal_text(error: ssl.SSLError, host: str = "") -> str:
+    """Why a handshake failed, in plain words. `host` is the name that the other side should have had."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = _UNVERIFIED.get(error.verify_code, f"its certificate is not accepted: {error.verify_message}")
+        return text.format(host=host)
+    reason: str = getattr(error, "reason", None) or ""  # those that Python itself raises have none
+    if reason in _REASONS:
+        return _REASONS[reason]
+    if "_ALERT_" in reason:
+        return f"it ended the handshake: {reason.partition('_ALERT_')[2].replace('_', ' ').lower()}"
+    return reason.replace("_", " ").lower() or str(error.args[-1])
+
+
+_UNKNOWN_CA = "its certificate is signed by an unknown CA"
+# X509_V_ERR_* of OpenSSL
+_UNVERIFIED = {
+    9: "its certificate is not valid yet",
+    10: "its certificate has expired",
+    18: "its certificate is self-signed",
+    19: _UNKNOWN_CA,
+    20: _UNKNOWN_CA,
+    21: _UNKNOWN_CA,
+    23: "its certificate is revoked",
+    26: "its certificate is not made for this purpose",
+    62: "its certificate is not for the host {host!r}",
+    64: "its certificate is not for the address {host!r}",
+}
+_NOT_TLS = "it does not speak TLS"
+_REASONS = {
+    "HTTP_REQUEST": "it speaks HTTP without TLS",
+    "WRONG_VERSION_NUMBER": _NOT_TLS,
+    "UNKNOWN_PROTOCOL": _NOT_TLS,
+    "PACKET_LENGTH_TOO_LONG": _NOT_TLS,
+    "RECORD_LAYER_FAILURE": _NOT_TLS,
+    "BAD_RECORD_TYPE": _NOT_TLS,
+    "UNSUPPORTED_PROTOCOL": "it has no version of TLS from 1.2 on",
+    "VERSION_TOO_LOW": "it has no version of TLS from 1.2 on",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it has no version of TLS from 1.2 on",
+    "NO_SHARED_CIPHER": "it has none of the ciphers",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it sent no certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a client certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not know the CA of the certificate that it got",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the certificate that it got has expired",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate that it got",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept the certificate that it got",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": "it says that the certificate that it got is revoked",
+    "UNEXPECTED_EOF_WHILE_READING": "it closed the connection during the handshake",
+}

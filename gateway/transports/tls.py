@@ -1,0 +1,466 @@
+"""TLS on a connection: the handshake, and the transport that its protocol has afterwards.
+
+The event loop does TLS itself (`loop.start_tls`). Its transport differs from that of a plain socket in ways that the
+protocols here depend on, so they get a TlsTransport instead, which stands between the two:
+
+- The loop encrypts all that it is given at once, also 64 MiB for a client that does not read. TlsTransport hands it
+  PIECE bytes at a time, only as fast as the peer reads, and counts all that is unread in `get_write_buffer_size`.
+- What a peer sends right behind its handshake reaches the loop's protocol before `connection_made`.
+- TLS connections of the loop cannot be half-closed. `write_eof` closes: what was written is sent, then the end of the
+  stream (close_notify), and what still arrives is dropped until the peer closes.
+
+    accepted ── ServerHandshake ──→ TlsTransport ── connection_made ──→ the listener's protocol
+    connected ─ connect ──────────→ TlsTransport ── connection_made ──→ the connector's protocol
+"""
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from gateway.core.address import peer_address
+from gateway.core.alarm import Alarm
+from gateway.core.certificates import identity
+from gateway.core.frozen import frozen
+from gateway.core.protocol import ListenerSettings
+from gateway.core.tasks import spawn
+from gateway.core.types import Buffer
+from gateway.transports.certificates import client_context, refusal_text
+from gateway.transports.listener_connections import Admission, ListenerConnections
+from gateway.transports.timeouts import Timeouts
+
+log = logging.getLogger(__name__)
+
+PIECE = 64 * 2**10
+"""Bytes that the loop is given to encrypt at a time."""
+SCRATCH_BYTES = 64 * 2**10
+_RECORD_BYTES = 16 * 2**10
+"""The most that one record of TLS holds."""
+
+IDENTITY = "identity"
+"""The extra info of a TlsTransport with the identity of the client's certificate."""
+
+HELLO = b"\x16\x03"
+"""How a TLS client begins: a record with a handshake, of version 3.x."""
+
+_HTTP_TEXT = b"This port is served over TLS: use https\n"
+_HTTP_REPLY = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+    % (len(_HTTP_TEXT), _HTTP_TEXT)
+)
+
+CLIENT_HELLO_TEXT = "this port is served without TLS, and the client began a TLS handshake"
+
+
+@frozen
+class ClientTls:
+    """TLS towards an endpoint. `context` makes the context of the next handshake, so that it follows changes of the
+    files; `server_name` is the name that the endpoint's certificate must have, if it is not the endpoint's host."""
+
+    context: Callable[[], ssl.SSLContext]
+    server_name: str = ""
+
+
+@cache
+def default_tls(alpn: str = "") -> ClientTls:
+    """TLS with the certificates of the system, made once: reading them takes 10 ms."""
+    context = client_context(alpn=(alpn,) if alpn else ())
+    return ClientTls(lambda: context)
+
+
+class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
+    """The transport of one of our protocols, over TLS. Towards the loop it is the protocol of the connection `raw`.
+
+    `scratch` is where bytes are received for protocols that take them as `bytes`. All connections of a loop may share
+    it.
+    """
+
+    def __init__(self, raw: asyncio.Transport, scratch: memoryview) -> None:
+        super().__init__()
+        self.identity = ""
+        """Of the client's certificate, if one was asked for and verified."""
+        self._raw = raw
+        self._tls: asyncio.Transport | None = None
+        self._protocol: Any = None
+        self._takes_bytes = False
+        self._scratch = scratch
+        self._early = bytearray()
+        """What arrived before the protocol was there, or while it did not want to read."""
+        self._early_end = False
+        self._is_reading = True
+        self._is_closing = False
+        self._is_lost = False
+        self._unwritten: deque[memoryview] = deque()
+        self._unwritten_bytes = 0
+        self._is_full = False
+        """Whether the loop wants no more bytes for now."""
+        self._is_paused = False
+        """Whether the protocol was told so."""
+
+    def open(self, tls: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
+        """The handshake is over: `tls` is the loop's transport, and `protocol` is served from now on."""
+        if self._is_lost:
+            return
+        tls.set_write_buffer_limits(high=PIECE)
+        self._tls, self._protocol = tls, protocol
+        self._takes_bytes = not isinstance(protocol, asyncio.BufferedProtocol)
+        self.identity = identity(tls.get_extra_info("peercert"))
+        protocol.connection_made(self)
+        self._deliver_early()
+
+    # What the loop calls.
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to receive the next bytes."""
+        if self._takes_bytes or self._early or self._tls is None:
+            return self._scratch
+        buffer: memoryview = self._protocol.get_buffer(sizehint)
+        return buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The peer sent something."""
+        if self._early or self._tls is None:
+            self._early += self._scratch[:nbytes]
+            self._deliver_early()
+        elif self._takes_bytes:
+            self._protocol.data_received(bytes(self._scratch[:nbytes]))
+        else:
+            self._protocol.buffer_updated(nbytes)
+
+    def eof_received(self) -> None:
+        """The peer has ended its stream. The loop closes the connection."""
+        self._early_end = True
+        self._deliver_end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+        self._is_lost = self._is_closing = True
+        self._early.clear()
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        if self._protocol is not None:
+            self._protocol.connection_lost(exc)
+            self._protocol = None
+
+    def pause_writing(self) -> None:
+        """The peer reads more slowly than is written."""
+        self._is_full = True
+        self._tell_protocol()
+
+    def resume_writing(self) -> None:
+        """The peer has read most of what was written."""
+        self._is_full = False
+        self._write_on()
+
+    # What the protocol calls.
+
+    def write(self, data: Buffer) -> None:
+        """Send `data`. It is not copied, and must not be changed until it is sent."""
+        if self._is_closing or not len(data):
+            return
+        view = memoryview(data)
+        if view.ndim != 1 or view.itemsize != 1:
+            view = view.cast("B")
+        self._unwritten.append(view)
+        self._unwritten_bytes += len(view)
+        if not self._is_full:
+            self._write_on()
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Send the pieces one after the other; small ones in one record."""
+        pieces = list(list_of_data)
+        if sum(map(len, pieces)) <= PIECE:
+            self.write(b"".join(pieces))
+            return
+        for each in pieces:
+            self.write(each)
+
+    def write_eof(self) -> None:
+        """Close: TLS connections of the loop cannot be half-closed."""
+        self.close()
+
+    def can_write_eof(self) -> bool:
+        """False, as of the loop's transport."""
+        return False
+
+    def close(self) -> None:
+        """Close after what was written is sent."""
+        if not self._is_closing:
+            self._is_closing = True
+            if not self._unwritten and self._tls is not None:
+                self._tls.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._is_closing = True
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        (self._tls or self._raw).abort()
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or will be once everything is sent."""
+        return self._is_closing or self._tls is None or self._tls.is_closing()
+
+    def pause_reading(self) -> None:
+        """Receive nothing until `resume_reading`."""
+        self._is_reading = False
+        if self._tls is not None:
+            self._tls.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Receive again."""
+        if self._is_reading or self._tls is None:
+            return
+        self._is_reading = True
+        if self._early or self._early_end:
+            asyncio.get_running_loop().call_soon(self._deliver_early)
+        self._tls.resume_reading()
+
+    def is_reading(self) -> bool:
+        """Whether bytes are received."""
+        return self._is_reading
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that were written and that the system has not taken: here, in TLS, and at the socket."""
+        if self._tls is None:
+            return 0
+        return self._unwritten_bytes + self._tls.get_write_buffer_size() + self._raw.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As the loop's transport, and IDENTITY."""
+        if name == IDENTITY:
+            return self.identity
+        return (self._tls or self._raw).get_extra_info(name, default)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """The protocol that is served."""
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    # Bytes.
+
+    def _write_on(self) -> None:
+        """Hand on pieces until the loop wants no more."""
+        tls, unwritten = self._tls, self._unwritten
+        if tls is None:
+            return
+        while unwritten and not self._is_full:
+            view = unwritten[0]
+            if len(view) > PIECE:
+                unwritten[0], view = view[PIECE:], view[:PIECE]
+            else:
+                unwritten.popleft()
+            self._unwritten_bytes -= len(view)
+            tls.write(view)
+        if self._is_closing and not unwritten and not self._is_lost:
+            tls.close()
+        self._tell_protocol()
+
+    def _tell_protocol(self) -> None:
+        is_full = self._is_full or bool(self._unwritten)
+        if is_full == self._is_paused or self._protocol is None:
+            return
+        self._is_paused = is_full
+        if is_full:
+            self._protocol.pause_writing()
+        else:
+            self._protocol.resume_writing()
+
+    def _deliver_early(self) -> None:
+        """Hand on what arrived early, as far as the protocol reads."""
+        early = self._early
+        while early and self._is_reading and self._protocol is not None and not self._is_closing:
+            if self._takes_bytes:
+                data = bytes(early)
+                early.clear()
+                self._protocol.data_received(data)
+                continue
+            buffer = self._protocol.get_buffer(-1)
+            size = min(len(buffer), len(early))
+            buffer[:size] = early[:size]
+            del early[:size]
+            self._protocol.buffer_updated(size)
+        self._deliver_end()
+
+    def _deliver_end(self) -> None:
+        if self._early_end and not self._early and self._protocol is not None:
+            self._early_end = False
+            self._protocol.eof_received()
+
+
+class ServerHandshake(asyncio.Protocol):
+    """An accepted connection, until its TLS handshake is over: then `protocol()` serves it. It counts as a connection
+    of the listener from the beginning; beyond the limits it is closed before the handshake, which costs far more than a
+    refusal."""
+
+    unanswered = 0
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        connections: ListenerConnections,
+        timeouts: Timeouts,
+        scratch: memoryview,
+    ) -> None:
+        self._context = context
+        self._make_protocol = protocol
+        self._connections = connections
+        self._timeouts = timeouts
+        self._scratch = scratch
+        self._raw: asyncio.Transport
+        self._early = bytearray()
+        self._has_begun = False
+        self._alarm = Alarm(asyncio.get_running_loop(), self._too_late)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._raw = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._peer = peer_address(transport.get_extra_info("peername"))
+        if self._connections.admit(self, self._peer) is Admission.ACCEPTED:
+            self._alarm.set(self._timeouts.handshake)
+        else:
+            self._raw.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """The client has begun: a handshake, or by mistake something else."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        if data[0] == HELLO[0]:
+            self._raw.pause_reading()
+            self._early += data
+            spawn(self._run())
+            return
+        self._failed("it does not begin a handshake; this port is served over TLS")
+        self._alarm.set(self._timeouts.linger)
+        if data[:1].isalpha():
+            self._raw.write(_HTTP_REPLY)
+        self._raw.write_eof()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It was closed before a handshake began."""
+        self._ended()
+
+    def drain(self) -> None:
+        """The listener ends: a client that says nothing is not waited for."""
+        self._alarm.set(self._timeouts.grace)
+
+    def terminate(self) -> None:
+        """Close at once."""
+        self._raw.abort()
+
+    async def _run(self) -> None:
+        transport = TlsTransport(self._raw, self._scratch)
+        try:
+            tls = await _start(self._raw, transport, self._early, self._context, server_side=True)
+        except ssl.SSLError as error:
+            self._failed(refusal_text(error))
+        except OSError:  # The client has left, or it was too late.
+            pass
+        else:
+            self._ended()
+            transport.open(tls, self._make_protocol())
+            return
+        self._ended()
+
+    def _too_late(self) -> None:
+        if self._has_begun:
+            self._failed(f"the handshake did not end within {self._timeouts.handshake:g} s")
+        self._raw.abort()
+
+    def _failed(self, why: str) -> None:
+        self._connections.log_mistake("handshake", self._peer, why)
+
+    def _ended(self) -> None:
+        self._connections.discard(self)
+        self._alarm.stop()
+
+
+def accepting(
+    settings: ListenerSettings,
+    protocol: Callable[[], asyncio.BaseProtocol],
+    connections: ListenerConnections,
+    timeouts: Timeouts,
+) -> Callable[[], asyncio.BaseProtocol]:
+    """What a listener makes for each connection that it accepts: its `protocol`, or the TLS handshake before it."""
+    tls = settings.tls
+    if tls is None:
+        return protocol
+    scratch = memoryview(bytearray(SCRATCH_BYTES))
+
+    def accept() -> asyncio.BaseProtocol:
+        context = tls()
+        return protocol() if context is None else ServerHandshake(context, protocol, connections, timeouts, scratch)
+
+    return accept
+
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+class Connecting(asyncio.Protocol):
+    """The protocol of a connection to an endpoint until its handshake begins."""
+
+    def __init__(self) -> None:
+        self.early = bytearray()
+        """What the endpoint sent by then; one that speaks TLS sends nothing."""
+
+    def data_received(self, data: bytes) -> None:
+        """The endpoint sent something."""
+        self.early += data
+
+
+async def connect(
+    connected: tuple[asyncio.Transport, Connecting], protocol: P, tls: ClientTls, host: str, alpn: str = ""
+) -> P:
+    """Make the handshake on a new connection to `host`, then let `protocol` use it. The caller bounds the time.
+
+    Raises:
+        ssl.SSLError: the peer's certificate is not accepted, the peer does not speak TLS, or not `alpn` over it.
+        OSError: the connection broke.
+    """
+    raw, connecting = connected
+    transport = TlsTransport(raw, memoryview(bytearray(_RECORD_BYTES)))
+    name = tls.server_name or host.removesuffix(".")
+    try:
+        secured = await _start(raw, transport, connecting.early, tls.context(), server_hostname=name)
+        agreed = secured.get_extra_info("ssl_object").selected_alpn_protocol()
+        if alpn and agreed != alpn:
+            raise ssl.SSLError(1, f"it does not offer {alpn} (ALPN)")
+    except BaseException:
+        raw.abort()
+        raise
+    transport.open(secured, protocol)
+    return protocol
+
+
+async def _start(
+    raw: asyncio.Transport, transport: TlsTransport, early: bytearray, context: ssl.SSLContext, **side: Any
+) -> asyncio.Transport:
+    """Make the handshake on `raw`; `early` is what the peer has sent. Raises as `connect`.
+
+    The loop has no place for `early`, so it is handed to the protocol that the loop sets on `raw`. The order of the
+    calls puts it before all that is still to be received: `start_tls` begins, and schedules that its protocol is
+    connected and that `raw` reads on; `_feed` is scheduled behind these, for the same turn of the loop.
+    """
+    loop = asyncio.get_running_loop()
+    handshake = spawn(loop.start_tls(raw, transport, context, **side))
+    loop.call_soon(loop.call_soon, _feed, raw, early)
+    secured = await handshake
+    if secured is None or raw.is_closing():  # where the connection is lost during a handshake, uvloop raises nothing
+        raise ConnectionResetError
+    return secured
+
+
+def _feed(raw: asyncio.Transport, early: bytearray) -> None:
+    protocol: Any = raw.get_protocol()  # a BufferedProtocol, though uvloop's is none by its type
+    while early and not raw.is_closing():
+        buffer = protocol.get_buffer(len(early))
+        size = min(len(buffer), len(early))
+        buffer[:size] = early[:size]
+        del early[:size]
+        protocol.buffer_updated(size)

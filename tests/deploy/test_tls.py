@@ -1,0 +1,70 @@
+"""The chart's certificates: Secrets that exist, those that cert-manager makes, and probes over TLS."""
+
+import pytest
+
+from tests.deploy.rendered import Release, render
+
+CONFIG = """
+config:
+  listeners:
+    - {name: http, bind: "0.0.0.0:8443", protocols: [v2-rest], tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
+    - {name: grpc, bind: "0.0.0.0:8444", protocols: [v2-grpc], tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
+  health: {bind: "0.0.0.0:9091", tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
+"""
+
+
+def mounts(release: Release) -> dict[str, str]:
+    return {each["name"]: each["mountPath"] for each in release.container["volumeMounts"]}
+
+
+def secrets(release: Release) -> dict[str, str]:
+    return {each["name"]: each["secret"]["secretName"] for each in release.pod["volumes"] if "secret" in each}
+
+
+def test_without_values_there_is_no_secret_and_probes_are_plain() -> None:
+    release = render()
+    assert secrets(release) == {}
+    assert not release.all("Certificate")
+    assert "scheme" not in release.container["readinessProbe"]["httpGet"]
+
+
+def test_secrets_that_exist_are_mounted() -> None:
+    release = render(f"{CONFIG}\ntls: {{existingSecret: own, clientCaSecret: clients}}")
+    assert secrets(release) == {"tls": "own", "tls-clients": "clients"}
+    assert mounts(release)["tls"] == "/tls"
+    assert mounts(release)["tls-clients"] == "/tls-clients"
+    assert not release.all("Certificate")
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
+def test_probes_use_tls_where_the_health_port_has_it(probe: str) -> None:
+    assert render(CONFIG).container[probe]["httpGet"]["scheme"] == "HTTPS"
+    existing = (
+        "existingConfigMap: {name: own, listeners: [{name: http, port: 1, protocols: [v2-rest]}], healthTls: true}"
+    )
+    assert render(existing).container[probe]["httpGet"]["scheme"] == "HTTPS"
+
+
+def test_ports_with_tls_say_so() -> None:
+    ports = {each["name"]: each.get("appProtocol") for each in render(CONFIG).service["spec"]["ports"]}
+    assert ports == {"http": "https", "grpc": "https"}
+
+
+def test_cert_manager_makes_the_secret_that_is_mounted() -> None:
+    release = render(
+        f"{CONFIG}\ntls: {{certManager: {{enabled: true, issuerRef: {{name: lab, kind: ClusterIssuer}}, "
+        "dnsNames: [models.lab], duration: 2160h, renewBefore: 360h, annotations: {team: science}}}"
+    )
+    made = release.one("Certificate")
+    assert made["apiVersion"] == "cert-manager.io/v1"
+    assert made["spec"]["secretName"] == secrets(release)["tls"]
+    assert made["spec"]["issuerRef"] == {"name": "lab", "kind": "ClusterIssuer"}
+    assert release.service["metadata"]["name"] in made["spec"]["dnsNames"]
+    assert "models.lab" in made["spec"]["dnsNames"]
+    assert (made["spec"]["duration"], made["spec"]["renewBefore"]) == ("2160h", "360h")
+    assert made["metadata"]["annotations"] == {"team": "science"}
+
+
+def test_cert_manager_needs_an_issuer() -> None:
+    with pytest.raises(Exception, match=r"tls\.certManager\.issuerRef: name an Issuer"):
+        render("tls: {certManager: {enabled: true}}")

@@ -1,0 +1,73 @@
+"""Every wire form over TLS, in both directions and with certificates of both sides."""
+
+import json
+
+from gateway.registry import protocols
+from tests.tls.certificates import Authority, Files
+from tests.tls.running import ask, at, infer, reference, running
+
+
+def _far(files: Files, server: str) -> str:
+    """One listener of each protocol, over TLS, in front of a server without it."""
+    listeners = "".join(
+        f"  - {{name: {name}, bind: 127.0.0.1:0, protocols: [{name}], model: m, tls: {files.asking('required')}}}\n"
+        for name in protocols()
+    )
+    return f"""
+listeners:
+{listeners}
+backends: {{lab: {{protocol: v2-rest, endpoints: ["{server}"]}}}}
+routes: [{{match: {{model: "*"}}, backend: lab, rewrite: {{model: posterior}}}}]
+"""
+
+
+def _near(files: Files, own: Files, ports: dict[str, int]) -> str:
+    """One backend of each protocol, over TLS, behind a listener of V2."""
+    tls = f"{{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}"
+    backends = "".join(
+        f'  {name}: {{protocol: {name}, endpoints: ["localhost:{port}"], tls: {tls}}}\n' for name, port in ports.items()
+    )
+    signature = (
+        "{inputs: [{name: theta, datatype: FP64, shape: [-1, 2]}], "
+        "outputs: [{name: logdensity, datatype: FP64, shape: [-1, 1]}]}"
+    )
+    routes = "".join(
+        f"  - {{match: {{model: {name}}}, backend: {name}, rewrite: {{model: m}}, signature: {signature}}}\n"
+        for name in ports
+    )
+    return f"""
+listeners: [{{name: near, bind: "127.0.0.1:0", protocols: [v2-rest], tls: {files.server}}}]
+backends:
+{backends}
+routes:
+{routes}
+"""
+
+
+async def test_every_protocol_works_over_tls_on_both_sides(authority: Authority, files: Files) -> None:
+    own = authority.issue(files.key.parent, "gateway.lab", stem="own")
+    async with (
+        reference("v2-rest", "posterior") as server,
+        running(_far(files, server)) as far,
+        running(_near(files, own, {name: at(far, name) for name in protocols()})) as near,
+    ):
+        for name in protocols():
+            for _ in range(2):  # the second call may use the connection of the first one
+                status, body = await ask(at(near, "near"), files.trusting(), infer(name))
+                assert status == 200, (name, body)
+                assert abs(json.loads(body)["outputs"][0]["data"][0] + 1.2625) < 1e-6, (name, body)
+
+
+async def test_schemes_of_addresses_mean_tls_by_the_certificates_of_the_system(files: Files) -> None:
+    """The test's CA is none of the system's: that the certificate is refused shows that TLS was spoken, and checked."""
+    async with reference("v2-rest", "posterior") as server, running(_far(files, server)) as far:
+        for scheme, name in (("https", "v2-rest"), ("grpcs", "v2-grpc"), ("tcps", "mip")):
+            text = f"""
+listeners: [{{name: near, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+backends: {{lab: {{protocol: {name}, endpoints: ["{scheme}://localhost:{at(far, name)}"]}}}}
+routes: [{{match: {{model: m}}, backend: lab}}]
+"""
+            async with running(text) as near:
+                status, body = await ask(at(near, "near"), None, infer("m"))
+                assert status == 503, body
+                assert b"TLS: its certificate is signed by an unknown CA" in body
