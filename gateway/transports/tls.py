@@ -43,8 +43,8 @@ _RECORD_BYTES = 16 * 2**10
 IDENTITY = "identity"
 """The extra info of a TlsTransport with the identity of the client's certificate."""
 
-HELLO = b"\x16\x03"
-"""How a TLS client begins: a record with a handshake, of version 3.x."""
+HELLO = b"\x16"
+"""How a TLS client begins: the type of a record with a handshake. No other protocol here begins with it."""
 
 _HTTP_TEXT = b"This port is served over TLS: use https\n"
 _HTTP_REPLY = (
@@ -330,7 +330,7 @@ class ServerHandshake(asyncio.Protocol):
         if self._has_begun:
             return
         self._has_begun = True
-        if data[0] == HELLO[0]:
+        if data[:1] == HELLO:
             self._raw.pause_reading()
             self._early += data
             spawn(self._run())

@@ -276,9 +276,10 @@ async def test_the_calls_are_described_with_the_status_api() -> None:
     ):
         paths = (await admin.get("/openapi.json")).json()["paths"]
     assert {path: sorted(paths[path]) for path in paths} == {
-        "/status": ["get"],
+        "/config": ["get"],
         "/register": ["post"],
         "/register/{lease}": ["delete", "put"],
+        "/status": ["get"],
     }
     [body] = paths["/register"]["post"]["requestBody"]["content"].values()
     assert list(body["schema"]["properties"]) == ["seconds", "backend", "address"]

@@ -45,6 +45,7 @@ def get(target: str, *headers: str) -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *headers, "", ""]).encode("latin-1")
 
 
+NO_TLS = bad("this port is served without TLS, and the client began a TLS handshake")
 NO_SUCH_VERSION = bad("only HTTP/1.1 and HTTP/1.0 are supported", "505 HTTP Version Not Supported")
 ONLY_CHUNKED = bad("Transfer-Encoding must be chunked and nothing else, and needs HTTP/1.1")
 BAD_HOST = bad("the request's Host header is not a host and port")
@@ -62,7 +63,7 @@ FRAGMENT = bad("the request target has a fragment, which no client may send")
 # name: (what is sent, what comes back until the listener closes)
 REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     # not HTTP/1 at all
-    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", malformed("Invalid method encountered")),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", NO_TLS),
     "text": (b"hello\r\n\r\n", malformed("Invalid method encountered")),
     "JSON": (b'{"name": "m"}\r\n\r\n', malformed("Invalid method encountered")),
     "NULs": (b"\0" * 20, malformed("Invalid method encountered")),
