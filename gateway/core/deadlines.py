@@ -7,10 +7,13 @@ are NEAR are exact.
 
 Clients choose their deadlines. One that lies beyond LONGEST joins the group of that time, and then another one: so
 there are never more groups and timers than times within LONGEST, however many deadlines were set and dropped.
+
+Where all calls have the same limit (`TimeLimit`), one timer is enough.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import takewhile
 from math import ceil
 from typing import Any, Protocol, TypeVar
 
@@ -137,6 +140,58 @@ def deadlines() -> Deadlines:
     return _deadlines
 
 
+class TimeLimit:
+    """A limit of so many seconds for many calls. They reach it in the order in which they began, so it needs one timer,
+    for the call that began first. While calls end in time, that timer is set again once in so many seconds."""
+
+    __slots__ = ("_has_timer", "_running", "_too_late")
+
+    def __init__(self, too_late: Callable[[], Exception]) -> None:
+        self._too_late = too_late
+        """Makes the error of a call that reaches the limit."""
+        self._running: dict[_LimitedCall, None] = {}
+        """The calls that run, the first that began first."""
+        self._has_timer = False
+
+    async def wait(self, when: float, loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T]) -> T:
+        """The result of `awaitable`, if it comes until `when`: the limit's seconds from now, on the clock of `loop`.
+        Else it is cancelled.
+
+        Raises:
+            Exception: what `too_late` returns; there was no result in time.
+        """
+        task = asyncio.current_task(loop)
+        assert task is not None
+        call = _LimitedCall(when, task)
+        self._running[call] = None
+        if not self._has_timer:
+            self._has_timer = True
+            loop.call_at(when, self._ring, loop)
+        try:
+            return await awaitable
+        except asyncio.CancelledError as error:
+            if call.has_rung:
+                call.has_rung = False
+                if task.uncancel() <= call.cancelling:
+                    raise self._too_late() from error
+            raise
+        finally:
+            self._running.pop(call, None)
+            if call.has_rung:  # what was awaited has ended by itself before it was cancelled
+                task.uncancel()
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        due = list(takewhile(lambda call: call.when <= now, self._running))
+        for call in due:
+            del self._running[call]
+            call.ring()
+        first = next(iter(self._running), None)
+        self._has_timer = first is not None
+        if first is not None:
+            loop.call_at(max(first.when, now + GRAIN), self._ring, loop)
+
+
 async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[], Exception]) -> T:
     """The result of `awaitable`, if it comes until `when` (the loop's clock). Else it is cancelled.
 
@@ -145,7 +200,7 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
     """
     task = asyncio.current_task()
     assert task is not None
-    limit = _TaskLimit(when, task)
+    limit = _GroupedCall(when, task)
     deadlines().join(limit)
     try:
         return await awaitable
@@ -162,10 +217,11 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
             limit.group.discard(limit)
 
 
-class _TaskLimit:
-    __slots__ = ("_task", "cancelling", "group", "has_rung", "when")
+class _LimitedCall:
+    """A call that runs in a task of its own, which is cancelled when its time is over."""
 
-    group: set[Ring]
+    __slots__ = ("_task", "cancelling", "has_rung", "when")
+
     cancelling: int
     """How often the task had been cancelled, and had not ended, when the time was over."""
 
@@ -175,6 +231,13 @@ class _TaskLimit:
         self.has_rung = False
 
     def ring(self) -> None:
+        """Cancel it."""
         self.has_rung = True
         self.cancelling = self._task.cancelling()
         self._task.cancel()
+
+
+class _GroupedCall(_LimitedCall):
+    __slots__ = ("group",)
+
+    group: set[Ring]

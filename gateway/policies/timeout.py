@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from gateway.core.deadlines import wait_until
+from gateway.core.deadlines import TimeLimit
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import copied, replace, set_field
 from gateway.core.transport import Handler, StreamHandler
@@ -80,15 +80,18 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
         text = f"no answer within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
         return refusal(Reason.TIMEOUT, text)
 
+    limit = TimeLimit(too_late)
+
     def with_timeout(request: Request) -> Awaitable[Answer]:
-        deadline, limited = asyncio.get_running_loop().time() + seconds, copied(request)
+        loop, limited = asyncio.get_running_loop(), copied(request)
+        deadline = loop.time() + seconds
         if request.deadline is None or deadline < request.deadline:
             set_field(limited, "deadline", deadline)
         if request.time_limit is None or seconds < request.time_limit:
             set_field(limited, "time_limit", seconds)
         if per_try is not None:
             set_field(limited, "tries", _tries(request, per_try))
-        return wait_until(deadline, handler(limited), too_late)
+        return limit.wait(deadline, loop, handler(limited))
 
     return with_timeout
 

@@ -11,6 +11,7 @@ from gateway.core.deadlines import (
     LONGEST,
     Deadline,
     Deadlines,
+    TimeLimit,
     deadlines,
     wait_until,
 )
@@ -197,3 +198,53 @@ def test_a_deadline_far_away_rings_when_its_time_has_come() -> None:
         assert rung == []
     clock.advance(3 + 6 * FAR_GRAIN)
     assert rung == ["a"]
+
+
+async def test_a_time_limit_ends_each_call_at_its_own_time() -> None:
+    loop = asyncio.get_running_loop()
+    limit = TimeLimit(DeadlinePassedError)
+    ended = list[str]()
+
+    async def hang(name: str) -> None:
+        begun = loop.time()
+        try:
+            await limit.wait(begun + 0.05, loop, asyncio.Event().wait())
+        except DeadlinePassedError:
+            assert loop.time() >= begun + 0.05
+            ended.append(name)
+
+    async def answer(name: str) -> None:
+        assert await limit.wait(loop.time() + 0.05, loop, asyncio.sleep(0, name)) == name
+
+    calls = [asyncio.ensure_future(each) for each in (hang("first"), answer("quick"), hang("second"))]
+    await asyncio.sleep(0.02)
+    calls.append(asyncio.ensure_future(hang("third")))
+    await asyncio.gather(*calls)
+    assert ended == ["first", "second", "third"]
+    await limit.wait(loop.time() + 0.05, loop, asyncio.sleep(0))
+
+
+async def test_a_call_with_a_time_limit_that_is_cancelled_stays_cancelled() -> None:
+    loop = asyncio.get_running_loop()
+    limit = TimeLimit(DeadlinePassedError)
+    call = asyncio.ensure_future(limit.wait(loop.time() + 60, loop, asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_an_error_of_a_call_after_its_time_limit_is_its_own() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def fail() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise KeyError("own") from error
+
+    with pytest.raises(KeyError):
+        await TimeLimit(DeadlinePassedError).wait(loop.time() + 0.01, loop, fail())
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
