@@ -141,25 +141,28 @@ def deadlines() -> Deadlines:
 
 
 class TimeLimit:
-    """A limit of so many seconds for many calls. They reach it in the order in which they began, so it needs one timer,
-    for the call that began first. While calls end in time, that timer is set again once in so many seconds."""
+    """A limit of the same number of seconds for many calls. They reach it in the order in which they began, so it needs
+    one timer, for the call that began first. While calls end in time, that timer is set again once in so many seconds.
 
-    __slots__ = ("_has_timer", "_running", "_too_late")
+        call = limit.begin(when, loop)
+        try:
+            ...
+        except asyncio.CancelledError:
+            if call.was_ended(): ...  # the time was over
+            raise
+        finally:
+            limit.end(call)
+    """
 
-    def __init__(self, too_late: Callable[[], Exception]) -> None:
-        self._too_late = too_late
-        """Makes the error of a call that reaches the limit."""
+    __slots__ = ("_has_timer", "_running")
+
+    def __init__(self) -> None:
         self._running: dict[_LimitedCall, None] = {}
         """The calls that run, the first that began first."""
         self._has_timer = False
 
-    async def wait(self, when: float, loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T]) -> T:
-        """The result of `awaitable`, if it comes until `when`: the limit's seconds from now, on the clock of `loop`.
-        Else it is cancelled.
-
-        Raises:
-            Exception: what `too_late` returns; there was no result in time.
-        """
+    def begin(self, when: float, loop: asyncio.AbstractEventLoop) -> "_LimitedCall":
+        """Cancel the current task at `when`: the limit's seconds from now, on the clock of `loop`."""
         task = asyncio.current_task(loop)
         assert task is not None
         call = _LimitedCall(when, task)
@@ -167,23 +170,17 @@ class TimeLimit:
         if not self._has_timer:
             self._has_timer = True
             loop.call_at(when, self._ring, loop)
-        try:
-            return await awaitable
-        except asyncio.CancelledError as error:
-            if call.has_rung:
-                call.has_rung = False
-                if task.uncancel() <= call.cancelling:
-                    raise self._too_late() from error
-            raise
-        finally:
-            self._running.pop(call, None)
-            if call.has_rung:  # what was awaited has ended by itself before it was cancelled
-                task.uncancel()
+        return call
+
+    def end(self, call: "_LimitedCall") -> None:
+        """The call has ended."""
+        self._running.pop(call, None)
+        if call.has_rung:  # what was awaited has ended by itself before it was cancelled
+            call.task.uncancel()
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        due = list(takewhile(lambda call: call.when <= now, self._running))
-        for call in due:
+        for call in list(takewhile(lambda call: call.when <= now, self._running)):
             del self._running[call]
             call.ring()
         first = next(iter(self._running), None)
@@ -205,10 +202,8 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
     try:
         return await awaitable
     except asyncio.CancelledError as error:
-        if limit.has_rung:
-            limit.has_rung = False
-            if task.uncancel() <= limit.cancelling:
-                raise too_late() from error
+        if limit.was_ended():
+            raise too_late() from error
         raise
     finally:
         if limit.has_rung:  # what was awaited has ended by itself before it was cancelled
@@ -218,23 +213,30 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
 
 
 class _LimitedCall:
-    """A call that runs in a task of its own, which is cancelled when its time is over."""
+    """A call whose task is cancelled when its time is over."""
 
-    __slots__ = ("_task", "cancelling", "has_rung", "when")
-
-    cancelling: int
-    """How often the task had been cancelled, and had not ended, when the time was over."""
+    __slots__ = ("_cancelling", "has_rung", "task", "when")
 
     def __init__(self, when: float, task: "asyncio.Task[Any]") -> None:
         self.when = when
-        self._task = task
+        self.task = task
         self.has_rung = False
+        """Whether the task was cancelled by this, and nobody has noticed."""
+        self._cancelling = 0
+        """How often the task had been cancelled before."""
 
     def ring(self) -> None:
-        """Cancel it."""
+        """The time is over."""
         self.has_rung = True
-        self.cancelling = self._task.cancelling()
-        self._task.cancel()
+        self._cancelling = self.task.cancelling()
+        self.task.cancel()
+
+    def was_ended(self) -> bool:
+        """Whether the task was cancelled because the time was over, and for no other reason."""
+        if not self.has_rung:
+            return False
+        self.has_rung = False
+        return self.task.uncancel() <= self._cancelling
 
 
 class _GroupedCall(_LimitedCall):

@@ -5,6 +5,9 @@ from collections.abc import Callable
 SECONDS = 10.0
 """The length of one interval. The calls of the current one and of the one before it count."""
 
+_LOOK = 8
+"""Calls after which the clock is looked at. It is also looked at before a further call is allowed."""
+
 
 class Budget:
     """At most `share` further calls for each call of the last 10 to 20 s, and `least` on top of that.
@@ -25,9 +28,9 @@ class Budget:
 
     def add_call(self) -> None:
         """Count one call of a client."""
-        if self._clock() - self._begin >= SECONDS:
-            self._advance()
         self._calls += 1
+        if not self._calls % _LOOK:
+            self._advance()
 
     def spend(self) -> bool:
         """Count one further call, if the budget allows it. Returns whether it does."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from time import monotonic
 from typing import Annotated, Literal, Self
@@ -58,9 +58,9 @@ class Concurrency:
         self._clock = clock
         self._calls = settings.calls or 0
         self._gradient = Gradient(settings.least, settings.most) if settings.adaptive else None
-        self._unmeasured = self._calls // 2
+        self.unmeasured = self._calls // 2
         """Calls in flight below which nobody needs to know how long they take: half of a fixed limit."""
-        self._in_flight = 0
+        self.in_flight = 0
         self._refused = 0
         self._duration = 0.0
         """The average duration, in seconds, of the calls that began when half of the limit or more were in flight."""
@@ -68,12 +68,6 @@ class Concurrency:
 
     async def call(self, handler: Handler, request: Request) -> Answer:
         """The answer of `handler`, unless too many calls are in flight."""
-        if self._in_flight < self._unmeasured:
-            self._in_flight += 1
-            try:
-                return await handler(request)
-            finally:
-                self._in_flight -= 1
         began = self._enter()
         try:
             answer = await handler(request)
@@ -82,7 +76,7 @@ class Concurrency:
             self._failed(began, error)
             raise
         finally:
-            self._in_flight -= 1
+            self.in_flight -= 1
         return answer
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
@@ -102,7 +96,7 @@ class Concurrency:
                 self._failed(began, error)
             raise
         finally:
-            self._in_flight -= 1
+            self.in_flight -= 1
 
     def _enter(self) -> float:
         """Count a call that begins now. Returns the time.
@@ -110,9 +104,9 @@ class Concurrency:
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), too many calls are in flight.
         """
-        if self._in_flight >= self._limit:
+        if self.in_flight >= self._limit:
             raise self._refusal()
-        self._in_flight += 1
+        self.in_flight += 1
         return self._clock()
 
     @property
@@ -130,18 +124,18 @@ class Concurrency:
         now = self._clock()
         self._duration += (now - began - self._duration) * (_SMOOTHING if self._duration else 1)
         if self._gradient:
-            self._gradient.ended(began, now, self._in_flight)
+            self._gradient.ended(began, now, self.in_flight)
 
     def _failed(self, began: float, error: BaseException) -> None:
         """Note a call that ended with `error`. Its duration counts only if its time was over or its client left: other
         calls that fail do so at once."""
         is_timeout = isinstance(error, GatewayError) and error.status is Status.DEADLINE_EXCEEDED
         if self._gradient and (is_timeout or isinstance(error, asyncio.CancelledError)):
-            self._gradient.given_up(began, self._clock(), self._in_flight)
+            self._gradient.given_up(began, self._clock(), self.in_flight)
 
     def status(self) -> Mapping[str, object]:
         """The calls in flight, and how many may be."""
-        return {"in_flight": self._in_flight, "limit": self._limit, "refused": self._refused}
+        return {"in_flight": self.in_flight, "limit": self._limit, "refused": self._refused}
 
     async def close(self) -> None:
         """There is nothing to close."""
@@ -158,10 +152,16 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     """
     concurrency = state(settings)
 
-    call = concurrency.call
-
-    def with_limit(request: Request) -> Awaitable[Answer]:
-        return call(handler, request) if request.operation in CALLS else handler(request)
+    async def with_limit(request: Request) -> Answer:
+        if request.operation not in CALLS:
+            return await handler(request)
+        if concurrency.in_flight >= concurrency.unmeasured:
+            return await concurrency.call(handler, request)
+        concurrency.in_flight += 1
+        try:
+            return await handler(request)
+        finally:
+            concurrency.in_flight -= 1
 
     return with_limit
 

@@ -3,7 +3,7 @@ each try of it at an endpoint. The Backend enforces `per_try` (`Tries.seconds`),
 begins."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, ClassVar
 
@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.core.deadlines import TimeLimit
 from gateway.core.errors import Reason, refusal
-from gateway.core.frozen import copied, replace, set_field
+from gateway.core.frozen import replace, set_field
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, Tries
 
@@ -80,18 +80,29 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
         text = f"no answer within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
         return refusal(Reason.TIMEOUT, text)
 
-    limit = TimeLimit(too_late)
+    limit = TimeLimit()
 
-    def with_timeout(request: Request) -> Awaitable[Answer]:
-        loop, limited = asyncio.get_running_loop(), copied(request)
+    async def with_timeout(request: Request) -> Answer:
+        loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        if request.deadline is None or deadline < request.deadline:
-            set_field(limited, "deadline", deadline)
-        if request.time_limit is None or seconds < request.time_limit:
-            set_field(limited, "time_limit", seconds)
+        # The request's own fields are set and set back: a copy would cost as much as all the rest.
+        given, given_limit, given_tries = request.deadline, request.time_limit, request.tries
+        set_field(request, "deadline", _smaller(given, deadline))
+        set_field(request, "time_limit", _smaller(given_limit, seconds))
         if per_try is not None:
-            set_field(limited, "tries", _tries(request, per_try))
-        return limit.wait(deadline, loop, handler(limited))
+            set_field(request, "tries", _tries(request, per_try))
+        call = limit.begin(deadline, loop)
+        try:
+            return await handler(request)
+        except asyncio.CancelledError as error:
+            if call.was_ended():
+                raise too_late() from error
+            raise
+        finally:
+            limit.end(call)
+            set_field(request, "deadline", given)
+            set_field(request, "time_limit", given_limit)
+            set_field(request, "tries", given_tries)
 
     return with_timeout
 

@@ -1,6 +1,8 @@
 """Deadlines: they ring in time, never early, and a dropped one never."""
 
 import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
 
 import pytest
 
@@ -17,6 +19,8 @@ from gateway.core.deadlines import (
 )
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Request
+
+T = TypeVar("T")
 
 REQUEST = Request(Operation.INFER, "m")
 
@@ -200,34 +204,43 @@ def test_a_deadline_far_away_rings_when_its_time_has_come() -> None:
     assert rung == ["a"]
 
 
-async def test_a_time_limit_ends_each_call_at_its_own_time() -> None:
+async def limited(limit: TimeLimit, seconds: float, awaitable: Awaitable[T]) -> T:
+    """As the policy timeout waits."""
     loop = asyncio.get_running_loop()
-    limit = TimeLimit(DeadlinePassedError)
-    ended = list[str]()
+    call = limit.begin(loop.time() + seconds, loop)
+    try:
+        return await awaitable
+    except asyncio.CancelledError as error:
+        if call.was_ended():
+            raise DeadlinePassedError from error
+        raise
+    finally:
+        limit.end(call)
+
+
+async def test_a_time_limit_ends_each_call_at_its_own_time() -> None:
+    loop, limit, ended = asyncio.get_running_loop(), TimeLimit(), list[str]()
 
     async def hang(name: str) -> None:
         begun = loop.time()
-        try:
-            await limit.wait(begun + 0.05, loop, asyncio.Event().wait())
-        except DeadlinePassedError:
-            assert loop.time() >= begun + 0.05
-            ended.append(name)
+        with pytest.raises(DeadlinePassedError):
+            await limited(limit, 0.05, asyncio.Event().wait())
+        assert loop.time() >= begun + 0.05
+        ended.append(name)
 
-    async def answer(name: str) -> None:
-        assert await limit.wait(loop.time() + 0.05, loop, asyncio.sleep(0, name)) == name
+    async def answer() -> None:
+        assert await limited(limit, 0.05, asyncio.sleep(0, "quick")) == "quick"
 
-    calls = [asyncio.ensure_future(each) for each in (hang("first"), answer("quick"), hang("second"))]
+    calls = [asyncio.ensure_future(each) for each in (hang("first"), answer(), hang("second"))]
     await asyncio.sleep(0.02)
     calls.append(asyncio.ensure_future(hang("third")))
     await asyncio.gather(*calls)
     assert ended == ["first", "second", "third"]
-    await limit.wait(loop.time() + 0.05, loop, asyncio.sleep(0))
+    await limited(limit, 0.05, asyncio.sleep(0))
 
 
 async def test_a_call_with_a_time_limit_that_is_cancelled_stays_cancelled() -> None:
-    loop = asyncio.get_running_loop()
-    limit = TimeLimit(DeadlinePassedError)
-    call = asyncio.ensure_future(limit.wait(loop.time() + 60, loop, asyncio.Event().wait()))
+    call = asyncio.ensure_future(limited(TimeLimit(), 60, asyncio.Event().wait()))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -235,8 +248,6 @@ async def test_a_call_with_a_time_limit_that_is_cancelled_stays_cancelled() -> N
 
 
 async def test_an_error_of_a_call_after_its_time_limit_is_its_own() -> None:
-    loop = asyncio.get_running_loop()
-
     async def fail() -> None:
         try:
             await asyncio.Event().wait()
@@ -244,7 +255,7 @@ async def test_an_error_of_a_call_after_its_time_limit_is_its_own() -> None:
             raise KeyError("own") from error
 
     with pytest.raises(KeyError):
-        await TimeLimit(DeadlinePassedError).wait(loop.time() + 0.01, loop, fail())
+        await limited(TimeLimit(), 0.01, fail())
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0

@@ -117,3 +117,25 @@ async def test_a_timeout_error_of_the_stream_passes_unchanged() -> None:
     await anext(responses)
     with pytest.raises(TimeoutError, match="of something else"):
         await anext(responses)
+
+
+async def test_a_call_that_is_repeated_has_its_own_time_again() -> None:
+    """The policy sets the request's deadline, and sets it back: whoever repeats the request passes on the same one."""
+    seen: list[tuple[float | None, float | None]] = []
+
+    async def note(request: Request) -> Answer:
+        seen.append((request.deadline, request.time_limit))
+        await asyncio.sleep(0.002)
+        return True
+
+    handler = wrap(note, Settings(seconds=30))
+    request = Request(Operation.INFER, "m")
+    before = asyncio.get_running_loop().time()
+    await handler(request)
+    assert (request.deadline, request.time_limit) == (None, None)
+    await handler(request)
+    first, second = (deadline for deadline, _ in seen)
+    assert first is not None
+    assert second is not None
+    assert before + 30 <= first < second
+    assert [limit for _, limit in seen] == [30, 30]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import ceil
 
 from gateway.core.types import Headers, Metadata
 from gateway.http2.hpack import Field, write
@@ -42,7 +43,8 @@ class RequestHeadWriter:
         block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
         if timeout is None:
             return block
-        return block + (_milliseconds_field(int(1000 * timeout)) if timeout >= 1 else _timeout_field(timeout))
+        # Rounded up to tenths, so that calls with the same limit have the same head, which servers may remember.
+        return block + (_tenths_field(ceil(10 * timeout)) if timeout >= 1 else _timeout_field(timeout))
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
         raw = checked(raw if is_metadata else from_text(raw))
@@ -50,10 +52,9 @@ class RequestHeadWriter:
         return b"".join((_METHOD_POST, self._scheme, addressed, _FIXED, write(written(Headers(raw)))))
 
 
-# Calls with the same limit have one of a few whole milliseconds left.
 @lru_cache(4096)
-def _milliseconds_field(milliseconds: int) -> bytes:
-    return _timeout_field(milliseconds / 1000)
+def _tenths_field(tenths: int) -> bytes:
+    return _timeout_field(tenths / 10)
 
 
 def _timeout_field(seconds: float) -> bytes:

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Sequence
 from functools import lru_cache
+from math import ceil
 
 from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import HttpAddress
@@ -49,8 +50,9 @@ class HeadWriter:
             length += b"".join([b"%b: %b\r\n" % field for field in message.record.forwarded_fields(message.span)])
         if remaining is None:
             return b"%b%b\r\n" % (first, length)
-        timeout = b"Request-Timeout: %.3f\r\n" % min(max(remaining, _MIN_SECONDS), _MAX_SECONDS)
-        return b"%b%b%b\r\n" % (first, length, timeout)
+        # Rounded up to tenths, so that calls with the same limit have the same head, which servers may remember.
+        seconds = ceil(10 * remaining) / 10 if remaining >= 1 else max(remaining, _MIN_SECONDS)
+        return b"%b%bRequest-Timeout: %.3f\r\n\r\n" % (first, length, min(seconds, _MAX_SECONDS))
 
     def _write_first_lines(self, method: str, path: str, query: str, raw: Sequence[tuple[bytes, bytes]]) -> bytes:
         """The request line, `Host`, `Connection`, and the headers `raw`. Raises as `write`."""
