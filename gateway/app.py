@@ -49,6 +49,7 @@ from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.certificates import CertificateError
 from gateway.core.exchange import answer
+from gateway.core.principal import Permission
 from gateway.core.protocol import (
     DEFAULT_LIMITS,
     Carrier,
@@ -263,7 +264,7 @@ class Gateway:
         observers = self.observers if access is None else [*self.observers, access.observe]
         if config.admin is not None:
             observers = [*observers, self._counters.observe]
-        starts: list[OnStart] = [explaining.start_record] if listener.allow_explain else []
+        starts: list[OnStart] = [explaining.on_start(_needed_to_explain(listener))] if listener.allow_explain else []
         if self.tracing is not None:
             starts.append(self.tracing.start_record)
         if not observers and not starts and config.request_ids is None and not listener.reply_headers:
@@ -624,6 +625,13 @@ def _bind(config: Config, port: str) -> Address | None:
     """The address of the health port or the status API; None if it is off."""
     found: HealthConfig | AdminConfig | None = getattr(config, port)
     return None if found is None else found.bind
+
+
+def _needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
+    """The permissions that clients need to see explanations: on listeners that ask for credentials, and on those whose
+    errors do not name backends either."""
+    needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
+    return (*needed, "details") if listener.errors.detail == "brief" else needed
 
 
 def _tls(config: Config, port: str) -> ListenerTlsConfig | None:

@@ -214,7 +214,8 @@ class ListenerConfig(Keys):
     listener (V2)."""
     allow_explain: Flag = False
     """Let clients ask how a request was answered: with the header `gateway-explain: 1` the reply has the header
-    `gateway-explanation`. It names routes, backends and endpoints."""
+    `gateway-explanation`. It names routes, backends and endpoints. With `auth` clients need the permission `explain`,
+    with `errors: {detail: brief}` also `details`."""
     metrics_page: Flag = False
     """Serve this listener's metrics page, if one of its protocols has one (grps-rest: `/`)."""
     limits: ListenerLimitsKey = Field(default_factory=Limits)

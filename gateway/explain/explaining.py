@@ -19,12 +19,14 @@ import orjson
 
 from gateway.assembly.assembly import Assembly
 from gateway.bridge.comparison import TensorChange, TensorShown
+from gateway.core.principal import Permission
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
 from gateway.core.spans import Span
 from gateway.core.transport import Destination, Select
 from gateway.core.types import Message, Request
 from gateway.explain.decision import Decision, decide
+from gateway.observing.recording import OnStart
 
 ASKED, EXPLANATION = b"gateway-explain", b"gateway-explanation"
 LONGEST = 4096
@@ -33,22 +35,36 @@ _MOST_ROUTES = 20
 
 
 class LiveExplanation:
-    """The explanation of one request: what its record does not have."""
+    """The explanation of one request: what its record does not have. `needed`: the permissions that the client must
+    have to see it."""
 
-    def __init__(self) -> None:
+    def __init__(self, needed: tuple[Permission, ...]) -> None:
         self.decision: Decision | None = None
+        self._needed = needed
+        self._is_permitted = not needed
 
     def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
-        """The header of the reply."""
-        return [(EXPLANATION, compact(record, self.decision))]
+        """The header of the reply; none for a client that may not see it."""
+        return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
+
+    def routed(self, request: Request, decision: Decision) -> None:
+        """Note the decision about the request, and whether its client may see it."""
+        self.decision = decision
+        principal = request.principal
+        if principal is not None:
+            self._is_permitted = all(principal.has(each, request.model, request.listener) for each in self._needed)
 
 
-def start_record(record: Record, message: Message, protocol: Protocol) -> None:
-    """Explain the request of a new Record, if its client asks for that."""
-    if message.headers.get(ASKED.decode()) == "1":
-        record.explain = LiveExplanation()
-        if record.events is None:
-            record.events = []
+def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
+    """What explains the request of a new Record, if its client asks for that and has the permissions `needed`."""
+
+    def start(record: Record, message: Message, protocol: Protocol) -> None:
+        if message.headers.get(ASKED.decode()) == "1":
+            record.explain = LiveExplanation(needed)
+            if record.events is None:
+                record.events = []
+
+    return start
 
 
 def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
@@ -57,7 +73,7 @@ def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool =
     def selected(request: Request) -> Destination:
         if request.record is not None and isinstance(request.record.explain, LiveExplanation):
             decision = decide(request, assembly.config, assembly, passthrough=passthrough)
-            request.record.explain.decision = decision
+            request.record.explain.routed(request, decision)
         return select(request)
 
     return selected

@@ -3,12 +3,14 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
 
 from gateway.app import Gateway
+from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.explain.explaining import LONGEST
@@ -108,3 +110,44 @@ async def test_it_is_bounded() -> None:
         head, _ = await post(port(gateway, "http"), path, BODY, "gateway-explain: 1")
     assert head.startswith("HTTP/1.1 404")
     assert explanation(head)["shortened"] is True
+
+
+ALICE, ALICE_ENTRY = new_key("alice")
+BOB, BOB_ENTRY = new_key("bob")
+WITH_KEYS = """
+auth: {keys: {file: FILE}}
+permissions: {explained: [{operations: [explain]}], whole: [{operations: [explain, details]}]}
+principals: {alice: {permissions: [use, GIVEN]}, bob: {permissions: [use]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("errors", "given", "is_told"),
+    [("full", "explained", True), ("brief", "explained", False), ("brief", "whole", True)],
+)
+async def test_where_clients_have_keys_it_needs_a_permission(
+    tmp_path: Path, errors: str, given: str, is_told: bool
+) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(write_keys([ALICE_ENTRY, BOB_ENTRY]))
+    listener = f"allow_explain: true, auth: {{}}, errors: {{detail: {errors}}}"
+    text = TEXT.replace("allow_explain: ALLOW", listener) + WITH_KEYS.replace("FILE", str(file)).replace("GIVEN", given)
+    async with running(text=text) as gateway:
+        at = port(gateway, "http")
+        alice, _ = await post(at, INFER, BODY, "gateway-explain: 1", f"x-api-key: {ALICE}")
+        bob, _ = await post(at, INFER, BODY, "gateway-explain: 1", f"x-api-key: {BOB}")
+        nobody, _ = await post(at, INFER, BODY, "gateway-explain: 1")
+    assert alice.startswith("HTTP/1.1 200")
+    assert ("gateway-explanation" in alice) is is_told
+    assert bob.startswith("HTTP/1.1 200")
+    assert "gateway-explanation" not in bob
+    assert nobody.startswith("HTTP/1.1 401")
+    assert "gateway-explanation" not in nobody
+
+
+async def test_where_errors_are_brief_and_nobody_is_asked_it_is_not_told() -> None:
+    text = TEXT.replace("allow_explain: ALLOW", "allow_explain: true, errors: {detail: brief}")
+    async with running(text=text) as gateway:
+        head, _ = await post(port(gateway, "http"), INFER, BODY, "gateway-explain: 1")
+    assert head.startswith("HTTP/1.1 200")
+    assert "gateway-explanation" not in head

@@ -71,3 +71,31 @@ routes: [{{match: {{model: m}}, backend: lab}}]
                 status, body = await ask(at(near, "near"), None, infer("m"))
                 assert status == 503, body
                 assert b"TLS: its certificate is signed by an unknown CA" in body
+
+
+_PRINCIPALS = """
+auth: {certificates: [{identity: "*.lab", principal: "certified:*"}]}
+principals: {"certified:gateway.lab": {permissions: [use]}}
+"""
+
+
+async def test_certificates_of_clients_stand_for_principals_in_every_protocol(
+    authority: Authority, files: Files
+) -> None:
+    """The one whose principal has permissions is served, one that is not known is not, and one without permissions may
+    do nothing."""
+    owns = {name: authority.issue(files.key.parent, name, stem=name) for name in ("gateway.lab", "a.b", "other.lab")}
+    async with reference("v2-rest", "posterior") as server:
+        far_text = _far(files, server).replace("model: m,", "model: m, auth: {},") + _PRINCIPALS
+        async with running(far_text) as far:
+            ports = {name: at(far, name) for name in protocols()}
+            for identity, expected in (
+                ("gateway.lab", ""),
+                ("a.b", "no credentials"),
+                ("other.lab", "may not ask for"),
+            ):
+                async with running(_near(files, owns[identity], ports)) as near:
+                    for name in protocols():
+                        status, body = await ask(at(near, "near"), files.trusting(), infer(name))
+                        assert (status == 200) is (not expected), (identity, name, body)
+                        assert expected.encode() in body, (identity, name, body)
