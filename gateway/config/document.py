@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import yaml
 from yaml import events
 
-from gateway.config.references import interpolate
+from gateway.config.references import Referenced, interpolate
 from gateway.config.scalars import Scalar, resolve
 from gateway.config.syntax import explained, quoted
 from gateway.core.frozen import frozen
@@ -71,6 +71,18 @@ class Node:
                 return [node.plain() for node in items]
             case scalar:
                 return scalar
+
+    def referenced(self) -> Iterator[Referenced]:
+        """The texts in which references were replaced."""
+        match self.value:
+            case dict(items):
+                for node in items.values():
+                    yield from node.referenced()
+            case list(items):
+                for node in items:
+                    yield from node.referenced()
+            case Referenced() as text:
+                yield text
 
     def find(self, location: Location) -> "Node":
         """The node at `location`, or the nearest above it."""

@@ -1,6 +1,7 @@
 """The configuration that is in use, as plain values for JSON: with every default, and without secrets.
 
 A value is a secret if its key is declared as one (`fields.Secret`, or a SecretStr of a policy). No name is guessed.
+Texts that came from a file or a variable may be secrets too: for them the reference is shown, such as `${file:/path}`.
 """
 
 import math
@@ -10,6 +11,7 @@ from enum import Enum
 
 from pydantic import BaseModel, SecretStr
 
+from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
 from gateway.core.address import Address
 from gateway.core.types import Tensor
@@ -18,32 +20,42 @@ MASK = "***"
 """Stands for every secret."""
 
 
-def effective(given: object) -> object:
-    """`given`, a Config or a value in it, as maps, lists, texts and numbers."""
+def effective(config: Config) -> object:
+    """`config` as maps, lists, texts and numbers."""
+    return _plain(config, config.references)
+
+
+def _plain(given: object, references: Mapping[str, str]) -> object:
     match given:
+        case str() if given in references:
+            return references[given]
         case SecretStr():
             return MASK
         case Enum():
-            return effective(given.value)
+            return _plain(given.value, references)
         case None | bool() | int() | str():
             return given
         case float():
             return given if math.isfinite(given) else str(given)
         case PolicyConfig():
-            return {given.name: effective(given.settings)}
+            return {given.name: _plain(given.settings, references)}
         case Address():
-            return str(given)
+            return references.get(str(given), str(given))
         case Tensor():
-            return {"name": given.name, "datatype": given.datatype.value, "data": effective(given.array.tolist())}
+            return {
+                "name": given.name,
+                "datatype": given.datatype.value,
+                "data": _plain(given.array.tolist(), references),
+            }
         case BaseModel():
             keys = type(given).model_fields.items()
-            return {key.alias or name: effective(getattr(given, name)) for name, key in keys}
+            return {key.alias or name: _plain(getattr(given, name), references) for name, key in keys}
         case Mapping():
-            return {str(effective(name)): effective(each) for name, each in given.items()}
+            return {str(_plain(name, references)): _plain(each, references) for name, each in given.items()}
         case tuple() | list() | frozenset():
-            return [effective(each) for each in given]
+            return [_plain(each, references) for each in given]
         case bytes():
             return given.decode(errors="backslashreplace")
     if is_dataclass(given):
-        return {each.name: effective(getattr(given, each.name)) for each in fields(given)}
+        return {each.name: _plain(getattr(given, each.name), references) for each in fields(given)}
     return str(given)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Strict
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, Strict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -554,6 +554,8 @@ class TracingConfig(Keys):
 class Config(Keys):
     """The gateway's configuration."""
 
+    _references: dict[str, str] = PrivateAttr(default_factory=dict)
+
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
     """Addresses that accept clients. Several protocols of one transport can share one."""
     limits: ProcessLimitsConfig = ProcessLimitsConfig()
@@ -593,3 +595,8 @@ class Config(Keys):
     """Groups of model servers, by name."""
     routes: tuple[RouteConfig, ...] = ()
     """Which requests go to which backend. The first route that matches is used."""
+
+    @property
+    def references(self) -> dict[str, str]:
+        """Texts that came from files or variables, each with the reference that the file has in its place."""
+        return self._references

@@ -95,6 +95,7 @@ def loads_with_warnings(
     faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
         raise ConfigError(_problem(name, fault) for fault in faults)
+    config.references.update((str(each), each.source) for each in root.referenced())
     found = (_problem(name, _located(finding, root)) for finding in find_warnings(config, catalog))
     return config, ordered(replace(problem, is_warning=True) for problem in found)
 

@@ -41,9 +41,10 @@ principals:
   user: {{permissions: [use]}}
 admin: {{bind: "127.0.0.1:0", auth: {{}}}}
 health: {{bind: "127.0.0.1:0"}}
+log: {{level: debug, format: json, access: {{path: "{folder}/access.log"}}}}
 listeners:
   - {{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge, grps-rest], model: dead, auth: {{}},
-     errors: {{detail: brief}}}}
+     errors: {{detail: brief}}, allow_explain: true, reply_headers: true}}
   - {{name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc], auth: {{}}}}
   - {{name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc], model: dead, auth: {{}}}}
 backends:
@@ -104,14 +105,15 @@ async def test_nothing_that_comes_out_has_a_secret(
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(guard, "_lines", LogLimit(guard.log, lines=10_000))
     config, warned = load_with_warnings(folder / "gateway.yaml", catalog())
-    told: list[str] = [*map(str, warned), str(config.auth), str(config.backends)]
+    told: list[str] = []
+    operators = [*map(str, warned), str(config.auth), str(config.backends)]
     running = Gateway(config)
     await running.start()
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
             base = f"http://{running.listeners['http'].address}"
             for headers in credentials(folder):
-                sent = {**headers, "x-secret": f"not-{MARK}", "cookie": MARK}
+                sent = {**headers, "x-secret": f"not-{MARK}", "cookie": MARK, "gateway-explain": "1"}
                 for method, path, body in (
                     ("POST", "/v2/models/dead/infer", BODY),
                     ("POST", "/v2/models/keyed/infer", BODY),
@@ -125,30 +127,32 @@ async def test_nothing_that_comes_out_has_a_secret(
                     reply = await client.request(method, base + path, content=body, headers=sent)
                     told.append(f"{reply.headers} {reply.text}")
                 admin = f"http://{running.ports['admin'].address}"
-                for path in ("/status", "/docs", "/openapi.json"):
+                for path in ("/status", "/docs", "/openapi.json", "/config"):
                     reply = await client.get(admin + path, headers=sent)
-                    told.append(f"{reply.headers} {reply.text}")
+                    operators.append(f"{reply.headers} {reply.text}")
                 reply = await client.post(f"{admin}/register", headers=sent, json={"backend": "dead", "address": "h:1"})
-                told.append(f"{reply.headers} {reply.text}")
-                health = await client.get(f"http://{running.ports['health'].address}/readyz", headers=sent)
-                told.append(health.text)
+                operators.append(f"{reply.headers} {reply.text}")
+                for path in ("/readyz", "/metrics"):
+                    health = await client.get(f"http://{running.ports['health'].address}{path}", headers=sent)
+                    operators.append(health.text)
                 async with grpc.aio.insecure_channel(running.listeners["grpc"].address) as channel:
                     infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
                     try:
                         await infer(message("v2-grpc", "dead", tensor(b"1")), metadata=tuple(sent.items()))
                     except grpc.aio.AioRpcError as error:
                         told.append(repr((error.details(), error.trailing_metadata(), error.initial_metadata())))
-        told.append(str(running.status().model_dump_json()))
+        operators.append(str(running.status().model_dump_json()))
     finally:
         await running.drain(0)
-    told.append(caplog.text)
-    everything = "\n".join(told)
+    operators.append((folder / "access.log").read_text())
+    assert '"operation":"infer"' in operators[-1]
+    operators.append(caplog.text)
+    everything = "\n".join((*told, *operators))
     assert "refuses client" in caplog.text
     assert "401" in everything or "no credentials" in everything
     for secret in secrets(folder):
         assert secret not in everything
-    clients = "\n".join(each for each in told[3:-2] if "127.0.0.1" in each)
-    assert str(folder) not in clients
+    assert str(folder) not in "\n".join(told)
 
 
 def test_what_is_wrong_with_files_of_secrets_is_told_without_them(folder: Path) -> None:

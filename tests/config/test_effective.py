@@ -48,6 +48,16 @@ def test_it_has_every_key_and_no_secret() -> None:
     assert route["translate"]["constants"] == [{"name": "k", "datatype": "FP32", "data": [1.0, "inf"]}]
 
 
+def test_texts_from_files_and_variables_are_shown_as_their_references(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("planted-4\n")
+    header = f"${{file:{tmp_path}/secret}}"
+    text = TEXT.replace("match: {model: m,", f"match: {{model: '${{MODEL}}', header: {{x-key: '{header}'}},")
+    found: Any = effective(loads(text, "test.yaml", catalog(), {"MODEL": "planted-5"}))
+    assert "planted" not in json.dumps(found)
+    assert found["routes"][0]["match"]["header"] == {"x-key": header}
+    assert found["routes"][0]["match"]["model"] == "${MODEL}"
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_it_is_json_for_every_example(path: Path) -> None:
     json.dumps(effective(load(path, catalog())), allow_nan=False)
