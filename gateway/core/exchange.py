@@ -51,7 +51,7 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
     request: Request | None = None
     try:
         request = decoded(message, protocol, listener)
-        destination = routed(request, select)
+        destination = select(request) if request.record is None else routed(request, select)
         if destination.local is not None:
             return encoded(destination.local(request), request, protocol, destination)
     except Exception as error:
@@ -77,6 +77,8 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
         response = await _in_time(destination.handler, request)
         if isinstance(response, Response) and are_large(response.outputs):
             reply = await in_thread(encoded, response, request, protocol, destination)
+        elif request.record is None:
+            reply = protocol.encode_response(response, request, destination.translate)
         else:
             reply = encoded(response, request, protocol, destination)
     except Exception as error:

@@ -127,6 +127,8 @@ class Pool:
 
     def _next(self) -> GrpcClientConnection | None:
         ready = self._ready
+        if len(ready) == 1:
+            return ready[0] if ready[0].has_room else None
         for _ in ready:
             self._turn = (self._turn + 1) % len(ready)
             if ready[self._turn].has_room:
