@@ -134,7 +134,7 @@ def parse_keys(content: bytes) -> KeyFile:
     try:
         # BaseLoader leaves every scalar a text: a principal `no` or an id `12e4` stays what it is.
         data: Any = yaml.load(content, yaml.CBaseLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         raise KeyFileError(f"it is not YAML{f': line {mark.line + 1}' if mark else ''}") from None
     if data is None:

@@ -29,7 +29,7 @@ from gateway.core.frozen import set_field
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
-from gateway.core.record import Record
+from gateway.core.record import LONGEST_MODEL, Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
@@ -114,7 +114,8 @@ def _decoded_with_record(message: Message, protocol: Protocol, listener: Listene
     began = perf_counter()
     request = protocol.decode_request(message, listener)
     record.decode = perf_counter() - began
-    record.operation, record.model = request.operation.value, request.model
+    # Records outlive their requests, and a name may be as long as a message.
+    record.operation, record.model = request.operation.value, request.model[:LONGEST_MODEL]
     if record.events is not None:
         note(record, "decode", record.decode)
     set_field(request, "record", record)

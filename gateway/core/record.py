@@ -26,6 +26,9 @@ TRACE_HEADER = "traceparent"
 ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend", "gateway-tries"
 """The headers or metadata keys of a reply that name what answered it, on listeners that tell."""
 
+LONGEST_MODEL = 1024
+"""Characters of a model's name that a record keeps. The router refuses longer names."""
+
 GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
 """The `code` of a request whose client left before the reply, by transport."""
 

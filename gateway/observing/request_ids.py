@@ -19,6 +19,9 @@ _TRACEPARENT = re.compile(
     rb"(?!ff|00-.{53})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]*)?"
 )
 
+_LONGEST_TRACE = 512
+"""Bytes of a `traceparent` that is read; version 00 has 55. It is kept as long as the record."""
+
 _PREFIX = os.urandom(8).hex()
 _numbers = count(int.from_bytes(os.urandom(3)))
 
@@ -28,7 +31,7 @@ def accepted_id(headers: Headers) -> tuple[str, bytes]:
     the value of TRACE_HEADER, empty if it is not valid."""
     given, trace = headers.first.get(_ID), headers.first.get(_TRACE)
     accepted = given.decode() if given is not None and _SANE.fullmatch(given) else ""
-    if trace is None or (found := _TRACEPARENT.fullmatch(trace)) is None:
+    if trace is None or len(trace) > _LONGEST_TRACE or (found := _TRACEPARENT.fullmatch(trace)) is None:
         return accepted, b""
     return accepted or found[1].decode(), trace
 

@@ -22,6 +22,9 @@ _lines = LogLimit(log)
 MOST_WAITING = 2048
 """Records that may wait to be sent, and that are sent at once."""
 
+_LONGEST_PATH = 1024
+"""Characters of a path that are kept and sent."""
+
 Export: TypeAlias = Callable[[Sequence[Record]], str]
 """Sends the spans of finished Records, which takes long. Returns why it failed; empty if it did not."""
 
@@ -55,7 +58,7 @@ class Tracing:
             root.id = context.id
             root.facts = {
                 "method": message.method,
-                "path": message.path,
+                "path": message.path[:_LONGEST_PATH],
                 "pattern": message.pattern,
                 "transport": protocol.transport,
             }

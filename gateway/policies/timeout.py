@@ -85,12 +85,12 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     async def with_timeout(request: Request) -> Answer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
+        if per_try is not None:
+            request = replace(request, tries=_tries(request, per_try))
         # The request's own fields are set and set back: a copy would cost as much as all the rest.
-        given, given_limit, given_tries = request.deadline, request.time_limit, request.tries
+        given, given_limit = request.deadline, request.time_limit
         set_field(request, "deadline", _smaller(given, deadline))
         set_field(request, "time_limit", _smaller(given_limit, seconds))
-        if per_try is not None:
-            set_field(request, "tries", _tries(request, per_try))
         call = limit.begin(deadline, loop)
         try:
             return await handler(request)
@@ -102,7 +102,6 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
             limit.end(call)
             set_field(request, "deadline", given)
             set_field(request, "time_limit", given_limit)
-            set_field(request, "tries", given_tries)
 
     return with_timeout
 

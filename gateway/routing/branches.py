@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, drop_tracebacks
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.tasks import spawn
@@ -137,7 +137,8 @@ class Branches:
         Raises:
             GatewayError: the error of the first backend, if all have failed.
         """
-        asking = [spawn(_answer_or_error(branch, request)) for branch in self._ready]
+        # Each gets a copy: a Handler may set fields of its request while it answers.
+        asking = [spawn(_answer_or_error(branch, replace(request))) for branch in self._ready]
         try:
             for each in asyncio.as_completed(asking):
                 if await each is True:

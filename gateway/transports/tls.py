@@ -359,13 +359,12 @@ class ServerHandshake(asyncio.Protocol):
             tls = await _start(self._raw, transport, self._early, self._context, server_side=True)
         except ssl.SSLError as error:
             self._failed(refusal_text(error))
-        except OSError:  # The client has left, or it was too late.
-            pass
-        else:
-            self._ended()
-            transport.open(tls, self._make_protocol())
             return
-        self._ended()
+        except OSError:  # The client has left, or it was too late.
+            return
+        finally:
+            self._ended()
+        transport.open(tls, self._make_protocol())
 
     def _too_late(self) -> None:
         if self._has_begun:

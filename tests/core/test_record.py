@@ -2,8 +2,13 @@
 
 import pytest
 
+from gateway import registry
 from gateway.core.errors import not_found
-from gateway.core.record import Record, Telling
+from gateway.core.exchange import decoded
+from gateway.core.frozen import set_field
+from gateway.core.protocol import ListenerSettings
+from gateway.core.record import LONGEST_MODEL, Record, Telling
+from gateway.core.types import Message
 
 
 def record(*observers: object, telling: Telling = Telling()) -> Record:  # noqa: B008 - it is frozen
@@ -59,3 +64,16 @@ def test_only_what_is_allowed_is_told() -> None:
         (b"gateway-tries", b"2"),
     ]
     assert open_.forwarded_fields() == [(b"x-request-id", b"id-1"), (b"traceparent", b"00-trace")]
+
+
+def test_a_record_keeps_no_name_of_any_length() -> None:
+    """Records outlive their requests, in queues and in the status: clients could fill the memory with names."""
+    protocol = registry.protocols()["umbridge"]
+    message = Message(
+        "POST", "/Evaluate", parts=(b'{"name":"%b","input":[[1.0]]}' % (b"m" * 10**6),), pattern="POST /Evaluate"
+    )
+    kept = Record((), "1", "l", "umbridge", "", 0.0, 0)
+    set_field(message, "record", kept)
+    request = decoded(message, protocol, ListenerSettings("l"))
+    assert len(request.model) == 10**6
+    assert kept.model == "m" * LONGEST_MODEL
