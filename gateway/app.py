@@ -126,7 +126,7 @@ class Gateway:
         self.observing.trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         self._metrics.renew(config)
-        self._metrics.join(self.observing.observers, config)
+        self.observing.renew(config, self._metrics.reader(config))
         for reference in config.reference:
             listener = await serve_reference(reference, self._clock)
             self.references.append(listener)
@@ -246,7 +246,7 @@ class Gateway:
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
         assembly = self._assemble(config, self._assembly)
-        self._metrics.join(self.observing.observers, config)
+        self.observing.renew(config, self._metrics.reader(config))
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, AdminServer | HealthServer] = {}
         try:
@@ -379,6 +379,7 @@ class Gateway:
 
     def status(self) -> status.GatewayStatus:
         """The current state, for the status API."""
+        self.observing.flush()
         counters, tracing, shedding = self.observing.counters, self.observing.tracing, self.shedding
         return status.GatewayStatus(
             version=INFO.version,
