@@ -195,7 +195,8 @@ class Gateway:
         if name == "health":
             assert config.health is not None
             ready, page = self._backends_ready(config), self._metrics.page(config)
-            bind, server = config.health.bind, HealthServer(lambda: self.ready, ready, metrics=page, tls=tls)
+            count, bind = self.observing.flush, config.health.bind
+            server = HealthServer(lambda: self.ready, ready, metrics=page, count=count, tls=tls)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
@@ -290,6 +291,7 @@ class Gateway:
         self._take_over(assembly)
         self._certificates.take_over(config)
         self._limits.apply(config.limits)
+        self.observing.flush()
         self._metrics.renew(config)
         is_traced_anew = self.observing.trace(config.tracing)
         running: list[asyncio.Task[None]] = []

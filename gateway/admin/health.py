@@ -29,6 +29,8 @@ STALLED_SECONDS = 30.0
 follows ends all calls."""
 ANSWER_SECONDS = 0.5
 """How long `/readyz` waits for the main event loop to check the backends. kubelet itself waits for 1 s by default."""
+COUNT_SECONDS = 0.1
+"""How long `/metrics` waits for the main event loop to count the requests that have ended."""
 LAST_RESULT_SECONDS = 30.0
 """How long the last result is used when a check does not finish in time."""
 MAX_CONNECTIONS = 64
@@ -43,8 +45,9 @@ class HealthServer:
 
     `is_accepting` says whether the gateway accepts requests; it is called from the thread. `backends_ready` says
     whether the backends are ready; it runs on the event loop that calls `start`. None: readiness does not depend on
-    backends. `metrics` is the page of `/metrics`; None: there is none. `tls` is as in
-    ListenerSettings, and is called from the thread.
+    backends. `metrics` is the page of `/metrics`; None: there is none. `count` counts what is not counted yet before
+    the page is rendered; it runs on the event loop that calls `start`. `tls` is as in ListenerSettings, and is called
+    from the thread.
     """
 
     address: str
@@ -56,6 +59,7 @@ class HealthServer:
         backends_ready: Callable[[], Awaitable[bool]] | None,
         *,
         metrics: MetricsPage | None = None,
+        count: Callable[[], None] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
@@ -64,6 +68,7 @@ class HealthServer:
         self.backends_ready = backends_ready
         self.metrics = metrics
         """This and `backends_ready` may be changed while it serves."""
+        self._count = count
         self._scraping = asyncio.Lock()
         self._timeouts = timeouts
         self._main_loop: asyncio.AbstractEventLoop
@@ -145,7 +150,14 @@ class HealthServer:
 
     async def _scrape(self, page: MetricsPage, message: Message) -> Message:
         """The metrics. One page at a time is rendered, so that scrapes take little from the main event loop."""
+
+        async def count() -> None:
+            if self._count is not None:
+                self._count()
+
         async with self._scraping:
+            counted = asyncio.run_coroutine_threadsafe(count(), self._main_loop)
+            await asyncio.wait([asyncio.wrap_future(counted)], timeout=COUNT_SECONDS)
             return await asyncio.to_thread(page.reply, message)
 
     async def _check_backends(self, backends_ready: Callable[[], Awaitable[bool]]) -> Message:

@@ -47,7 +47,8 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     if record is not None and (record.telling.forwards or record.context is not None):
         # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
         set_field(message, "record", record)
-        set_field(message, "span", request.span)
+        if request.span is not None:
+            set_field(message, "span", request.span)
     set_field(message, "headers", headers(raw))
 
 

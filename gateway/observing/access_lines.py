@@ -19,34 +19,28 @@ LONGEST_NAME = 256
 """Characters of a model's name that are written. Clients choose it."""
 
 
-class Times:
-    """Writes times as RFC 3339 in UTC, with milliseconds. The last one is kept, and its date: under load many requests
-    end in the same millisecond."""
+class Times(dict[int, str]):
+    """Times in milliseconds since 1970 as RFC 3339 in UTC. Those asked for are kept: under load many requests end in
+    the same millisecond."""
 
-    def __init__(self) -> None:
-        self._milliseconds = self._second = -1
-        self._date = self._written = ""
+    def __missing__(self, milliseconds: int) -> str:
+        second, rest = divmod(milliseconds, 1000)
+        text = self[milliseconds] = f"{_date_and_time(second)}.{rest:03d}Z"
+        return text
 
-    def written(self, seconds: float) -> str:
-        """`seconds` since 1970."""
-        milliseconds = int(seconds * 1000)
-        if milliseconds != self._milliseconds:
-            self._milliseconds = milliseconds
-            second, rest = divmod(milliseconds, 1000)
-            if second != self._second:
-                self._second = second
-                self._date = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-            self._written = f"{self._date}.{rest:03d}Z"
-        return self._written
+
+@lru_cache(2)
+def _date_and_time(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def json_lines(records: Iterable[Record], since_1970: float) -> bytes:
     """JSON objects. The names in them are written once and kept; what differs in every request has characters only that
     JSON takes as they are: numbers, addresses and ids (`request_ids`)."""
-    written = Times().written
+    times = Times()
     return "".join(
         [
-            f'{{"time":"{written(since_1970 + record.ended)}","log":"access","id":"{record.id}",'
+            f'{{"time":"{times[int(1000 * (since_1970 + record.ended))]}","log":"access","id":"{record.id}",'
             f'"client":"{record.client}",{_json_names(*_names(record))},'
             f'"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out},'
             f'"queue_ms":{record.queued * 1e3:.3f},"upstream_ms":{record.upstream * 1e3:.3f},'
@@ -80,21 +74,17 @@ def _json_names(
 
 def text_lines(records: Iterable[Record], since_1970: float) -> bytes:
     """`TIME access STATUS CODE KEY=VALUE ...`; what is unknown is left out."""
-    written = Times().written
-    return "".join(
-        [f"{written(since_1970 + record.ended)} access {record.status} {_told(record)}" for record in records]
-    ).encode()
+    times = Times()
+    ended = [(times[int(1000 * (since_1970 + record.ended))], record) for record in records]
+    return "".join([f"{time} access {record.status} {_told(record)}" for time, record in ended]).encode()
 
 
 def coloured_lines(records: Iterable[Record], since_1970: float) -> bytes:
     """As `text_lines`, for a terminal: green for requests that succeeded, red for others."""
-    written = Times().written
-    return "".join(
-        [
-            f"{written(since_1970 + record.ended)} access {_colour(record)}{record.status}{PLAIN} {_told(record)}"
-            for record in records
-        ]
-    ).encode()
+    times = Times()
+    ended = [(times[int(1000 * (since_1970 + record.ended))], record) for record in records]
+    lines = [f"{time} access {_colour(record)}{record.status}{PLAIN} {_told(record)}" for time, record in ended]
+    return "".join(lines).encode()
 
 
 def _colour(record: Record) -> str:

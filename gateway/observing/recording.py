@@ -34,7 +34,7 @@ class Recording:
 
     def __call__(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
-        accepted, traceparent, headers = "", b"", message.headers.first
+        accepted, traceparent, headers, parts = "", b"", message.headers.first, message.parts
         if ID in headers or TRACE in headers:
             accepted, traceparent = accepted_id(headers)
         record = Record(
@@ -44,7 +44,7 @@ class Recording:
             protocol.name,
             message.peer,
             message.received,
-            bytes_of(message),
+            len(parts[0]) if len(parts) == 1 and type(parts[0]) is bytes else bytes_of(message),
             self._telling,
             traceparent,
         )
