@@ -519,7 +519,7 @@ class Gateway:
             task.cancel()
         if self._retirements:
             await asyncio.wait(self._retirements)
-        await self._assembly.end()
+        await self._assembly.end(max(0.0, ends_at - self._clock()))
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())

@@ -4,6 +4,7 @@ import asyncio
 import typing
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any
 
 from gateway.admin.statistics import ListenerStatistics
@@ -25,6 +26,7 @@ from gateway.assembly.routes import (
 from gateway.assembly.server_operations import server_operations
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.keys import BackendConfig, BackendTlsConfig, Config
 from gateway.config.routes import RouteConfig
@@ -32,10 +34,11 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
 from gateway.core.tasks import spawn
-from gateway.core.transport import Connector, Destination
+from gateway.core.transport import Connector, Destination, Handler
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
 from gateway.policies.context import PolicyContext
+from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
@@ -221,9 +224,23 @@ class Assembly:
                 if name in previous.backends:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
+            self._adopt_policy_states(previous)
         self._tasks = [spawn(each()) for each in self.background]
         for prober in self.probers:
             prober.start()
+
+    def _adopt_policy_states(self, previous: "Assembly") -> None:
+        """Let policies that count go on with the counts of those that stood at their places."""
+        for place, _, state in self.policy_states:
+            if isinstance(state, Mirror):
+                for place_before, _, before in previous.policy_states:
+                    if place_before == place and isinstance(before, Mirror):
+                        state.take_over(before)
+
+    @property
+    def mirrors(self) -> list[Mirror]:
+        """The states of all policies `mirror`."""
+        return [state for _, _, state in self.policy_states if isinstance(state, Mirror)]
 
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""
@@ -234,13 +251,13 @@ class Assembly:
         for prober in self.probers:
             prober.cancel()
 
-    async def end(self) -> None:
-        """End the background tasks, and what policies keep open. No request may be in flight."""
+    async def end(self, seconds: float = inf) -> None:
+        """End the background tasks, and what policies keep open. No request may be in flight; calls that policies make
+        beside requests have `seconds` to end."""
         self.stop()
         for prober in self.probers:
             await prober.stop()
-        for _, _, state in self.policy_states:
-            await state.close()
+        await asyncio.gather(*(state.close(seconds) for _, _, state in self.policy_states))
 
     async def close(self) -> None:
         """Leave the endpoints, and return when those that no other Assembly uses are closed. It has no requests in
@@ -414,13 +431,12 @@ class Assembly:
 
     def _route(self, config: RouteConfig, place: str, clients: Iterable[Protocol]) -> Route:
         sides, settings = [self._backend_sides[name] for name in config.backends], route_settings(config)
-        bridges = {
-            client.name: [Bridge(settings, client, side) for side in sides]
-            for client in _matching_clients(config, clients)
-        }
-        context = self._route_context(config)
+        matching = {client.name: client for client in _matching_clients(config, clients)}
+        bridges = {name: [Bridge(settings, client, side) for side in sides] for name, client in matching.items()}
+        of_route = self._route_context(config)
 
-        def destination(answering: Sequence[Answering]) -> Destination:
+        def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
+            context = of_route.with_beside(partial(self._beside, settings, matching[client], companion))
             handler, stream = self._joined(config, answering)
             return Destination(
                 with_policies(handler, config.policies, self._policies, context),
@@ -432,6 +448,21 @@ class Assembly:
 
         joins = all(side.traits.models.joined_versions for side in sides)
         return route(conditions(config.match), bridges, destination, joins_versions=joins)
+
+    def _beside(
+        self,
+        settings: RouteSettings,
+        client: Protocol,
+        companion: Operation | None,
+        backend: str,
+        model: str | None,
+        version: str | None,
+    ) -> Handler:
+        """The way of a route's requests, those for models or for one companion of theirs, to another backend."""
+        model_there = settings.model if model is None else model
+        version_there = settings.version if version is None else version
+        bridge = Bridge(replace(settings, model=model_there, version=version_there), client, self.side(backend))
+        return bridge if companion is None else bridge.companion(companion)
 
     def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
         """How the route's backends answer together. A route with one backend costs nothing more."""

@@ -46,7 +46,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
         raw += _forwarded(received, forwarded, headers is Metadata)
     if record is not None and (record.telling.forwards or record.context is not None):
         # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
-        if record.telling.forwards:
+        if record.telling.forwards and record.id:
             raw = [field for field in raw if field[0] not in _IDS]
         set_field(message, "record", record)
         set_field(message, "span", request.span)
