@@ -72,6 +72,7 @@ from gateway.explain import explaining
 from gateway.observing.counters import Counters
 from gateway.observing.recording import OnStart, Recording
 from gateway.observing.tracing import Tracing
+from gateway.policies.mirror import Mirror
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.routing.backend import Backend
@@ -555,6 +556,11 @@ class Gateway:
     def backends(self) -> Mapping[str, Backend]:
         """The backends of the configuration in use."""
         return self._assembly.backends
+
+    @property
+    def mirrors(self) -> Sequence[Mirror]:
+        """The policies `mirror` of the configuration in use."""
+        return self._assembly.mirrors
 
     @property
     def shedding(self) -> Shedding | None:

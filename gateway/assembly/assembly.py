@@ -26,7 +26,7 @@ from gateway.assembly.routes import (
 from gateway.assembly.server_operations import server_operations
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
-from gateway.bridge.settings import RouteSettings
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.keys import BackendConfig, BackendTlsConfig, Config
 from gateway.config.routes import RouteConfig
@@ -37,7 +37,7 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Destination, Handler
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
-from gateway.policies.context import PolicyContext
+from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
@@ -450,18 +450,17 @@ class Assembly:
         return route(conditions(config.match), bridges, destination, joins_versions=joins)
 
     def _beside(
-        self,
-        settings: RouteSettings,
-        client: Protocol,
-        companion: Operation | None,
-        backend: str,
-        model: str | None,
-        version: str | None,
+        self, settings: RouteSettings, client: Protocol, companion: Operation | None, other: OtherBackend
     ) -> Handler:
         """The way of a route's requests, those for models or for one companion of theirs, to another backend."""
-        model_there = settings.model if model is None else model
-        version_there = settings.version if version is None else version
-        bridge = Bridge(replace(settings, model=model_there, version=version_there), client, self.side(backend))
+        rename = settings.rename
+        there = replace(
+            settings,
+            model=settings.model if other.model is None else other.model,
+            version=settings.version if other.version is None else other.version,
+            rename=Renames(_renamings(other.inputs, rename.inputs), _renamings(other.outputs, rename.outputs)),
+        )
+        bridge = Bridge(there, client, self.side(other.name))
         return bridge if companion is None else bridge.companion(companion)
 
     def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
@@ -497,6 +496,11 @@ class Assembly:
             rewritten(config),
             claims if backend.traits.wire.derivatives else None,
         )
+
+
+def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
+    """The renamings of these pairs; without any, the `others`."""
+    return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
 
 
 def _ejection(config: BackendConfig) -> Ejection:

@@ -229,8 +229,8 @@ def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield from _unknown(location, "listener", route.match.listener, parts.listener_names)
         for number, policy in enumerate(route.policies):
             for key, name in policy.other_backends.items():
-                location = ("routes", at, "policies", number, policy.name, key)
-                yield from _unknown(location, "backend", name, parts.backend_names)
+                below: Location = ("routes", at, "policies", number, policy.name, key)
+                yield from _unknown(below, "backend", name, parts.backend_names)
 
 
 def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:

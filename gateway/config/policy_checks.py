@@ -1,5 +1,5 @@
-"""Checks of policies against the backends and routes where they stand. Class attributes of a policy's `Settings` say what it does
-(`gateway/policies/__init__.py`), so that no policy is named here."""
+"""Checks of policies against the backends and routes where they stand. Class attributes of a policy's `Settings` say
+what it does (`gateway/policies/__init__.py`), so that no policy is named here."""
 
 from collections.abc import Iterator, Sequence
 

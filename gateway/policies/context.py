@@ -5,19 +5,34 @@ from copy import copy
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
+from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS
 from gateway.core.transport import Handler
 from gateway.core.types import Request
 
 T = TypeVar("T")
 
-Beside: TypeAlias = Callable[[str, str | None, str | None], Handler]
-"""Makes a Handler that sends requests to another backend, fitted to it as a route's requests are. The arguments are the
-backend's name, and the model's name and version there; None: those that the route's own backend gets."""
+
+@frozen
+class OtherBackend:
+    """A backend that a route does not name, and what its models are called there. None: as in the route's own.
+
+    `inputs` and `outputs` are pairs of a tensor's name for clients and its name in the backend.
+    """
+
+    name: str
+    model: str | None = None
+    version: str | None = None
+    inputs: tuple[tuple[str, str], ...] | None = None
+    outputs: tuple[tuple[str, str], ...] | None = None
 
 
-def _nothing_beside(backend: str, model: str | None, version: str | None) -> Handler:
-    raise LookupError(f"this place has no way to backend {backend!r}; only routes have")
+Beside: TypeAlias = Callable[[OtherBackend], Handler]
+"""Makes a Handler that sends requests to another backend, fitted to it as a route's requests are."""
+
+
+def _nothing_beside(backend: OtherBackend) -> Handler:
+    raise LookupError(f"this place has no way to backend {backend.name!r}; only routes have")
 
 
 class PolicyContext:

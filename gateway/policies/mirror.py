@@ -35,7 +35,7 @@ from gateway.core.spans import Span
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
-from gateway.policies.context import PolicyContext
+from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror_counts import LONGEST_MODEL, DropCause, MirrorCounts
 from gateway.policies.places import States
 
@@ -76,6 +76,28 @@ class ToleranceSettings(BaseModel):
     """Whether NaN is `equal` to NaN, or `different` from everything."""
 
 
+class RenamingSettings(BaseModel):
+    """The two names of one tensor."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    client: Annotated[str, Field(min_length=1)]
+    """The clients' name."""
+    backend: Annotated[str, Field(min_length=1)]
+    """The name in the mirror's backend."""
+
+
+class RenameSettings(BaseModel):
+    """Tensors that have other names in the mirror's backend."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    inputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
+    """Renamed inputs, in place of those of the route."""
+    outputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
+    """Renamed outputs, in place of those of the route."""
+
+
 class Settings(BaseModel):
     """Makes a share of a route's calls to a second backend as well, and compares the answers. Clients get the answers
     of the route's own backend, as without this policy."""
@@ -93,6 +115,9 @@ class Settings(BaseModel):
     """The model's name in that backend, in place of the one that the route's own backend gets."""
     version: str | None = None
     """The model's version in that backend, in place of the one that the route's own backend gets; empty: none."""
+    rename: RenameSettings = RenameSettings()
+    """Tensors whose names differ between clients and that backend. All else in the route's `translate` holds for both
+    backends."""
     outputs: Literal["names", "positions"] = "names"
     """How outputs are paired: by their `names`, or by their `positions` if the two models name them differently."""
     tolerance: ToleranceSettings = ToleranceSettings()
@@ -123,7 +148,7 @@ class MirrorRecord(Record):
             self.context = client.context
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """As of any record, and the mark."""
+        """As of any record, and the mark. Without an id, that header is left out."""
         fields = super().forwarded_fields(span)
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
 
@@ -177,18 +202,18 @@ class Mirror:
         counts, settings = self.counts, self.settings
         size = _bytes(request.inputs) + _bytes(_outputs(expected))
         if self._is_closed:
-            return self._drop(DropCause.STOPPING, "the gateway stops")
-        if counts.in_flight >= settings.calls:
-            return self._drop(DropCause.CALLS, f"{counts.in_flight} calls are on their way (mirror.calls)")
-        if counts.bytes + size > settings.memory:
+            self._drop(DropCause.STOPPING, "the route has ended")
+        elif counts.in_flight >= settings.calls:
+            self._drop(DropCause.CALLS, f"{counts.in_flight} calls are on their way (mirror.calls)")
+        elif counts.bytes + size > settings.memory:
             text = f"{counts.bytes} bytes are held and the next call has {size} (mirror.memory)"
-            return self._drop(DropCause.MEMORY, text)
-        counts.in_flight += 1
-        counts.bytes += size
-        task = spawn(self._run(beside, self._copy(request), expected, size, monotonic() - began))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return None
+            self._drop(DropCause.MEMORY, text)
+        else:
+            counts.in_flight += 1
+            counts.bytes += size
+            task = spawn(self._run(beside, self._copy(request), expected, size, monotonic() - began))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _copy(self, request: Request) -> Request:
         """The request as the mirror's backend gets it: with a deadline of its own."""
@@ -214,8 +239,9 @@ class Mirror:
         began = monotonic()
         try:
             actual = await self._ask(beside, request)
-            if isinstance(actual, GatewayError) and actual.status in NO_ANSWER:
-                return self._failed(actual)
+            if isinstance(actual, GatewayError) and (actual.status in NO_ANSWER or actual.reason is Reason.INTERNAL):
+                self._failed(actual)
+                return
             counts.answered(expected_seconds, monotonic() - began)
             more = _bytes(_outputs(actual))
             size += more
@@ -229,7 +255,6 @@ class Mirror:
         finally:
             counts.in_flight -= 1
             counts.bytes -= size
-        return None
 
     async def _ask(self, beside: Handler, request: Request) -> Outcome:
         """How the mirror's backend answers."""
@@ -272,13 +297,18 @@ class Mirror:
         by_position = self.settings.outputs == "positions"
         return compare(expected, actual, self._tolerance, by_position=by_position, shown=self.settings.values)
 
+    async def ended(self) -> None:
+        """Return when no call is on its way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     def take_over(self, previous: "Mirror") -> None:
         """Go on with the counts of the entry that stood here before a reload, if it has the same settings."""
         if previous.settings == self.settings:
             self.counts = previous.counts
 
     def status(self) -> Mapping[str, object]:
-        """What was found so far."""
+        """What was found so far, as JSON."""
         return {"backend": self.settings.backend, "share": self.settings.share, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:
@@ -299,7 +329,11 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     The Handler raises what `handler` does.
     """
     mirror = state(settings)
-    beside = context.beside(settings.backend, settings.model, settings.version)
+    rename = settings.rename
+    there = OtherBackend(
+        settings.backend, settings.model, settings.version, _pairs(rename.inputs), _pairs(rename.outputs)
+    )
+    beside = context.beside(there)
 
     def with_mirror(request: Request) -> Awaitable[Answer]:
         return mirror.call(handler, beside, request) if mirror.takes(request) else handler(request)
@@ -310,6 +344,10 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
     """`handler`: streams are not mirrored."""
     return handler
+
+
+def _pairs(renamings: tuple[RenamingSettings, ...] | None) -> tuple[tuple[str, str], ...] | None:
+    return None if renamings is None else tuple((each.client, each.backend) for each in renamings)
 
 
 def _outputs(outcome: Outcome) -> tuple[Tensor, ...]:
