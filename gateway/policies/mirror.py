@@ -36,7 +36,7 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
 from gateway.policies.context import OtherBackend, PolicyContext
-from gateway.policies.mirror_counts import LONGEST_MODEL, DropCause, MirrorCounts
+from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts
 from gateway.policies.places import States
 
 log = logging.getLogger(__name__)
@@ -286,11 +286,14 @@ class Mirror:
             self.counts.equal()
             return
         name = request.record.id if request.record is not None else ""
-        self.counts.differed(difference, name, request.operation.value, request.model)
+        told = str(difference)
+        if isinstance(actual, GatewayError):
+            told = f"{told}: {actual.message[:LONGEST_ERROR]}"
+        self.counts.differed(difference, told, name, request.operation.value, request.model)
         text = "%s: backend %r answers a request for model %r differently: %s (request id %s)"
         model = request.model[:LONGEST_MODEL]
         self._lines.write(
-            "different", logging.WARNING, text, self.place, self.settings.backend, model, difference, name or "-"
+            "different", logging.WARNING, text, self.place, self.settings.backend, model, told, name or "-"
         )
 
     def _difference(self, expected: Outcome, actual: Outcome) -> Difference | None:

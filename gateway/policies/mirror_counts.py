@@ -14,6 +14,8 @@ MOST_KEPT = 10
 """Differences that are kept."""
 LONGEST_MODEL = 100
 """Characters of a model's name that are kept."""
+LONGEST_ERROR = 500
+"""Characters of an error of the mirror's backend that are kept."""
 
 
 class MirrorOutcome(StrEnum):
@@ -37,12 +39,13 @@ class DropCause(StrEnum):
 
 @frozen
 class KeptDifference:
-    """A difference, and the request that it was found for."""
+    """A difference, the request that it was found for, and a `text` for people."""
 
     at: datetime
     request_id: str
     operation: str
     model: str
+    text: str
     difference: Difference
 
     def shown(self) -> Mapping[str, object]:
@@ -53,7 +56,7 @@ class KeptDifference:
             "request_id": self.request_id,
             "operation": self.operation,
             "model": self.model,
-            "text": str(self.difference),
+            "text": self.text,
             "status": None if status is None else {"expected": status[0].name, "actual": status[1].name},
             "outputs": [_output(each) for each in self.difference.outputs],
         }
@@ -101,12 +104,12 @@ class MirrorCounts:
         """The answers were equal."""
         self.outcomes[MirrorOutcome.EQUAL] += 1
 
-    def differed(self, difference: Difference, request_id: str, operation: str, model: str) -> None:
-        """The answers differed."""
+    def differed(self, difference: Difference, text: str, request_id: str, operation: str, model: str) -> None:
+        """The answers differed, as `text` tells."""
         self.outcomes[MirrorOutcome.DIFFERENT] += 1
         self.differences.update(kind.value for kind in difference.kinds)
         self.last.appendleft(
-            KeptDifference(datetime.now(UTC), request_id, operation, model[:LONGEST_MODEL], difference)
+            KeptDifference(datetime.now(UTC), request_id, operation, model[:LONGEST_MODEL], text, difference)
         )
 
     def shown(self) -> dict[str, object]:
