@@ -195,7 +195,7 @@ class Mirror:
             self._begin(beside, request, invalid_input(""), began)
             raise
         if isinstance(answer, Response):
-            self._begin(beside, request, answer, began)
+            self._begin(beside, request, replace(answer, origin=None), began)
         return answer
 
     def _begin(self, beside: Handler, request: Request, expected: Outcome, began: float) -> None:
@@ -216,10 +216,12 @@ class Mirror:
             task.add_done_callback(self._tasks.discard)
 
     def _copy(self, request: Request) -> Request:
-        """The request as the mirror's backend gets it: with a deadline of its own."""
-        seconds = self.settings.seconds
+        """The request as the mirror's backend gets it: with a deadline of its own, and a message without its bytes,
+        which no codec of a backend reads. The tensors are enough to hold."""
+        seconds, origin = self.settings.seconds, request.origin
         return replace(
             request,
+            origin=None if origin is None else replace(origin, parts=(), record=None, span=None),
             deadline=asyncio.get_running_loop().time() + seconds,
             time_limit=seconds,
             translate=DEFAULT_TRANSLATE,

@@ -15,7 +15,7 @@ from gateway.core.operations import Operation
 from gateway.core.record import Record, Telling
 from gateway.core.spans import TraceContext
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request, Response, Signature, tensor
+from gateway.core.types import Answer, Message, Request, Response, Signature, tensor
 from gateway.policies import mirror
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror, MirrorRecord, Settings, state, wrap, wrap_stream
@@ -254,7 +254,8 @@ async def test_a_client_that_leaves_is_not_mirrored() -> None:
     ids=lambda each: f"{each.operation.value} {dict(each.parameters)} {each.flaw}",
 )
 async def test_what_is_no_call_of_its_own_is_not_mirrored(request_: Request) -> None:
-    main, other = Server(Signature()), Server()
+    is_call = request_.operation is Operation.INFER
+    main, other = Server(ONE if is_call else Signature()), Server()
     handler, found = mirrored(main, other, settings())
     await handler(request_)
     await found.ended()
@@ -301,6 +302,21 @@ async def test_the_request_is_that_of_the_client_with_limits_of_its_own() -> Non
     assert got.deadline >= before + 5
     assert got.time_limit == 5
     assert sent.deadline == before + 0.001
+
+
+async def test_the_bytes_of_the_client_s_message_are_not_kept() -> None:
+    other = Server()
+    handler, found = mirrored(Server(), other, settings())
+    body = np.zeros(2**10, np.uint8)
+    message = Message("POST", "/v2/models/m/infer", parts=(body.data,))
+    sent = Request(Operation.INFER, "m", inputs=REQUEST.inputs, origin=message)
+    await handler(sent)
+    await found.ended()
+    [got] = other.asked
+    assert got.origin is not None
+    assert (got.origin.path, got.origin.parts) == (message.path, ())
+    assert sent.origin is message
+    assert message.parts
 
 
 def test_mirrored_requests_are_marked_and_join_the_trace() -> None:

@@ -122,7 +122,14 @@ backends:
   old: {protocol: umbridge, endpoints: ["http://127.0.0.1:FIRST"]}
   new: {protocol: v2-grpc, endpoints: ["127.0.0.1:NEW"]}
 routes:
-  - {match: {model: posterior}, backend: old, policies: [{mirror: {backend: new, share: 1, tolerance: {ulp: 4}}}]}
+  - match: {model: posterior}
+    backend: old
+    policies:
+      - mirror:
+          backend: new
+          share: 1
+          tolerance: {ulp: 4}
+          rename: {inputs: [{client: input0, backend: theta}]}
 reference:
   - {protocol: umbridge, bind: "127.0.0.1:FIRST", models: [posterior]}
   - {protocol: v2-grpc, bind: "127.0.0.1:NEW", models: [posterior]}
@@ -143,5 +150,13 @@ async def test_derivatives_of_umbridge_are_compared_with_those_of_companion_mode
             assert reply.status_code == 200, reply.text
             state = await found(gateway)
             assert (state["equal"], state["last_differences"]) == (1, [])
+            inputs = [
+                {"name": "input0", "datatype": "FP64", "shape": [1, 2], "data": [1.0, 2.0]},
+                {"name": "sens", "datatype": "FP64", "shape": [1, 1], "data": [1.0]},
+            ]
+            reply = await client.post("/v2/models/posterior.gradient/infer", json={"inputs": inputs})
+            assert reply.status_code == 200, reply.text
+            state = await found(gateway)
+            assert (state["equal"], state["last_differences"]) == (2, [])
     finally:
         await gateway.drain(0)
