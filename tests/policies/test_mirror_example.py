@@ -136,27 +136,48 @@ reference:
 """
 
 
+def derivatives(text: str) -> Gateway:
+    for word in ("FIRST", "NEW"):
+        text = text.replace(word, str(free_port()))
+    return Gateway(loads(text, "test.yaml", catalog(), {}))
+
+
+async def gradient(client: httpx.AsyncClient, name: str) -> httpx.Response:
+    """The gradient as V2 clients ask for it."""
+    inputs = [
+        {"name": name, "datatype": "FP64", "shape": [1, 2], "data": [1.0, 2.0]},
+        {"name": "sens", "datatype": "FP64", "shape": [1, 1], "data": [1.0]},
+    ]
+    return await client.post("/v2/models/posterior.gradient/infer", json={"inputs": inputs})
+
+
 async def test_derivatives_of_umbridge_are_compared_with_those_of_companion_models() -> None:
-    ports = {"FIRST": str(free_port()), "NEW": str(free_port())}
-    text = DERIVATIVES
-    for word, port in ports.items():
-        text = text.replace(word, port)
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
+    gateway = derivatives(DERIVATIVES)
     await gateway.start()
     try:
         async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
             asked = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}, "outWrt": 0, "inWrt": 0, "sens": [1.0]}
             reply = await client.post("/Gradient", json=asked)
             assert reply.status_code == 200, reply.text
-            state = await found(gateway)
-            assert (state["equal"], state["last_differences"]) == (1, [])
-            inputs = [
-                {"name": "input0", "datatype": "FP64", "shape": [1, 2], "data": [1.0, 2.0]},
-                {"name": "sens", "datatype": "FP64", "shape": [1, 1], "data": [1.0]},
-            ]
-            reply = await client.post("/v2/models/posterior.gradient/infer", json={"inputs": inputs})
+            reply = await gradient(client, "input0")
             assert reply.status_code == 200, reply.text
             state = await found(gateway)
             assert (state["equal"], state["last_differences"]) == (2, [])
+    finally:
+        await gateway.drain(0)
+
+
+async def test_companion_models_are_compared_with_derivatives_of_umbridge() -> None:
+    text = DERIVATIVES.replace("backend: old", "backend: turned").replace("backend: new", "backend: old")
+    text = text.replace("backend: turned", "backend: new")
+    text = text.replace("client: input0, backend: theta", "client: theta, backend: input0")
+    gateway = derivatives(text)
+    await gateway.start()
+    try:
+        async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+            reply = await gradient(client, "theta")
+            assert reply.status_code == 200, reply.text
+            state = await found(gateway)
+            assert (state["equal"], state["last_differences"]) == (1, [])
     finally:
         await gateway.drain(0)
