@@ -20,11 +20,11 @@ from prometheus_client.registry import Collector
 from gateway.admin.loop_lag import LoopLag
 from gateway.config.keys import Config
 from gateway.core.globs import wildcards
-from gateway.core.record import Observer
 from gateway.core.transport import Listener
 from gateway.core.types import Headers, Message
 from gateway.observing import request_metrics
 from gateway.observing.families import Family
+from gateway.observing.finished import Reader
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
 from gateway.policies.mirror import Mirror
@@ -323,12 +323,9 @@ class Metrics:
         self._requests = RequestMetrics(ModelLabels(0), (1.0,))
         self._page = MetricsPage(self._requests, StateMetrics(running, self._lag))
 
-    def join(self, observers: list[Observer], config: Config) -> None:
-        """Be one of the observers, if the configuration has a page that shows what is counted; else leave them."""
-        if _has_page(config) and self._requests not in observers:
-            observers.append(self._requests)
-        elif not _has_page(config) and self._requests in observers:
-            observers.remove(self._requests)
+    def reader(self, config: Config) -> Reader | None:
+        """What counts requests; None if the configuration has no page that shows it."""
+        return self._requests.count if _has_page(config) else None
 
     def page(self, config: Config) -> MetricsPage | None:
         """The page of the health port; None if there is none."""

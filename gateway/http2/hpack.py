@@ -244,12 +244,10 @@ def write(fields: Iterable[Field]) -> bytes:
 
 def write_repeated(fields: Iterable[Field]) -> bytes:
     """As `write`, for few names that come again and again, each with another value."""
-    return b"".join(
-        [
-            _literal_name(name) + _ONE_OCTET[len(text)] + text if len(text) < 127 else literal(name, text)
-            for name, text in fields
-        ]
-    )
+    block = b""
+    for name, text in fields:
+        block += _literal_name(name) + _ONE_OCTET[len(text)] + text if len(text) < 127 else literal(name, text)
+    return block
 
 
 _ONE_OCTET = [bytes([size]) for size in range(127)]

@@ -1,7 +1,7 @@
 """Counters of requests and the last errors, for the status API."""
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from gateway.core.frozen import frozen
@@ -13,17 +13,20 @@ MOST_ERRORS = 20
 
 @frozen
 class RequestError:
-    """One request that ended with an error, with the fields of its Record. It has no text: that may hold something of
-    the request."""
+    """A request that ended with an error, as the status API shows it. It has no text: that may hold something of the
+    request. The log has more about it under the same request id."""
 
     at: datetime
-    id: str
+    """In UTC."""
+    request_id: str
     listener: str
     operation: str
     model: str
+    """As the client named it; empty if the request could not be read."""
     route: str
     backend: str
     endpoint: str
+    """Of the last try; empty if there was none."""
     status: str
     reason: str
 
@@ -36,8 +39,12 @@ class Counters:
         self._by_backend: dict[str, Counter[str]] = {}
         self._errors: deque[RequestError] = deque(maxlen=MOST_ERRORS)
 
-    def observe(self, record: Record) -> None:
-        """Count a request that has ended."""
+    def count(self, records: Iterable[Record]) -> None:
+        """Count requests that have ended."""
+        for each in records:
+            self._count(each)
+
+    def _count(self, record: Record) -> None:
         status = record.status
         listener = self._by_listener.get(record.listener)
         if listener is None:

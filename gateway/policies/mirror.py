@@ -137,10 +137,11 @@ class MirrorRecord(Record):
     """The record of a mirrored call. Nobody observes it: metrics and the access log have the requests of clients only.
     The call is part of the trace of the client's request, has its id if backends get ids, and the header MARK."""
 
-    __slots__ = ()
+    __slots__ = ("client_id",)
 
     def __init__(self, client: Record | None) -> None:
         """`client`: the record of the client's request."""
+        self.client_id = "" if client is None else client.id
         joined = client if client is not None and client.telling.forwards else None
         name, parent = ("", b"") if joined is None else (joined.id, joined.traceparent)
         super().__init__((), name, "", "", "", 0.0, 0, Telling(forwards=True), parent)
@@ -287,7 +288,7 @@ class Mirror:
         if difference is None:
             self.counts.equal()
             return
-        name = request.record.id if request.record is not None else ""
+        name = request.record.client_id if isinstance(request.record, MirrorRecord) else ""
         told = str(difference)
         if isinstance(actual, GatewayError):
             told = f"{told}: {actual.message[:LONGEST_ERROR]}"

@@ -79,7 +79,6 @@ async def test_answers_within_the_tolerance_are_equal() -> None:
 async def test_a_difference_is_counted_logged_and_shown(caplog: pytest.LogCaptureFixture) -> None:
     handler, found = mirrored(Server(ONE), Server(FAR), settings())
     record = Record((), "the-id", "http", "v2-rest", "", 0.0, 0)
-    record.telling = Telling(forwards=True)
     request = Request(Operation.INFER, "m", inputs=REQUEST.inputs, record=record)
     assert await handler(request) is ONE
     await found.ended()
