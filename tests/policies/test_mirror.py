@@ -11,11 +11,13 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, not_found, refusal
+from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.operations import Operation
+from gateway.core.protocol import Target
 from gateway.core.record import Record, Telling
 from gateway.core.spans import TraceContext
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Message, Request, Response, Signature, tensor
+from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, tensor
 from gateway.policies import mirror
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror, MirrorRecord, Settings, state, wrap, wrap_stream
@@ -327,6 +329,15 @@ def test_mirrored_requests_are_marked_and_join_the_trace() -> None:
     client.context = TraceContext(1, 2, 3, True)
     parent = b"00-%032x-%016x-01" % (1, 3)
     assert MirrorRecord(client).forwarded_fields()[1] == (b"traceparent", parent)
+
+
+def test_without_an_id_of_the_gateway_s_own_the_client_s_is_forwarded() -> None:
+    received = Headers([(b"x-request-id", b"the client's")])
+    request = Request(Operation.INFER, "m", headers=received, record=MirrorRecord(None))
+    message = Message()
+    add_forwarded_headers(request, message, Target("next", "host:1", forward_headers=("x-request-id",)))
+    assert message.headers.get("x-request-id") == "the client's"
+    assert message.record is request.record
 
 
 async def test_nobody_observes_the_mirrored_call() -> None:
