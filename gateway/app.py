@@ -43,6 +43,7 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Listener, Ready
 from gateway.discovery.register import Registrations
+from gateway.policies.mirror import Mirror
 from gateway.routing.backend import Backend
 from gateway.transports import memory
 from gateway.transports.shedding import Shedding
@@ -336,7 +337,7 @@ class Gateway:
             *(listener.drain(seconds) for listener in (*self.listeners.values(), *self._replacements.listeners))
         )
         await self._replacements.give_up()
-        await self._assembly.end()
+        await self._assembly.end(max(0.0, ends_at - self._clock()))
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
@@ -368,6 +369,11 @@ class Gateway:
     def backends(self) -> Mapping[str, Backend]:
         """The backends of the configuration in use."""
         return self._assembly.backends
+
+    @property
+    def mirrors(self) -> Sequence[Mirror]:
+        """The policies `mirror` of the configuration in use."""
+        return self._assembly.mirrors
 
     @property
     def shedding(self) -> Shedding | None:

@@ -4,6 +4,7 @@ import asyncio
 import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
@@ -24,16 +25,18 @@ from gateway.assembly.routes import (
 from gateway.assembly.server_operations import server_operations
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.keys import BackendConfig, BackendTlsConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
-from gateway.core.transport import Connector, Destination
+from gateway.core.transport import Connector, Destination, Handler
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
-from gateway.policies.context import PolicyContext
+from gateway.policies.context import OtherBackend, PolicyContext
+from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
@@ -216,8 +219,22 @@ class Assembly:
                 if name in previous.backends:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
+            self._adopt_policy_states(previous)
         for prober in self.probers:
             prober.start()
+
+    def _adopt_policy_states(self, previous: "Assembly") -> None:
+        """Let policies that count go on with the counts of those that stood at their places."""
+        for place, _, state in self.policy_states:
+            if isinstance(state, Mirror):
+                for place_before, _, before in previous.policy_states:
+                    if place_before == place and isinstance(before, Mirror):
+                        state.take_over(before)
+
+    @property
+    def mirrors(self) -> list[Mirror]:
+        """The states of all policies `mirror`."""
+        return [state for _, _, state in self.policy_states if isinstance(state, Mirror)]
 
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""
@@ -226,13 +243,13 @@ class Assembly:
         for prober in self.probers:
             prober.cancel()
 
-    async def end(self) -> None:
-        """End the background tasks, and what policies keep open. No request may be in flight."""
+    async def end(self, seconds: float = inf) -> None:
+        """End the background tasks, and what policies keep open. No request may be in flight; calls that policies make
+        beside requests have `seconds` to end."""
         self.stop()
         for prober in self.probers:
             await prober.stop()
-        for _, _, state in self.policy_states:
-            await state.close()
+        await asyncio.gather(*(state.close(seconds) for _, _, state in self.policy_states))
 
     async def close(self) -> None:
         """Leave the endpoints, and return when those that no other Assembly uses are closed. It has no requests in
@@ -406,13 +423,12 @@ class Assembly:
 
     def _route(self, config: RouteConfig, place: str, clients: Iterable[Protocol]) -> Route:
         sides, settings = [self._backend_sides[name] for name in config.backends], route_settings(config)
-        bridges = {
-            client.name: [Bridge(settings, client, side) for side in sides]
-            for client in _matching_clients(config, clients)
-        }
-        context = self._route_context(config)
+        matching = {client.name: client for client in _matching_clients(config, clients)}
+        bridges = {name: [Bridge(settings, client, side) for side in sides] for name, client in matching.items()}
+        of_route = self._route_context(config)
 
-        def destination(answering: Sequence[Answering]) -> Destination:
+        def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
+            context = of_route.with_beside(partial(self._beside, settings, matching[client], companion))
             handler, stream = self._joined(config, answering)
             return Destination(
                 with_policies(handler, config.policies, self._policies, context),
@@ -424,6 +440,20 @@ class Assembly:
 
         joins = all(side.traits.models.joined_versions for side in sides)
         return route(conditions(config.match), bridges, destination, joins_versions=joins)
+
+    def _beside(
+        self, settings: RouteSettings, client: Protocol, companion: Operation | None, other: OtherBackend
+    ) -> Handler:
+        """The way of a route's requests, those for models or for one companion of theirs, to another backend."""
+        rename = settings.rename
+        there = replace(
+            settings,
+            model=settings.model if other.model is None else other.model,
+            version=settings.version if other.version is None else other.version,
+            rename=Renames(_renamings(other.inputs, rename.inputs), _renamings(other.outputs, rename.outputs)),
+        )
+        bridge = Bridge(there, client, self.side(other.name))
+        return bridge if companion is None else bridge.companion(companion)
 
     def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
         """How the route's backends answer together. A route with one backend costs nothing more."""
@@ -458,6 +488,11 @@ class Assembly:
             rewritten(config),
             claims if backend.traits.wire.derivatives else None,
         )
+
+
+def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
+    """The renamings of these pairs; without any, the `others`."""
+    return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
 
 
 def _ejection(config: BackendConfig) -> Ejection:

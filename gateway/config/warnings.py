@@ -27,6 +27,8 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
     named = {name for route in config.routes for name in route.backends}
+    for route in config.routes:
+        named.update(name for policy in route.policies for name in policy.other_backends.values())
     for name in config.backends:
         if config.routes and name not in named:
             yield Finding(("backends", name), f"no route names the backend {name!r}", at_key=True)

@@ -54,7 +54,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
     """The headers of the client to be forwarded, but for those that are written from the record."""
-    if record.telling.forwards:
+    if record.telling.forwards and record.id:
         names = tuple(name for name in names if name not in _IDS)
     if record.context is not None:
         names = tuple(name for name in names if name not in TRACE_HEADERS)
