@@ -8,15 +8,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway import registry
+from gateway.assembly.certificates import port_alpn
 from gateway.auth.tokens import KeySet, KeySetError, parse_key_set
 from gateway.config.access import TokensConfig
 from gateway.config.access_checks import is_url
+from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
 from gateway.core.types import Headers, Message
+from gateway.transports.certificates import client_context
+from gateway.transports.tls import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +47,6 @@ class IssuerKeys:
         self._clock = clock
         self._looked_at = -LEAST_SECONDS
         self._lookup: asyncio.Task[None] | None = None
-        self._connectors: dict[str, Connector] = {}
         self._lines = LogLimit(log)
 
     async def run(self) -> None:
@@ -56,9 +59,6 @@ class IssuerKeys:
             lookup, self._lookup = self._lookup, None
             if lookup is not None:
                 lookup.cancel()
-            connectors, self._connectors = self._connectors, {}
-            for connector in connectors.values():
-                await connector.close()
 
     def lookup(self) -> "asyncio.Task[None] | None":
         """A lookup that is under way, or that is begun now; None if the last one was a short time ago."""
@@ -78,6 +78,8 @@ class IssuerKeys:
                 keys = parse_key_set(await self._content())
         except TimeoutError:
             self._failed(f"nothing came within {FETCH_SECONDS:g} s")
+        except CertificateError as error:
+            self._failed(f"its {error.key} cannot be used: {error}")
         except (KeySetError, ValueError) as error:
             self._failed(str(error))
         except GatewayError as error:
@@ -130,16 +132,22 @@ class IssuerKeys:
     async def _fetch(self, url: str) -> bytes:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
-        connector = self._connectors.get(origin)
-        if connector is None:
-            made: Connector = registry.transport("http").Connector(
-                origin, connection_per_call=True, limits=Limits(message=MAX_BYTES)
-            )
-            connector = self._connectors[origin] = made
-        reply = await connector.exchange(Message("GET", parts.path or "/", _HEADERS, query=parts.query))
+        tls = None if self.config.ca is None or parts.scheme != "https" else await self._tls(self.config.ca)
+        connector: Connector = registry.transport("http").Connector(
+            origin, connection_per_call=True, limits=Limits(message=MAX_BYTES), tls=tls
+        )
+        try:
+            reply = await connector.exchange(Message("GET", parts.path or "/", _HEADERS, query=parts.query))
+        finally:
+            await connector.close()
         if reply.status != 200:
             raise KeySetError(f"{parts.path} was answered with status {reply.status}")
         return bytes(reply.body)
+
+    async def _tls(self, path: str) -> ClientTls:
+        alpn = (port_alpn(),)
+        context = await asyncio.to_thread(client_context, TlsFiles(authorities=path), alpn=alpn)
+        return ClientTls(lambda: context)
 
 
 def _read(path: Path) -> bytes:
