@@ -128,7 +128,7 @@ class Gateway:
         self._metrics.renew(config)
         self._metrics.join(self.observing.observers, config)
         for reference in config.reference:
-            listener = await serve_reference(reference, self._clock)
+            listener = await serve_reference(reference, self._clock, self._certificates)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
         self._certificates_task = spawn(self._certificates.watch(lambda: self.config.reload))
@@ -195,7 +195,8 @@ class Gateway:
         if name == "health":
             assert config.health is not None
             ready, page = self._backends_ready(config), self._metrics.page(config)
-            bind, server = config.health.bind, HealthServer(lambda: self.ready, ready, metrics=page, tls=tls)
+            bind, asked = config.health.bind, assembly.asked_for_metrics
+            server = HealthServer(lambda: self.ready, ready, metrics=page, asked=asked, tls=tls)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
@@ -308,6 +309,7 @@ class Gateway:
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)
+            health.asked = assembly.asked_for_metrics
         admin = self.ports.get("admin")
         if isinstance(admin, AdminServer) and admin.access is not None:
             admin.access.asked = assembly.asked_by_admin

@@ -322,6 +322,8 @@ class ReferenceConfig(Keys):
     """The address, as a listener's `bind`."""
     models: SomeNames
     """Names of bundled models, or Python callables as `module:attribute`."""
+    tls: ListenerTlsConfig | None = None
+    """TLS, as of a listener."""
 
 
 # RFC 9110, section 7.6.1, and the headers that the gateway sets in its own requests to backends.

@@ -29,6 +29,9 @@ def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         if listener.tls is not None and listener.bind.path:
             yield Finding(("listeners", at, "tls"), "a unix socket has no TLS; remove the key", at_key=True)
+    for at, reference in parts.reference.items():
+        if reference.tls is not None and reference.bind.path:
+            yield Finding(("reference", at, "tls"), "a unix socket has no TLS; remove the key", at_key=True)
     for name, backend in parts.backends.items():
         if backend.tls is not None:
             yield from _backend(name, backend.tls, backend.addresses, catalog)
@@ -61,6 +64,9 @@ def _server_places(parts: Parts) -> Iterator[tuple[Location, ListenerTlsConfig]]
     for at, listener in parts.listeners.items():
         if listener.tls is not None:
             yield ("listeners", at, "tls"), listener.tls
+    for at, reference in parts.reference.items():
+        if reference.tls is not None:
+            yield ("reference", at, "tls"), reference.tls
     for name, port in (("admin", parts.admin), ("health", parts.health)):
         if port is not None and port.tls is not None:
             yield (name, "tls"), port.tls

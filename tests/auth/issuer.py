@@ -34,6 +34,8 @@ class Issuer:
         """How often its JWKS was fetched."""
         self.silent = False
         """Whether it accepts requests and answers none."""
+        self.unanswered = 0
+        """Requests that it left without an answer."""
         self.content: bytes | None = None
         """What it serves in place of its JWKS."""
 
@@ -77,6 +79,7 @@ async def served(issuer: Issuer, tls: ssl.SSLContext | None = None) -> AsyncIter
             if path == b"/jwks":
                 issuer.asked += 1
             if issuer.silent:
+                issuer.unanswered += 1
                 await reader.read()
                 return
             found = {
