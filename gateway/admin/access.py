@@ -49,7 +49,9 @@ class AccessCheck:
             await self._application(scope, receive, send)
             return
         status, text = refused
-        log_refusal("the status API", (scope.get("client") or ("-",))[0], status, text)
+        if status in (401, 403):
+            peer = (scope.get("client") or ("-",))[0]
+            _lines.write("refused", logging.WARNING, "the status API refuses client %s: %s", peer, text)
         body = text.encode() + b"\n"
         headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
         headers += [(CHALLENGE[0].lower(), CHALLENGE[1])] if status == 401 else []
@@ -89,9 +91,3 @@ async def why_refused(
     if not principal.has(permission, "", port):
         return 403, f"{principal.name!r} has not the permission `{permission}`"
     return None
-
-
-def log_refusal(what: str, peer: str, status: int, text: str) -> None:
-    """Log that `what` refuses a client, if it is because of what the client sent."""
-    if status in (401, 403):
-        _lines.write(what, logging.WARNING, "%s refuses client %s: %s", what, peer or "-", text)

@@ -6,6 +6,7 @@ are rendered in a third thread, so that no probe waits for them.
 """
 
 import asyncio
+import logging
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
@@ -13,19 +14,22 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import Any
 
-from gateway.admin.access import Asked, log_refusal, why_refused
+from gateway.admin.access import Asked, why_refused
 from gateway.admin.metrics import MetricsPage
 from gateway.auth.credentials import CHALLENGE
 from gateway.core import http_status
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.listener_connections import ConnectionLimit
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+_lines = LogLimit(logging.getLogger(__name__))
 
 STALLED_SECONDS = 30.0
 """How long the main event loop may be blocked before `/healthz` fails. The limit is long because the restart that
@@ -166,7 +170,8 @@ class HealthServer:
         if refused is None:
             return await awaited(self._metrics_for_anybody(message))
         status, text = refused
-        log_refusal("the health port", message.peer, status, text)
+        if status in (401, 403):
+            _lines.write("refused", logging.WARNING, "the health port refuses client %s: %s", message.peer or "-", text)
         reply = _reply(status, text)
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE))) if status == 401 else reply
 

@@ -171,7 +171,7 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
         raise refused("it is not valid yet") from None
     except jwt.MissingRequiredClaimError as error:
         raise refused(f"it has no claim {error.claim!r}") from None
-    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
         raise refused("its signature or its claims are wrong") from None
     return _identity(claims, rules)
 
@@ -192,7 +192,11 @@ def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
     listed = _claim(claims, rules.permissions) if rules.permissions else ()
     names: Iterable[object] = listed.split() if isinstance(listed, str) else listed if isinstance(listed, list) else ()
     claimed = tuple(each for each in names if isinstance(each, str))
-    return Identity(rules.prefix + name, claimed, float(claims["exp"]) + rules.leeway)
+    try:
+        ends = float(claims["exp"]) + rules.leeway
+    except OverflowError:
+        raise refused("its claim 'exp' is no time") from None
+    return Identity(rules.prefix + name, claimed, ends)
 
 
 def _claim(claims: Any, path: str) -> Any:

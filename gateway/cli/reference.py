@@ -64,9 +64,8 @@ async def _serve(config: ReferenceConfig) -> None:
         listener = await serve_reference(config, asyncio.get_running_loop().time, certificates)
     except (BindError, ValueError) as error:
         fail(error)
-    watching = spawn(certificates.watch(ReloadConfig))
+    spawn(certificates.watch(ReloadConfig))
     print(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready", flush=True)
     log.info("ready at %s", listener.address)
     drain = DrainConfig()
     await drain_on_signal(listener, signals, drain.delay, drain.timeout)
-    watching.cancel()

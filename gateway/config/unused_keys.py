@@ -77,7 +77,3 @@ def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> It
         for key in ("interval", "timeout", "unhealthy", "healthy", "jitter"):
             if key in health.model_fields_set:
                 yield _unused((*location, "health", key), "`probe` is none")
-    discovery = backend.discovery
-    looks = discovery is not None and (discovery.dns or discovery.srv or discovery.files)
-    if discovery is not None and "interval" in discovery.model_fields_set and not looks:
-        yield _unused((*location, "discovery", "interval"), "servers that register are not looked for")

@@ -310,8 +310,6 @@ def test_keys_that_have_no_effect(text: str, expected: str) -> None:
         ("queue: {length: 5}, max_in_flight: 2", ""),
         ("health: {probe: none, interval: 5}", "interval' has no effect: `probe` is none"),
         ("health: {probe: none, ejection: {failures: 2}}", ""),
-        ("discovery: {register: {token: t}, interval: 5}", "interval' has no effect: servers that register"),
-        ("discovery: {dns: all, interval: 5}", ""),
     ],
 )
 def test_keys_of_backends_that_have_no_effect(keys: str, expected: str) -> None:

@@ -88,9 +88,7 @@ class Session:
     """A blocking client, which offers the TLS session of its first connection for a second one."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
-        self._connect = lambda session: context.wrap_socket(
-            socket.create_connection(("127.0.0.1", port), GENEROUS), server_hostname="localhost", session=session
-        )
+        self._port, self._context = port, context
         with self._connect(None) as first:
             first.sendall(GET)
             assert first.recv(4096).startswith(b"HTTP/1.1 200 ")
@@ -98,6 +96,10 @@ class Session:
         with self._connect(self._session) as second:  # with the same list it can be used
             second.sendall(GET)
             assert second.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+    def _connect(self, session: ssl.SSLSession | None) -> ssl.SSLSocket:
+        raw = socket.create_connection(("127.0.0.1", self._port), GENEROUS)
+        return self._context.wrap_socket(raw, server_hostname="localhost", session=session)
 
     def is_let_in(self) -> bool:
         try:
