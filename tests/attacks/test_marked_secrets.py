@@ -258,9 +258,9 @@ def test_nor_over_brpc_mip_reload_and_traces_and_no_private_key(
                 for credential in (b"", MARK.encode(), f"Bearer {MARK}".encode(), REVOKED.encode(), USER.encode()):
                     asked = brpc(credential) if name == "brpc" else message("mip", MARK, tensor(credential or b"1"))
                     with kind((host, int(port))) as connection:
-                        reply = connection.call(asked)
-                    # what a client asks for by name it may be told
-                    told.append(reply.decode("latin-1").replace(MARK, "") if name == "mip" else reply.decode("latin-1"))
+                        answered = connection.call(asked).decode("latin-1")
+                    # a client may be told the name of the model that it asks for
+                    told.append(answered.replace(MARK, "") if name == "mip" else answered)
             with httpx.Client(trust_env=False, timeout=30, verify=tls.trusting()) as client:
                 url = f"https://{addresses['http']}/v2/models/dead/infer"
                 for headers in credentials(folder):
