@@ -38,6 +38,10 @@ class Issuer:
         """Requests that it left without an answer."""
         self.content: bytes | None = None
         """What it serves in place of its JWKS."""
+        self.was_asked = asyncio.Event()
+        self.answers = asyncio.Event()
+        """Clear while every request waits."""
+        self.answers.set()
 
     def rotate(self, algorithm: str = "RS256", kid: str = "") -> str:
         """Make another key. Returns its `kid`."""
@@ -78,6 +82,8 @@ async def served(issuer: Issuer, tls: ssl.SSLContext | None = None) -> AsyncIter
             path = head.split(b" ")[1]
             if path == b"/jwks":
                 issuer.asked += 1
+            issuer.was_asked.set()
+            await issuer.answers.wait()
             if issuer.silent:
                 issuer.unanswered += 1
                 await reader.read()
