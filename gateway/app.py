@@ -129,7 +129,7 @@ class Gateway:
         self._metrics.renew(config)
         self.observing.renew(config, self._metrics.reader(config))
         for reference in config.reference:
-            listener = await serve_reference(reference, self._clock)
+            listener = await serve_reference(reference, self._clock, self._certificates)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
         self._certificates_task = spawn(self._certificates.watch(lambda: self.config.reload))
@@ -196,8 +196,9 @@ class Gateway:
         if name == "health":
             assert config.health is not None
             ready, page = self._backends_ready(config), self._metrics.page(config)
-            count, bind = self.observing.flush, config.health.bind
-            server = HealthServer(lambda: self.ready, ready, metrics=page, count=count, tls=tls)
+            count, asked = self.observing.flush, assembly.asked_for_metrics
+            bind = config.health.bind
+            server = HealthServer(lambda: self.ready, ready, metrics=page, count=count, asked=asked, tls=tls)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
@@ -311,6 +312,7 @@ class Gateway:
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)
+            health.asked = assembly.asked_for_metrics
         admin = self.ports.get("admin")
         if isinstance(admin, AdminServer) and admin.access is not None:
             admin.access.asked = assembly.asked_by_admin

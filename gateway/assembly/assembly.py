@@ -137,6 +137,12 @@ class Assembly:
             else (self.access.authenticator(config.admin.auth), self.access.wait_for_keys)
         )
         """What finds out who clients of the status API are; None if they are not asked."""
+        self.asked_for_metrics = (
+            None
+            if config.health is None or config.health.auth is None
+            else (self.access.authenticator(config.health.auth), self.access.wait_for_keys)
+        )
+        """The same, of clients that want the page of metrics."""
         self._safe = {name: each.safe for name, each in config.backends.items()}
         self.endpoints: dict[EndpointKey, Endpoint] = {}
         self._closer = EndpointCloser(self.endpoints, self._has, self._shared.release)

@@ -8,15 +8,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway import registry
+from gateway.assembly.certificates import port_alpn
 from gateway.auth.tokens import KeySet, KeySetError, parse_key_set
 from gateway.config.access import TokensConfig
 from gateway.config.access_checks import is_url
+from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
 from gateway.core.types import Headers, Message
+from gateway.transports.certificates import client_context
+from gateway.transports.tls import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +93,8 @@ class IssuerKeys:
                 keys = parse_key_set(await self._content())
         except TimeoutError:
             self._failed(f"nothing came within {FETCH_SECONDS:g} s")
+        except CertificateError as error:
+            self._failed(f"its {error.key} cannot be used: {error}")
         except (KeySetError, ValueError) as error:
             self._failed(str(error))
         except GatewayError as error:
@@ -142,8 +148,9 @@ class IssuerKeys:
     async def _fetch(self, url: str) -> bytes:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
+        tls = None if self.config.ca is None or parts.scheme != "https" else await self._tls(self.config.ca)
         connector: Connector = registry.transport("http").Connector(
-            origin, connection_per_call=True, limits=Limits(message=MAX_BYTES)
+            origin, connection_per_call=True, limits=Limits(message=MAX_BYTES), tls=tls
         )
         try:
             reply = await connector.exchange(Message("GET", parts.path or "/", _HEADERS, query=parts.query))
@@ -152,6 +159,11 @@ class IssuerKeys:
         if reply.status != 200:
             raise KeySetError(f"{parts.path} was answered with status {reply.status}")
         return bytes(reply.body)
+
+    async def _tls(self, path: str) -> ClientTls:
+        alpn = (port_alpn(),)
+        context = await asyncio.to_thread(client_context, TlsFiles(authorities=path), alpn=alpn)
+        return ClientTls(lambda: context)
 
 
 def _read(path: Path) -> bytes:

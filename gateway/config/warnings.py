@@ -11,6 +11,7 @@ from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_back
 from gateway.config.problems import Finding
 from gateway.config.tls_checks import tls_warnings
 from gateway.config.unreachable import unreachable_routes
+from gateway.config.unused_keys import unused_keys
 from gateway.core.address import Address
 from gateway.core.protocol import Protocol
 
@@ -121,5 +122,6 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     unbounded_backends,
     retries_of_unsent_calls,
     access_warnings,
+    unused_keys,
     tls_warnings,
 )
