@@ -1,0 +1,157 @@
+"""Every code block of every page is run or checked, and every link leads somewhere.
+
+What fails is named `FILE:LINE`.
+"""
+
+import ast
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from gateway.cli.options import catalog
+from gateway.config import json_schema, loads
+from tests.documents import examples as runnable
+from tests.documents.command_lines import Line, lines_not_run, problems
+from tests.documents.examples import Example, Gateways, is_configuration
+from tests.documents.pages import ROOT, Block, Link, anchors, blocks, links_of, pages
+
+HERE = Path(__file__).parent
+ELSEWHERE = {ROOT / "docs/deploy.md"}
+"""Pages whose commands another test runs: tests/deploy/test_deploy_page.py."""
+EXAMPLES = [each for each in runnable.examples() if each.block.page not in ELSEWHERE]
+LANGUAGES = {"", "bash", "console", "json", "python", "text", "yaml"}
+EXTERNAL = frozenset((HERE / "external_links.txt").read_text("utf-8").split())
+
+with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages' commands are curl's")
+
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
+    running = Gateways(tmp_path_factory.mktemp("pages"))
+    yield running
+    running.close()
+
+
+def in_languages(*languages: str) -> list[Block]:
+    return [block for block in blocks() if block.language in languages]
+
+
+def by_place(found: list[Block] | list[Link]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("found", found, ids=lambda each: each.place)
+
+
+# --- what is run ---
+
+
+@with_curl
+@pytest.mark.parametrize(
+    "example", [each for each in EXAMPLES if each.block.language != "python"], ids=lambda each: each.block.place
+)
+def test_each_command_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
+    gateways.serve(example)
+    for command in example.commands:
+        assert gateways.run(command) == command.printed, f"{example.block.place}: {command.text}"
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(each, id=each.block.place, marks=[pytest.mark.interop] if runnable.needs_peer(each) else [])
+        for each in EXAMPLES
+        if each.block.language == "python"
+    ],
+)
+def test_each_program_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
+    gateways.serve(example)
+    assert gateways.run_program(example.block.text, example.printed) == example.printed, example.block.place
+
+
+# --- what is checked ---
+
+
+def test_every_block_is_in_a_known_language() -> None:
+    unknown = [f"{block.place}: {block.language}" for block in blocks() if block.language not in LANGUAGES]
+    assert not unknown
+
+
+@by_place(in_languages("python"))
+def test_each_program_is_python(found: Block) -> None:
+    ast.parse(found.text, found.place)
+
+
+@by_place(in_languages("json"))
+def test_each_json_document_is_json(found: Block) -> None:
+    json.loads(found.text)
+
+
+@by_place([block for block in blocks() if is_configuration(block)])
+def test_each_configuration_passes_the_check(found: Block) -> None:
+    assert loads(found.text, found.place, catalog(), {"REDIS_PASSWORD": "secret"}).routes
+
+
+SCHEMA = json_schema(catalog())
+CHART = json.loads((ROOT / "deploy/helm/gateway/values.schema.json").read_text("utf-8"))
+BRANCHES = {"split": [{"backend": "one", "weight": 1}, {"backend": "other", "weight": 1}]}
+OTHER_PROGRAMS = {"scrape_configs"}
+"""Keys of files that other programs read."""
+
+
+@by_place([block for block in in_languages("yaml") if not is_configuration(block)])
+def test_each_part_of_a_configuration_follows_the_schema(found: Block) -> None:
+    """A part is some keys of the top, or of one route, or a list of routes; in the chart's README it is its values."""
+    document = yaml.safe_load(found.text)
+    if found.page.parent.name == "gateway":
+        schema, value = CHART, document
+    elif isinstance(document, list):
+        schema, value = SCHEMA, {"routes": document}
+    elif document.keys() & {"split", "sticky", "fallback", "translate", "rewrite"}:
+        branches = {} if "backend" in document else BRANCHES
+        schema, value = SCHEMA, {"routes": [{"match": {}, **branches, **document}]}
+    elif document.keys() <= OTHER_PROGRAMS:
+        return
+    else:
+        schema, value = SCHEMA, document
+    errors = [
+        f"{found.place}: {'.'.join(map(str, error.path))}: {error.message}"
+        for error in Draft202012Validator(schema).iter_errors(value)
+        if not (error.validator == "required" and not error.path)
+    ]
+    assert not errors
+
+
+@pytest.mark.parametrize("line", lines_not_run(), ids=lambda line: line.place)
+def test_each_command_that_is_not_run_has_the_right_form(line: Line) -> None:
+    """Commands for a cluster, for a server of the reader's own, and those that take too long."""
+    assert problems(line.words) == [], line.place
+
+
+# --- links ---
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [problem for link in links_of(page) if (problem := broken(link))] == []
+
+
+def broken(link: Link) -> str:
+    """What is wrong with a link; empty if it is right."""
+    path, _, anchor = link.target.partition("#")
+    if "://" in link.target:
+        known = link.target in EXTERNAL
+        return "" if known else f"{link.place}: {link.target} is not in tests/documents/external_links.txt"
+    target = link.page.parent / path if path else link.page
+    if not target.is_file():
+        return f"{link.place}: there is no file {path}"
+    if anchor and anchor not in anchors(target.resolve()):
+        return f"{link.place}: {path or link.page.name} has no heading #{anchor}"
+    return ""
+
+
+def test_every_external_link_that_is_listed_is_used() -> None:
+    used = {link.target for page in pages() for link in links_of(page)}
+    assert EXTERNAL - used == set()
