@@ -22,7 +22,7 @@ from tests.interop.processes import free_port
 from tests.peers.build import python_of, require
 
 DEMO = (ROOT / "config/gateway.yaml").read_text("utf-8")
-PEERS = ("umbridge", "tritonclient", "graphpipe", "kubemo")
+PEERS = ("pymc", "umbridge", "tritonclient", "graphpipe", "kubemo")
 """The packages that programs import from the environment of a real client."""
 CHANGING = re.compile(r"gw_[\w-]{20,}|\b[0-9a-f]{12}\b|\d{4}-\d\d-\d\dT\d\d:\d\d(?::[\d.]+)?Z")
 """What differs from run to run: API keys and their ids, and times."""
@@ -120,6 +120,7 @@ class Gateways:
         """Make sure that a gateway with the configuration of `example` runs."""
         if example.block.page != self._page:
             self._page, self._changed = example.block.page, {}
+            self._save_files(example.block.page)
         if example.config == self._config:
             return
         self._stack.close()
@@ -129,6 +130,12 @@ class Gateways:
         path = self.folder / "gateway.yaml"
         path.write_text(self.here(example.config))
         self._stack.enter_context(started("serve", "--config", str(path), folder=self.folder))
+
+    def _save_files(self, page: Path) -> None:
+        """Write the files that the page tells its reader to save, except configurations: `serve` writes those."""
+        for block in blocks_of(page):
+            if block.file and not is_configuration(block):
+                (self.folder / block.file).write_text(block.text)
 
     def here(self, text: str) -> str:
         """`text` with the ports, and with the keys and times, of this run."""

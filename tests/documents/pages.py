@@ -11,6 +11,7 @@ FOLDERS = ("docs", "config", "deploy", "tests")
 """The folders that have pages, besides the top of the repository."""
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+SAVED = re.compile(r"[Ss]ave\s(?:[^\n]|\n(?!\n))*`([\w.-]+)`:\n\n\Z")
 INLINE_CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\((?P<inline>[^)\s]+)\)|^\[[^]]+\]: *(?P<defined>\S+)|<(?P<bare>https?://[^>]+)>", re.MULTILINE)
 
@@ -26,6 +27,8 @@ class Block:
     """The word after the fence; empty if there is none."""
     text: str
     """Without the indentation of the fence."""
+    file: str = ""
+    """The file that the reader saves it as: the sentence before the block ends with "`FILE`:"."""
 
     @property
     def place(self) -> str:
@@ -61,7 +64,8 @@ def blocks_of(page: Path) -> Iterator[Block]:
     for found in FENCE.finditer(text):
         indent = found["indent"]
         code = "".join(line.removeprefix(indent) for line in found["text"].splitlines(keepends=True))
-        yield Block(page, _line(text, found.start()), found["language"], code)
+        file = SAVED.search(text, 0, found.start())
+        yield Block(page, _line(text, found.start()), found["language"], code, file[1] if file else "")
 
 
 def prose(page: Path) -> str:

@@ -19,6 +19,7 @@ from tests.documents import examples as runnable
 from tests.documents.command_lines import Line, lines_not_run, problems
 from tests.documents.examples import Example, Gateways, is_configuration
 from tests.documents.pages import ROOT, Block, Link, anchors, blocks, links_of, pages
+from tests.deploy.rendered import render
 
 HERE = Path(__file__).parent
 ELSEWHERE = {ROOT / "docs/deploy.md"}
@@ -97,6 +98,7 @@ def test_each_configuration_passes_the_check(found: Block) -> None:
 SCHEMA = json_schema(catalog())
 CHART = json.loads((ROOT / "deploy/helm/gateway/values.schema.json").read_text("utf-8"))
 BRANCHES = {"split": [{"backend": "one", "weight": 1}, {"backend": "other", "weight": 1}]}
+VALUES = [block for block in blocks() if block.file == "values.yaml"]
 OTHER_PROGRAMS = {"scrape_configs"}
 """Keys of files that other programs read."""
 
@@ -105,7 +107,7 @@ OTHER_PROGRAMS = {"scrape_configs"}
 def test_each_part_of_a_configuration_follows_the_schema(found: Block) -> None:
     """A part is some keys of the top, or of one route, or a list of routes; in the chart's README it is its values."""
     document = yaml.safe_load(found.text)
-    if found.page.parent.name == "gateway":
+    if found.page.parent.name == "gateway" or found.file == "values.yaml":
         schema, value = CHART, document
     elif isinstance(document, list):
         schema, value = SCHEMA, {"routes": document}
@@ -122,6 +124,12 @@ def test_each_part_of_a_configuration_follows_the_schema(found: Block) -> None:
         if not (error.validator == "required" and not error.path)
     ]
     assert not errors
+
+
+@by_place(VALUES)
+def test_the_chart_renders_the_values_of_a_page(found: Block) -> None:
+    config = render(found.text, "models").one_of("ConfigMap", "gateway")["data"]["gateway.yaml"]
+    assert loads(config, found.place, catalog(), {}).routes
 
 
 @pytest.mark.parametrize("line", lines_not_run(), ids=lambda line: line.place)
