@@ -15,11 +15,11 @@ from jsonschema import Draft202012Validator
 
 from gateway.cli.options import catalog
 from gateway.config import json_schema, loads
+from tests.deploy.rendered import render
 from tests.documents import examples as runnable
 from tests.documents.command_lines import Line, lines_not_run, problems
 from tests.documents.examples import Example, Gateways, is_configuration
 from tests.documents.pages import ROOT, Block, Link, anchors, blocks, links_of, pages
-from tests.deploy.rendered import render
 
 HERE = Path(__file__).parent
 ELSEWHERE = {ROOT / "docs/deploy.md"}
@@ -136,6 +136,37 @@ def test_the_chart_renders_the_values_of_a_page(found: Block) -> None:
 def test_each_command_that_is_not_run_has_the_right_form(line: Line) -> None:
     """Commands for a cluster, for a server of the reader's own, and those that take too long."""
     assert problems(line.words) == [], line.place
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("gateway chek", "there is no command chek"),
+        ("gateway keys ad --file f", "there is no command ad"),
+        ("gateway check --confg gateway.yaml", "there is no option --confg"),
+        ("make everything", "there is no target everything"),
+        ("pip install inference-gateway[all]", "there is no extra all"),
+        ("kubectl apply -f deploy/none.yaml", "there is no file deploy/none.yaml"),
+        ("helm install m deploy/helm/gateway --set image.name=x", "the chart has no value image.name=x"),
+        ("helm install m deploy/helm/gateway --set image.tag=x", ""),
+        ("gateway keys add --file f --principal p", ""),
+        ("make soak MINUTES=3", ""),
+    ],
+)
+def test_a_command_of_the_wrong_form_is_found(command: str, problem: str) -> None:
+    assert problems(command.split()) == ([problem] if problem else [])
+
+
+def test_a_wrong_link_is_found() -> None:
+    readme = ROOT / "README.md"
+    targets = {
+        "docs/none.md": "README.md:1: there is no file docs/none.md",
+        "docs/limits.md#none": "README.md:1: docs/limits.md has no heading #none",
+        "https://none.example": "README.md:1: https://none.example is not in tests/documents/external_links.txt",
+        "docs": "README.md:1: there is no file docs",
+        "docs/limits.md#what-it-does-not-do": "",
+    }
+    assert {target: broken(Link(readme, 1, target)) for target in targets} == targets
 
 
 # --- links ---
