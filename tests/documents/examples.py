@@ -154,11 +154,17 @@ class Gateways:
         return text
 
     def run(self, command: Command) -> str:
-        """What the command prints, as the page would show it."""
+        """What the command prints on a terminal, as the page would show it."""
         environment = {**ENVIRON, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "COLUMNS": "80"}
         text = self.here(command.text).replace(".venv/bin/gateway", "gateway")
         done = subprocess.run(
-            ["bash", "-c", text], cwd=self.folder, env=environment, stdout=subprocess.PIPE, text=True, timeout=60
+            ["bash", "-c", text],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
         )
         return self.there(done.stdout.rstrip("\n"), command.printed)
 

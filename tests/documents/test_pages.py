@@ -5,7 +5,9 @@ What fails is named `FILE:LINE`.
 
 import ast
 import json
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from tests.documents import examples as runnable
 from tests.documents.command_lines import Line, lines_not_run, problems
 from tests.documents.examples import Example, Gateways, is_configuration
 from tests.documents.pages import ROOT, Block, Link, anchors, blocks, links_of, pages
+from tests.test_runbook import lines as written_lines
 
 HERE = Path(__file__).parent
 ELSEWHERE = {ROOT / "docs/deploy.md"}
@@ -124,6 +127,50 @@ def test_each_part_of_a_configuration_follows_the_schema(found: Block) -> None:
         if not (error.validator == "required" and not error.path)
     ]
     assert not errors
+
+
+@by_place(in_languages("bash"))
+def test_each_script_is_one(found: Block) -> None:
+    checked = subprocess.run(["bash", "-n"], input=found.text, capture_output=True, text=True)
+    assert checked.returncode == 0, f"{found.place}: {checked.stderr}"
+
+
+LOGGED = re.compile(r"^(?:\S+Z )?(?:INFO|WARNING|ERROR) (gateway[\w.]+): (.*)$")
+ACCESS = re.compile(r"^\S+Z access [A-Z_]+ ")
+"""A line of the access log; tests/observing tests its fields."""
+DRAWING = re.compile("[─→▶]")
+LOG_LINES = [
+    (f"{block.place}+{number}", *found.groups())
+    for block in in_languages("")
+    for number, line in enumerate(block.text.splitlines(), 1)
+    if (found := LOGGED.match(line))
+]
+
+
+@pytest.mark.parametrize(("place", "logger", "text"), LOG_LINES, ids=[place for place, _, _ in LOG_LINES])
+def test_each_line_of_the_log_is_one_that_the_gateway_writes(place: str, logger: str, text: str) -> None:
+    assert (ROOT / logger.replace(".", "/")).with_suffix(".py").exists(), place
+    patterns = (re.sub(r"%[-+0-9.]*[a-z]", "\0", each) for each in written_lines())
+    found = (".*".join(map(re.escape, each.split("\0"))) for each in patterns)
+    problem = re.match(r"\S+:\d+:\d+: ", text)  # of a configuration, as `gateway check` prints it
+    assert problem or any(re.fullmatch(each, text) for each in found), place
+
+
+def test_no_block_is_left_unchecked() -> None:
+    """A block without a language is run, or the output of what is, or commands, log lines, or a drawing."""
+    run = {each.block for each in runnable.examples()}
+    outputs = {(each.block.page, each.printed) for each in runnable.examples() if each.block.language == "python"}
+    commands = {line.place.partition("+")[0] for line in lines_not_run()}
+    logs = {place.partition("+")[0] for place, _, _ in LOG_LINES}
+    left = [
+        block.place
+        for block in in_languages("", "text", "console")
+        if block not in run
+        and (block.page, block.text) not in outputs
+        and block.place not in commands | logs
+        and not (block.file or DRAWING.search(block.text) or ACCESS.match(block.text))
+    ]
+    assert left == []
 
 
 @by_place(VALUES)
