@@ -57,6 +57,7 @@ bench: setup peers  ## ratios, side by side in one run
 
 matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document
+	$(BIN)/python -m tests.documents.generate
 
 metrics: setup  ## the table of metrics in docs/observability.md
 	$(BIN)/python -m tests.observing.document
