@@ -42,7 +42,7 @@ class Options:
 
 
 class Transcript:
-    """What was sent and received since the last `clear`, as text for people, and how many requests there were in all."""
+    """What was sent and received since the last `clear`, as text for people, and the number of all requests."""
 
     def __init__(self) -> None:
         self.requests = 0

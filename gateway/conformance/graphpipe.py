@@ -189,7 +189,11 @@ def wrong_shape(server: GraphpipeServer) -> None:
     _is_error(server.send(infer_request([changed, *others], server.names)), "less data than the shape needs")
 
 
-@check("error.request-type", "3.3", "a badly formatted Request with an invalid type SHOULD have an InferResponse with an Error")
+@check(
+    "error.request-type",
+    "3.3",
+    "a badly formatted Request with an invalid type SHOULD have an InferResponse with an Error",
+)
 def request_type(server: GraphpipeServer) -> None:
     reply = server.send(infer_request(server.tensors, server.names, kind=9))
     found = _read(reply)

@@ -99,8 +99,8 @@ class HttpServer:
             connection.close()
 
     def kept_alive(self, method: str, path: str, body: bytes | None = None) -> tuple[HttpReply, HttpReply | None]:
-        """The replies to the same request twice on one connection. The second is None if the server said, by `Connection:
-        close`, that there would be none."""
+        """The replies to the same request twice on one connection. The second is None if the server said that there
+        would be none, by `Connection: close`."""
         connection, headers = self._connection(), {} if body is None else {"Content-Type": "application/json"}
         try:
             first = self._exchanged(connection, method, path, body, headers)

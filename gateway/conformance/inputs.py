@@ -79,7 +79,9 @@ def parse_input(text: str) -> InputSpec:
     """
     match = _SYNTAX.fullmatch(text)
     if match is None or match["datatype"] not in DATATYPES:
-        wanted = f"NAME=DATATYPE[SHAPE] or NAME=DATATYPE[SHAPE]:VALUE,VALUE,... with a datatype of {', '.join(DATATYPES)}"
+        wanted = (
+            f"NAME=DATATYPE[SHAPE] or NAME=DATATYPE[SHAPE]:VALUE,VALUE,... with a datatype of {', '.join(DATATYPES)}"
+        )
         raise ValueError(f"input {text!r} is not {wanted}")
     datatype = match["datatype"]
     try:

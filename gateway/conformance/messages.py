@@ -1,5 +1,5 @@
-"""Protobuf's messages for the checks: Google's protobuf package with the descriptors in the package, compiled by protoc.
-The gateway's own encoding of hot messages has no part in it."""
+"""Protobuf's messages for the checks: Google's protobuf package and the descriptors that protoc compiled. The gateway's
+own encoding of hot messages has no part in it."""
 
 from functools import cache
 from importlib.resources import files

@@ -58,7 +58,9 @@ class Bytes:
 
     def send_in_pieces(self, data: bytes) -> None:
         """Send one message in three parts, each in a packet of its own."""
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) if self._socket.family != socket.AF_UNIX else None
+        self._socket.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        ) if self._socket.family != socket.AF_UNIX else None
         self._transcript.send("in three pieces:", data.hex())
         for piece in (data[:3], data[3:13], data[13:]):
             self._socket.sendall(piece)

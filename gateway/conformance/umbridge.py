@@ -80,7 +80,9 @@ class UmbridgeServer(HttpServer):
 
     def _sizes(self, operation: str, key: str) -> list[int]:
         sizes = self.ask(operation).get(key)
-        if not isinstance(sizes, list) or not all(isinstance(each, int | float) and each == int(each) for each in sizes):
+        if not isinstance(sizes, list) or not all(
+            isinstance(each, int | float) and each == int(each) for each in sizes
+        ):
             fail(f"/{operation}: `{key}` is not an array of whole numbers")
         return [int(each) for each in sizes]
 
@@ -95,7 +97,9 @@ def info_version(server: UmbridgeServer) -> None:
     require(version is not None, "there is no `protocolVersion`")
     # The table says String, but the project's clients and servers have a number.
     if version == "1.0":
-        deviate("`protocolVersion` is a string, as the table says; the Python and C++ clients accept the number 1.0 only")
+        deviate(
+            "`protocolVersion` is a string, as the table says; the Python and C++ clients accept the number 1.0 only"
+        )
     require(version == 1, f"`protocolVersion` is {version!r}; expected 1.0")
 
 
@@ -115,7 +119,9 @@ def info_members(server: UmbridgeServer) -> None:
         deviate(f"further members: {', '.join(more)}")
 
 
-@check("model-info.support", "POST /ModelInfo", "support tells of each operation, as a boolean, whether it is supported")
+@check(
+    "model-info.support", "POST /ModelInfo", "support tells of each operation, as a boolean, whether it is supported"
+)
 def model_info(server: UmbridgeServer) -> None:
     support = server.ask("ModelInfo").get("support")
     if not isinstance(support, dict):
@@ -219,7 +225,9 @@ def jacobian_and_gradient(server: UmbridgeServer) -> None:
     _agree(_dot(sens, forward), _dot(backward, direction), "sens * (J vec)", "(J^T sens) * vec")
 
 
-@check("hessian", "POST /ApplyHessian", "output is the Hessian of sens * output applied to vec, as long as input inWrt1")
+@check(
+    "hessian", "POST /ApplyHessian", "output is the Hessian of sens * output applied to vec, as long as input inWrt1"
+)
 def hessian(server: UmbridgeServer) -> None:
     server.needs("ApplyHessian")
     size = server.input_sizes[0]
@@ -302,14 +310,18 @@ def wrong_vec(server: UmbridgeServer) -> None:
 
 @check("error.unsupported", "Errors", "UnsupportedFeature: the model does not support the feature; status 400")
 def unsupported(server: UmbridgeServer) -> None:
-    more = {"Evaluate": {}, "Gradient": {"sens": [1.0]}, "ApplyJacobian": {"vec": [1.0]}}
-    hessian = {"ApplyHessian": {"sens": [1.0], "vec": [1.0], "inWrt1": 0, "inWrt2": 0}}
-    absent = [each for each in {**more, **hessian} if server.support.get(each) is not True]
+    members: dict[str, dict[str, Any]] = {
+        "Evaluate": {},
+        "Gradient": {"inWrt": 0, "outWrt": 0, "sens": [1.0]},
+        "ApplyJacobian": {"inWrt": 0, "outWrt": 0, "vec": [1.0]},
+        "ApplyHessian": {"inWrt1": 0, "inWrt2": 0, "outWrt": 0, "sens": [1.0], "vec": [1.0]},
+    }
+    absent = [each for each in members if server.support.get(each) is not True]
     if not absent:
         not_applicable("the model supports every operation")
     for operation in absent:
-        body = {"name": server.model, "input": server.point, "config": {}, "inWrt": 0, "outWrt": 0}
-        reply = server.post(f"/{operation}", {**body, **{**more, **hessian}[operation]})
+        body = {"name": server.model, "input": server.point, "config": {}, **members[operation]}
+        reply = server.post(f"/{operation}", body)
         _is_error(reply, "UnsupportedFeature", f"/{operation}, which /ModelInfo does not claim")
 
 

@@ -209,7 +209,11 @@ def requested_output(server: V2GrpcServer) -> None:
 
 @check("infer.parameters", "GRPC / Parameters", "a boolean, an int64 or a string; servers may know some of them")
 def parameters(server: V2GrpcServer) -> None:
-    said = {"note": {"string_param": "x"}, "level": {"int64_param": 1}, "on": {"bool_param": True}}
+    said: dict[str, dict[str, Any]] = {
+        "note": {"string_param": "x"},
+        "level": {"int64_param": 1},
+        "on": {"bool_param": True},
+    }
     kinds = message(V2, "inference.InferParameter")
     reply = server.refused(server.request(parameters={key: kinds(**value) for key, value in said.items()}))
     if reply.code == "OK":
@@ -413,7 +417,8 @@ def _outputs(answer: Any) -> dict[str, tuple[str, Values]]:
             values = list(getattr(each.contents, CONTENTS[each.datatype]))
         count = prod(each.shape)
         require(
-            len(values) == count, f"output {each.name!r} has {len(values)} elements; its shape {list(each.shape)} {count}"
+            len(values) == count,
+            f"output {each.name!r} has {len(values)} elements; its shape {list(each.shape)} {count}",
         )
         found[each.name] = (each.datatype, values)
     return found
