@@ -43,8 +43,8 @@ def conformance(
         Path | None, typer.Option("--json", metavar="FILE", help="Write JSON; for - to standard output.")
     ] = None,
 ) -> None:
-    """Check a model server, or a gateway, against the specification of its protocol. Exit codes: 0 no check failed, 1 a
-    check failed, 2 usage, 3 nothing answers at the address."""
+    """Check a server against the specification of its protocol. The server may be a gateway. Exit codes: 0 no check
+    failed, 1 a check failed, 2 usage, 3 nothing answers at the address."""
     if protocol not in MODULES:
         _exit(USAGE, f"no protocol {protocol!r}; expected {', '.join(MODULES)}")
     try:

@@ -77,7 +77,7 @@ class Server(Protocol):
         """Close what is open."""
 
 
-class Finding(Exception):  # noqa: N818 - a result, raised to end the check
+class Judgement(Exception):  # noqa: N818 - a result, raised to end the check
     """A verdict other than `pass`, and its reason."""
 
     def __init__(self, verdict: Verdict, reason: str) -> None:
@@ -87,22 +87,22 @@ class Finding(Exception):  # noqa: N818 - a result, raised to end the check
 
 def fail(reason: str) -> NoReturn:
     """The server breaks the rule."""
-    raise Finding(Verdict.FAIL, reason)
+    raise Judgement(Verdict.FAIL, reason)
 
 
 def deviate(reason: str) -> NoReturn:
     """The server works, but differs from the rule."""
-    raise Finding(Verdict.DEVIATES, reason)
+    raise Judgement(Verdict.DEVIATES, reason)
 
 
 def not_applicable(reason: str) -> NoReturn:
     """The server does not claim what the check is about."""
-    raise Finding(Verdict.NOT_APPLICABLE, reason)
+    raise Judgement(Verdict.NOT_APPLICABLE, reason)
 
 
 def not_tested(reason: str) -> NoReturn:
     """The check could not be run."""
-    raise Finding(Verdict.NOT_TESTED, reason)
+    raise Judgement(Verdict.NOT_TESTED, reason)
 
 
 def require(condition: object, reason: str) -> None:
@@ -112,6 +112,33 @@ def require(condition: object, reason: str) -> None:
 
 
 S = TypeVar("S", bound=Server)
+V = TypeVar("V")
+
+
+class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
+    """A property that many checks need, computed once, such as the model's metadata or the reply to a plain request.
+
+    The check that uses it first fails if it cannot be had; for those after it the verdict is `not tested`: one fault is
+    told once, and a server that does not answer is not waited for by every check.
+    """
+
+    def __init__(self, compute: Callable[[Any], V]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+
+    def __get__(self, server: Any, owner: object = None) -> V:
+        found = server.__dict__.setdefault("basis", {})
+        if self._name not in found:
+            try:
+                found[self._name] = self._compute(server)
+            except Exception as error:
+                if not (isinstance(error, Judgement) and error.verdict != Verdict.FAIL):
+                    found[self._name] = error
+                raise
+        elif isinstance(found[self._name], Exception):
+            not_tested(f"it needs what failed before: {_told(found[self._name])}")
+        value: V = found[self._name]
+        return value
 
 
 @frozen
@@ -190,7 +217,7 @@ def run(
 def _judged(check: Check[Any], server: Server) -> tuple[Verdict, str]:
     try:
         check.run(server)
-    except Finding as finding:
+    except Judgement as finding:
         return finding.verdict, str(finding)
     except TimeoutError:
         return Verdict.FAIL, "no reply within the timeout"

@@ -28,7 +28,7 @@ class Described:
 
 
 @frozen
-class Metadata:
+class ModelDescription:
     """A MetadataResponse."""
 
     inputs: tuple[Described, ...]
@@ -75,10 +75,10 @@ def infer_request(
     return _request(builder, kind, builder.EndObject())
 
 
-def read_metadata(body: bytes) -> Metadata:
+def read_metadata(body: bytes) -> ModelDescription:
     """Raises ValueError, IndexError, TypeError or struct.error for what is no MetadataResponse."""
     root = _root(body)
-    return Metadata(tuple(map(_described, _tables(root, 12))), tuple(map(_described, _tables(root, 14))))
+    return ModelDescription(tuple(map(_described, _tables(root, 12))), tuple(map(_described, _tables(root, 14))))
 
 
 def read_inferred(body: bytes) -> Inferred:

@@ -1,15 +1,14 @@
 """Checks of GraphPipe servers over HTTP. Sections are those of the GraphPipe specification."""
 
 import struct
-from functools import cached_property
 from math import prod
 
-from gateway.conformance.check import Suite, deviate, fail, not_applicable, not_tested, require
+from gateway.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
 from gateway.conformance.flatbuffer import (
     DATATYPES,
     TYPES,
     Inferred,
-    Metadata,
+    ModelDescription,
     Output,
     infer_request,
     metadata_request,
@@ -28,8 +27,8 @@ class GraphpipeServer(HttpServer):
     def send(self, body: bytes, content_type: str = "application/octet-stream") -> HttpReply:
         return self.request("POST", "/", body, {"Content-Type": content_type})
 
-    @cached_property
-    def metadata(self) -> Metadata:
+    @basis
+    def metadata(self) -> ModelDescription:
         reply = self.send(metadata_request())
         require(reply.status == 200, f"a MetadataRequest: status {reply.status}; expected 200")
         try:
@@ -37,7 +36,7 @@ class GraphpipeServer(HttpServer):
         except MALFORMED as error:
             fail(f"the reply is no MetadataResponse: {error}")
 
-    @cached_property
+    @basis
     def tensors(self) -> list[Sample]:
         specs = self.options.inputs
         if not specs:
@@ -64,7 +63,7 @@ class GraphpipeServer(HttpServer):
         body = infer_request(self.tensors, self.names if inputs is None else inputs, outputs or [])
         return _succeeded(self.send(body)).tensors
 
-    @cached_property
+    @basis
     def answer(self) -> tuple[Output, ...]:
         return self.infer()
 

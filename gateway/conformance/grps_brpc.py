@@ -21,7 +21,7 @@ ENOSERVICE, ENOMETHOD, EREQUEST = 1001, 1002, 1003
 
 
 @frozen
-class Frame:
+class ReplyFrame:
     """A frame that was received. `meta` is its RpcMeta."""
 
     meta: Any
@@ -46,7 +46,7 @@ class GrpsBrpcServer(GrpsRpcServer):
         """A new connection."""
         return Bytes(self._place, self.options.timeout, self._transcript)
 
-    def exchange(self, frame: bytes) -> Frame:
+    def exchange(self, frame: bytes) -> ReplyFrame:
         """The reply to a frame."""
         with self.connection() as connection:
             connection.send(frame)
@@ -75,7 +75,7 @@ def request(method: str, payload: bytes, attachment: bytes = b"", service: str =
     return HEADER.pack(b"PRPC", len(head) + len(payload) + len(attachment), len(head)) + head + payload + attachment
 
 
-def read(connection: Bytes) -> Frame:
+def read(connection: Bytes) -> ReplyFrame:
     """The next frame; the check fails if the connection ends."""
     header = connection.read(HEADER.size)
     require(len(header) == HEADER.size, "the connection was closed without a reply")
@@ -86,10 +86,10 @@ def read(connection: Bytes) -> Frame:
     require(len(body) == size, f"a frame ends after {len(body)} of {size} bytes")
     meta = message(GRPS, "brpc.policy.RpcMeta")()
     meta.ParseFromString(body[:meta_size])
-    return Frame(meta, body[meta_size:])
+    return ReplyFrame(meta, body[meta_size:])
 
 
-def answered(reply: Frame, method: str) -> Any:
+def answered(reply: ReplyFrame, method: str) -> Any:
     """The GrpsMessage of a reply that must be a success of the RPC."""
     error = reply.meta.response
     if error.error_code:
@@ -211,7 +211,7 @@ def _same_compressed(server: GrpsBrpcServer, compress: Any, number: int) -> None
     )
 
 
-def _is_error(reply: Frame, what: str, *codes: int) -> None:
+def _is_error(reply: ReplyFrame, what: str, *codes: int) -> None:
     found = reply.meta.response.error_code
     require(reply.meta.correlation_id == ID, f"{what}: the error has another correlation_id than the request")
     require(found, f"{what}: accepted with error_code 0")

@@ -3,10 +3,9 @@ KubeMo's code. Inputs are described with --input, since MIP has no metadata: the
 
 import json
 import struct
-from functools import cached_property
 from typing import Any
 
-from gateway.conformance.check import Options, Suite, Transcript, deviate, fail, not_tested, require
+from gateway.conformance.check import Options, Suite, Transcript, basis, deviate, fail, not_tested, require
 from gateway.conformance.inputs import Sample, as_bytes, nest, sample
 from gateway.conformance.sockets import Bytes, connect, target
 from gateway.core.frozen import frozen
@@ -69,7 +68,7 @@ class MipServer:
                 connection.finish()
             return read(connection)
 
-    @cached_property
+    @basis
     def tensors(self) -> list[Sample]:
         if not self.options.inputs:
             not_tested("MIP has no metadata; describe the inputs of one example with --input NAME=DATATYPE[SHAPE]")
@@ -80,7 +79,7 @@ class MipServer:
         row = [_element(each) for each in self.tensors]
         return inference(len(row), examples, row * examples)
 
-    @cached_property
+    @basis
     def answer(self) -> Batch:
         return batch(self.exchange(self.packet()))
 

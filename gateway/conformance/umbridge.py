@@ -1,10 +1,9 @@
 """Checks of UM-Bridge servers. Sections are headings of the protocol's documentation, "Interface"."""
 
 import json
-from functools import cached_property
 from typing import Any
 
-from gateway.conformance.check import Suite, deviate, fail, not_applicable, not_tested, require
+from gateway.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
 from gateway.conformance.http import HttpReply, HttpServer
 from gateway.conformance.inputs import sample
 
@@ -21,11 +20,11 @@ Point = list[Vector]
 class UmbridgeServer(HttpServer):
     """A server, one of its models, and a point to evaluate it at."""
 
-    @cached_property
+    @basis
     def info(self) -> dict[str, Any]:
         return self.get("/Info").object
 
-    @cached_property
+    @basis
     def model(self) -> str:
         if self.options.model:
             return self.options.model
@@ -34,20 +33,20 @@ class UmbridgeServer(HttpServer):
             not_tested("/Info names no models; name one with --model")
         return models[0]
 
-    @cached_property
+    @basis
     def support(self) -> dict[str, Any]:
         support = self.ask("ModelInfo").get("support")
         return support if isinstance(support, dict) else {}
 
-    @cached_property
+    @basis
     def input_sizes(self) -> list[int]:
         return self._sizes("InputSizes", "inputSizes")
 
-    @cached_property
+    @basis
     def output_sizes(self) -> list[int]:
         return self._sizes("OutputSizes", "outputSizes")
 
-    @cached_property
+    @basis
     def point(self) -> Point:
         """A vector for each input: those of --input, else 0.25, 0.5, 0.75, ..."""
         given = [[float(each) for each in sample(spec).values] for spec in self.options.inputs]

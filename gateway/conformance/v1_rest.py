@@ -2,11 +2,10 @@
 Sections name the text and its heading."""
 
 import json
-from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
-from gateway.conformance.check import Suite, deviate, fail, not_applicable, not_tested, require
+from gateway.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
 from gateway.conformance.http import HttpReply, HttpServer
 from gateway.conformance.inputs import InputSpec, Sample, flat, same, sample
 
@@ -22,11 +21,11 @@ TYPES = tuple(dict.fromkeys(DATATYPES.values()))
 class V1RestServer(HttpServer):
     """A server, one of its models, and rows to send to it."""
 
-    @cached_property
+    @basis
     def listed(self) -> HttpReply:
         return self.get("/v1/models")
 
-    @cached_property
+    @basis
     def model(self) -> str:
         if self.options.model:
             return self.options.model
@@ -40,11 +39,11 @@ class V1RestServer(HttpServer):
     def path(self) -> str:
         return f"/v1/models/{quote(self.model, safe='')}"
 
-    @cached_property
+    @basis
     def metadata(self) -> HttpReply:
         return self.get(f"{self.path}/metadata")
 
-    @cached_property
+    @basis
     def tensors(self) -> list[Sample]:
         """A batch for each input, whose rows are all equal in number."""
         specs = self.options.inputs or tuple(self._described())
@@ -55,7 +54,7 @@ class V1RestServer(HttpServer):
         except ValueError as error:
             not_tested(str(error))
 
-    @cached_property
+    @basis
     def rows(self) -> list[Any]:
         """The instances: bare values for one input, else objects."""
         if any(not each.shape for each in self.tensors):
@@ -68,7 +67,7 @@ class V1RestServer(HttpServer):
     def predict(self, document: Any) -> HttpReply:
         return self.post(f"{self.path}:predict", document)
 
-    @cached_property
+    @basis
     def predictions(self) -> list[Any]:
         return _predictions(self.predict({"instances": self.rows}), len(self.rows))
 
