@@ -59,13 +59,13 @@ class V2RestServer(HttpServer):
     @basis
     def answer(self) -> dict[str, Any]:
         """The reply to the plain request, with which other forms of it are compared."""
-        return self.infer(id="1")
+        return self.infer()
 
     def infer(self, **more: Any) -> dict[str, Any]:
         """The response to the inputs in JSON, which must succeed."""
         if any(each.datatype == "FP16" for each in self.tensors):
             not_tested("an input is FP16, which is problematic to communicate in JSON, as the specification says")
-        reply = self.post(f"{self.path}/infer", {"inputs": [_json(each) for each in self.tensors], **more})
+        reply = self.post(f"{self.path}/infer", {"id": "1", "inputs": [_json(each) for each in self.tensors], **more})
         return _succeeded(reply)
 
     def binary(self, tensors: list[Sample], **more: Any) -> HttpReply:
@@ -209,7 +209,8 @@ def id_of_any_characters(server: V2RestServer) -> None:
     "infer.id-absent", "Inference Request JSON Object", "id is optional; the response has that of the request, if any"
 )
 def no_id(server: V2RestServer) -> None:
-    if "id" in server.infer():
+    reply = server.post(f"{server.path}/infer", {"inputs": [_json(each) for each in server.tensors]})
+    if "id" in _succeeded(reply):
         deviate("there is an `id`, though the request had none")
 
 
@@ -372,7 +373,7 @@ def no_inputs(server: V2RestServer) -> None:
 def missing_input(server: V2RestServer) -> None:
     if len(server.tensors) < 2:
         not_applicable("the model has one input")
-    reply = server.post(f"{server.path}/infer", {"inputs": [_json(each) for each in server.tensors[1:]]})
+    reply = server.post(f"{server.path}/infer", {"id": "1", "inputs": [_json(each) for each in server.tensors[1:]]})
     _is_error(reply, f"no input {server.tensors[0].name!r}")
 
 
@@ -402,7 +403,7 @@ def other_datatype(server: V2RestServer) -> None:
     changed = Sample(first.name, "BOOL", first.shape, [True] * len(first.values))
     if first.datatype == "BOOL":
         changed = Sample(first.name, "FP32", first.shape, [0.5] * len(first.values))
-    reply = server.post(f"{server.path}/infer", {"inputs": [_json(each) for each in (changed, *others)]})
+    reply = server.post(f"{server.path}/infer", {"id": "1", "inputs": [_json(each) for each in (changed, *others)]})
     _is_error(reply, f"{changed.datatype} for {first.datatype}", lenient=True)
 
 

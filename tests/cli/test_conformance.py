@@ -63,7 +63,7 @@ async def test_json_alone_on_standard_output() -> None:
     document = json.loads(result.stdout)
     assert (document["protocol"], document["passed"], document["requests"]) == ("v2-rest", True, 1)
     [check] = document["checks"]
-    assert (check["id"], check["verdict"], check["received"]) == ("v2-rest.health.live", "pass", ["200"])
+    assert (check["id"], check["verdict"], check["received"]) == ("v2-rest.health.live", "pass", ['200 {"live":true}'])
 
 
 async def test_a_deviation_is_no_failure(tmp_path: Path) -> None:
