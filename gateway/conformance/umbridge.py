@@ -22,7 +22,9 @@ class UmbridgeServer(HttpServer):
 
     @basis
     def info(self) -> dict[str, Any]:
-        return self.get("/Info").object
+        reply = self.get("/Info")
+        require(reply.status == 200, f"GET /Info: status {reply.status}; expected 200")
+        return reply.object
 
     @basis
     def model(self) -> str:

@@ -107,8 +107,8 @@ def unknown_is_not_ready(server: V2GrpcServer) -> None:
     reply = server.ask("ModelReady", name=UNKNOWN)
     if reply.code == "OK":
         require(not server.decoded("ModelReady", reply).ready, "an unknown model is ready")
-    elif reply.code != "NOT_FOUND":
-        deviate(f"{reply.code} for an unknown model; expected NOT_FOUND, or OK and `ready` false")
+    else:
+        _is_refused(reply, "an unknown model", "NOT_FOUND")
 
 
 @check("metadata.server", "GRPC / Server Metadata", "the server's name, version and extensions")

@@ -54,6 +54,7 @@ def cut_short(path: str, sent: bytes, status: int, body: bytes) -> tuple[int, by
 
 HTML = b"<h1>Error</h1>"
 OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
+    ("umbridge.info.version", lambda *reply: (404, b"{}"), FAIL, "GET /Info: status 404"),
     ("umbridge.info.version", members("/Info", protocolVersion=0.9), FAIL, "`protocolVersion` is 0.9"),
     ("umbridge.info.version", members("/Info", protocolVersion="1.0"), DEVIATES, "is a string"),
     ("umbridge.info.models", members("/Info", models=[1]), FAIL, "not an array of strings"),
@@ -288,6 +289,7 @@ OVER_GRPC: list[tuple[str, ChangeMessage, Verdict, str]] = [
         FAIL,
         "`model_version` is '9'",
     ),
+    ("v2-grpc.health.unknown-model", failing("ModelReady", "UNAVAILABLE"), FAIL, "an unknown model: UNAVAILABLE"),
     ("v2-grpc.stream", lambda method, sent, reply: reply, Verdict.NOT_APPLICABLE, "ModelStreamInfer is UNIMPLEMENTED"),
     ("grps-grpc.health.live", failing("CheckLiveness", "INTERNAL"), FAIL, "CheckLiveness: INTERNAL"),
     (
