@@ -14,7 +14,9 @@ from gateway.app import Gateway, serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.observing.tracing import MOST_WAITING, Tracing
+from gateway.protocols.grps.descriptors import RpcMeta
 from tests.observing.collector import Collector, attributes, collecting
+from tests.protocols.grps.brpc.recorded import META, PAYLOAD, joined
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -82,6 +84,11 @@ async def post(at: int, path: str, body: bytes, *headers: str) -> tuple[str, byt
 def by_name(collector: Collector, service: str) -> dict[str, Span]:
     services = collector.services()
     return {span.name: span for span in collector.spans if services[span.span_id] == service}
+
+
+def of_kind(collector: Collector, service: str, kind: "Span.SpanKind") -> list[Span]:
+    services = collector.services()
+    return [span for span in collector.spans if services[span.span_id] == service and span.kind == kind]
 
 
 @asynccontextmanager
@@ -241,3 +248,38 @@ async def test_a_reload_begins_changes_and_ends_tracing(collector: Collector) ->
         await post(at, "/v2/models/posterior/infer", b"{")
         await tracing.flush()
     assert [span.kind for span in collector.spans].count(Span.SPAN_KIND_SERVER) == 1
+
+
+BRPC = """
+listeners: [{name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}]
+tracing: {otlp: "COLLECTOR", sample: 0, service: NAME, interval: 3600}
+request_ids: {}
+backends: {next: {protocol: grps-brpc, endpoints: ["tcp://127.0.0.1:PORT"]}}
+routes: [{match: {model: "*"}, backend: next, signature: SIGNATURE}]
+""".replace(
+    "SIGNATURE",
+    "{inputs: [{name: x, datatype: FP32, shape: [-1, 3]}], outputs: [{name: y, datatype: FP32, shape: [-1, 3]}]}",
+)
+
+
+async def test_brpc_carries_the_id_and_the_lower_half_of_the_trace(collector: Collector) -> None:
+    """From a brpc client through two gateways, of which the first forwards by brpc."""
+    meta = RpcMeta()
+    meta.ParseFromString(META)
+    meta.request.request_id, meta.request.trace_id, meta.request.span_id = "mine", 0x123456789ABCDEF, 0xFEDCBA9876543
+    async with (
+        running(BRPC.replace("NAME", "back"), collector, PORT=1) as back,
+        running(BRPC.replace("NAME", "front"), collector, PORT=port(back, "brpc")) as front,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port(front, "brpc"))
+        writer.write(joined(meta.SerializeToString(), PAYLOAD))
+        await reader.readexactly(12)
+        writer.close()
+    assert {span.trace_id.hex() for span in collector.spans} == {f"{0x123456789ABCDEF:032x}"}
+    (request,) = of_kind(collector, "front", Span.SPAN_KIND_SERVER)
+    (sent,) = of_kind(collector, "front", Span.SPAN_KIND_CLIENT)
+    (received,) = of_kind(collector, "back", Span.SPAN_KIND_SERVER)
+    assert request.parent_span_id.hex() == f"{0xFEDCBA9876543:016x}"
+    assert received.parent_span_id == sent.span_id
+    ids = {attributes(span.attributes)["gateway.request_id"] for span in (request, received)}
+    assert ids == {"mine"}
