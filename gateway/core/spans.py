@@ -75,6 +75,31 @@ def note(record: "Record", name: str, seconds: float, parent: Span | None = None
     return span
 
 
+class Repeated:
+    """One span for work that is done many times, such as on each response of a stream: it reaches from the begin of the
+    first time to the end of the last. Its facts are `times`, and `busy_seconds`, what the work took altogether. Each
+    time is a `with`."""
+
+    def __init__(self, record: "Record", name: str, parent: Span | None = None) -> None:
+        self._record, self._name, self._parent = record, name, parent
+        self._span: Span | None = None
+        self._times, self._busy, self._began = 0, 0.0, 0.0
+
+    def __enter__(self) -> Span:
+        if self._span is None:
+            self._span = begin(self._record, self._name, self._parent)
+        self._began = monotonic()
+        return self._span
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        span = self._span
+        assert span is not None
+        span.__exit__(kind, error, traceback)
+        self._times += 1
+        self._busy += span.ended - self._began
+        span.facts |= {"times": self._times, "busy_seconds": self._busy}
+
+
 @frozen
 class TraceContext:
     """A request's place in its trace. `parent` is 0 at the root; `id` is the span of the request itself. `state` is the

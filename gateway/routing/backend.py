@@ -43,6 +43,7 @@ from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, overloade
 from gateway.routing.readiness import is_ready, probe
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.spans import with_spans
+from gateway.routing.stopwatch import Stopwatch
 from gateway.routing.targets import Targets
 
 T = TypeVar("T")
@@ -278,13 +279,13 @@ class Backend:
                 endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request)
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
-            began = self._clock()
+            began, waiting = self._clock(), Stopwatch(self._clock)
             sent, spoken, span = request, protocol, None
             if (record := request.record) is not None:
                 self._note_try(record, endpoint)
                 if record.events is not None:
                     span = self._span_of_try(record, endpoint)
-                    sent, spoken = replace(request, span=span), with_spans(protocol, record, span)
+                    sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
@@ -296,10 +297,14 @@ class Backend:
                         first = await self._in_time(one_try, anext(responses, None), endpoint)
                         one_try = request
                         if first is not None:
+                            waiting.stop()
                             yield first
+                            waiting.go_on()
                             attempt.responded()
                     async for response in responses:
+                        waiting.stop()
                         yield response
+                        waiting.go_on()
                         attempt.responded()
                 if tries is not None:
                     tries.answered(endpoint.address)
@@ -322,7 +327,7 @@ class Backend:
             finally:
                 endpoint.give_back()
                 if request.record is not None:
-                    request.record.upstream += self._clock() - began
+                    request.record.upstream += waiting.stop()
                 if span is not None:
                     span.end()
 

@@ -3,16 +3,25 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import grpc.aio
+import numpy as np
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from gateway.app import Gateway, serve_reference
+from gateway import registry
+from gateway.app import Gateway, connect, exchanges, listen, serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
+from gateway.core.address import Address
+from gateway.core.operations import Operation
+from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Target
+from gateway.core.spans import MOST_SPANS
+from gateway.core.streaming import ask_stream
+from gateway.core.transport import Destination
+from gateway.core.types import Request, Response, tensor
 from gateway.observing.tracing import MOST_WAITING, Tracing
 from gateway.protocols.grps.descriptors import RpcMeta
 from tests.observing.collector import Collector, attributes, collecting
@@ -86,7 +95,7 @@ def by_name(collector: Collector, service: str) -> dict[str, Span]:
     return {span.name: span for span in collector.spans if services[span.span_id] == service}
 
 
-def of_kind(collector: Collector, service: str, kind: "Span.SpanKind") -> list[Span]:
+def of_kind(collector: Collector, service: str, kind: object) -> list[Span]:
     services = collector.services()
     return [span for span in collector.spans if services[span.span_id] == service and span.kind == kind]
 
@@ -283,3 +292,56 @@ async def test_brpc_carries_the_id_and_the_lower_half_of_the_trace(collector: Co
     assert received.parent_span_id == sent.span_id
     ids = {attributes(span.attributes)["gateway.request_id"] for span in (request, received)}
     assert ids == {"mine"}
+
+
+STREAMS = """
+listeners: [{name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}]
+tracing: {otlp: "COLLECTOR", sample: 1, service: front, interval: 3600}
+backends: {next: {protocol: v2-grpc, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}
+routes:
+  - match: {model: "*"}
+    backend: next
+    signature:
+      inputs: [{name: x, datatype: FP32, shape: [-1]}]
+      outputs: [{name: y, datatype: FP32, shape: [-1]}]
+
+"""
+
+
+async def test_a_stream_has_one_span_for_each_part_of_the_work(collector: Collector) -> None:
+    """However many responses it has: more than a request may have spans."""
+    responses = MOST_SPANS + 50
+    x = tensor("x", np.zeros(1, np.float32))
+
+    async def count(request: Request) -> AsyncGenerator[Response, None]:
+        for at in range(responses):
+            yield Response((tensor("y", np.array([at], np.float32)),))
+
+    v2 = registry.protocols()["v2-grpc"]
+    handlers = exchanges(ListenerSettings("model", model="m"), lambda request: Destination(stream=count))
+    model = await listen(ListenerSettings("model", model="m"), [(v2, "")], handlers, Address("127.0.0.1", 0))
+    try:
+        async with running(STREAMS, collector, PORT=int(model.address.rpartition(":")[2])) as front:
+            connector = connect(f"127.0.0.1:{port(front, 'grpc')}", v2, DEFAULT_LIMITS)
+            asked = Request(Operation.STREAM, "m", inputs=(x,))
+            got = [each async for each in ask_stream(asked, v2, connector, Target("front"))]
+            await connector.close()
+    finally:
+        await model.drain(0)
+    assert len(got) == responses
+    spans = {span.name: span for span in collector.spans if span.kind == Span.SPAN_KIND_INTERNAL}
+    names = [span.name for span in collector.spans if span.kind == Span.SPAN_KIND_INTERNAL]
+    assert sorted(names) == ["decode", "decode reply", "encode", "encode request", "fit", "fit reply"]
+    (request,) = of_kind(collector, "front", Span.SPAN_KIND_SERVER)
+    (sent,) = of_kind(collector, "front", Span.SPAN_KIND_CLIENT)
+    above = {"decode reply": sent, "encode request": sent}
+    for name, span in spans.items():
+        assert span.parent_span_id == above.get(name, request).span_id
+        assert request.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.end_time_unix_nano <= request.end_time_unix_nano
+    for name in ("decode reply", "fit reply", "encode"):
+        known = attributes(spans[name].attributes)
+        busy = known["gateway.busy_seconds"]
+        assert known["gateway.times"] == responses
+        assert isinstance(busy, float)
+        assert 0 < busy * 1e9 < spans[name].end_time_unix_nano - spans[name].start_time_unix_nano
