@@ -2,9 +2,8 @@
 
 import asyncio
 import typing
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
@@ -31,7 +30,6 @@ from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
-from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Destination
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
@@ -113,9 +111,6 @@ class Assembly:
         self.config = config
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
-        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        """What runs while this is the current Assembly, beside requests: each is started as a task."""
-        self._tasks: list[asyncio.Task[None]] = []
         self._previous = previous
         self._shared = SharedEndpoints() if shared is None else shared
         self._changed_connectors = ChangedConnectors()
@@ -127,7 +122,6 @@ class Assembly:
         self._clock = clock
         self.access: Access = Access(config, clock, None if previous is None else previous.access)
         """Who may do what."""
-        self.background.append(self.access.run)
         self.guards = {
             each.name: Guard(each.name, self.access, self.access.authenticator(each.auth))
             for each in config.listeners
@@ -214,6 +208,7 @@ class Assembly:
         this one."""
         previous, self._previous = self._previous, None
         self._changed_connectors.take_over()
+        self.access.begin()  # before the previous one stops: the keys that both use are kept up to date throughout
         if previous is not None:
             previous.stop()
             self._listener_readiness.adopt(previous._listener_readiness)
@@ -221,15 +216,12 @@ class Assembly:
                 if name in previous.backends:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
-        self._tasks = [spawn(each()) for each in self.background]
         for prober in self.probers:
             prober.start()
 
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""
-        for task in self._tasks:
-            task.cancel()
-        self._tasks = []
+        self.access.end()
         self.discovery.stop()
         for prober in self.probers:
             prober.cancel()

@@ -23,6 +23,7 @@ from gateway.core.frozen import replace, set_field
 from gateway.core.log_limit import LogLimit
 from gateway.core.principal import Grant
 from gateway.core.protocol import HttpForm, Protocol, StreamForm
+from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import NO_HEADERS, Headers, Message
 
@@ -67,6 +68,7 @@ class Access:
     def __init__(self, config: Config, clock: Callable[[], float], previous: "Access | None" = None) -> None:
         auth = config.auth
         self._interval = config.reload.interval
+        self._watching: asyncio.Task[None] | None = None
         self._ways = auth.ways if auth is not None else ()
         self.file = _file(config, previous)
         self.issuer = _issuer(config, clock, previous)
@@ -89,14 +91,20 @@ class Access:
             certificates="certificates" in ways and isinstance(config, ListenerAuthConfig),
         )  # fmt: skip
 
-    async def run(self) -> None:
-        """Keep keys up to date, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            if self.issuer is not None:
-                self.issuer.changed = self.credentials.changed
-                tasks.create_task(self.issuer.run())
-            if self.file is not None:
-                tasks.create_task(self._watch(self.file))
+    def begin(self) -> None:
+        """Keep keys up to date. What is taken over from the configuration before goes on if this is called before its
+        `end`."""
+        if self.issuer is not None:
+            self.issuer.begin_use(self, self.credentials.changed)
+        if self.file is not None:
+            self._watching = spawn(self._watch(self.file))
+
+    def end(self) -> None:
+        """Keep keys up to date no more; without effect if `begin` was not called."""
+        if self.issuer is not None:
+            self.issuer.end_use(self)
+        if self._watching is not None:
+            self._watching.cancel()
 
     async def _watch(self, file: WatchedKeys) -> None:
         while True:

@@ -33,32 +33,43 @@ _HEADERS = Headers(((b"accept", b"application/json"),))
 
 
 class IssuerKeys:
-    """The keys of one issuer. `changed` is called when they have changed. They are empty until the first lookup, which
-    `run` makes at once."""
+    """The keys of one issuer. Configurations with the same settings use the same keys: a reload disturbs no lookup.
+
+    They are empty until the first lookup, which begins with the first use. They are looked up again until the last use
+    ends.
+    """
 
     def __init__(self, config: TokensConfig, clock: Callable[[], float]) -> None:
         self.config = config
         self.keys: KeySet = {}
-        self.changed: Callable[[], None] = lambda: None
         self._clock = clock
         self._looked_at = -LEAST_SECONDS
         self._lookup: asyncio.Task[None] | None = None
-        self._connectors: dict[str, Connector] = {}
+        self._uses: dict[object, Callable[[], None]] = {}
+        """Who uses the keys, and what is called when they have changed."""
+        self._refreshing: asyncio.Task[None] | None = None
         self._lines = LogLimit(log)
 
-    async def run(self) -> None:
-        """Look the keys up now, and again and again."""
-        try:
-            while True:
-                await asyncio.wait({self._begin_lookup()})
-                await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
-        finally:
-            lookup, self._lookup = self._lookup, None
-            if lookup is not None:
-                lookup.cancel()
-            connectors, self._connectors = self._connectors, {}
-            for connector in connectors.values():
-                await connector.close()
+    def begin_use(self, user: object, changed: Callable[[], None]) -> None:
+        """Look the keys up again and again from now on, and call `changed` when they have changed."""
+        self._uses[user] = changed
+        if self._refreshing is None:
+            self._refreshing = spawn(self._refresh())
+
+    def end_use(self, user: object) -> None:
+        """`user`, which need not have begun, uses the keys no more."""
+        self._uses.pop(user, None)
+        if self._uses:
+            return
+        for task in (self._refreshing, self._lookup):
+            if task is not None:
+                task.cancel()
+        self._refreshing = self._lookup = None
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.wait({self._begin_lookup()})
+            await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
 
     def lookup(self) -> "asyncio.Task[None] | None":
         """A lookup that is under way, or that is begun now; None if the last one was a short time ago."""
@@ -90,7 +101,8 @@ class IssuerKeys:
             }:
                 log.info("issuer %s: %d keys", self.config.issuer, len(keys))
                 self.keys = keys
-                self.changed()
+                for changed in self._uses.values():
+                    changed()
         finally:
             if self._lookup is asyncio.current_task():
                 self._lookup = None
@@ -130,13 +142,13 @@ class IssuerKeys:
     async def _fetch(self, url: str) -> bytes:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
-        connector = self._connectors.get(origin)
-        if connector is None:
-            made: Connector = registry.transport("http").Connector(
-                origin, connection_per_call=True, limits=Limits(message=MAX_BYTES)
-            )
-            connector = self._connectors[origin] = made
-        reply = await connector.exchange(Message("GET", parts.path or "/", _HEADERS, query=parts.query))
+        connector: Connector = registry.transport("http").Connector(
+            origin, connection_per_call=True, limits=Limits(message=MAX_BYTES)
+        )
+        try:
+            reply = await connector.exchange(Message("GET", parts.path or "/", _HEADERS, query=parts.query))
+        finally:
+            await connector.close()
         if reply.status != 200:
             raise KeySetError(f"{parts.path} was answered with status {reply.status}")
         return bytes(reply.body)

@@ -33,6 +33,10 @@ class Issuer:
         """How often its JWKS was fetched."""
         self.silent = False
         """Whether it accepts requests and answers none."""
+        self.was_asked = asyncio.Event()
+        self.answers = asyncio.Event()
+        """Clear while every request waits."""
+        self.answers.set()
 
     def rotate(self, algorithm: str = "RS256", kid: str = "") -> str:
         """Make another key. Returns its `kid`."""
@@ -73,6 +77,8 @@ async def served(issuer: Issuer) -> AsyncIterator[Issuer]:
             path = head.split(b" ")[1]
             if path == b"/jwks":
                 issuer.asked += 1
+            issuer.was_asked.set()
+            await issuer.answers.wait()
             if issuer.silent:
                 await reader.read()
                 return
