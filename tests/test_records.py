@@ -62,11 +62,15 @@ class Observed:
     def client(self) -> str:
         return self.gateway.listeners["clients"].address
 
-    async def one(self) -> Record:
-        """The only record."""
-        while not self.records:
+    async def count(self, records: int) -> None:
+        """Wait for so many records."""
+        while len(self.records) < records:
             self._more.clear()
             await self._more.wait()
+
+    async def one(self) -> Record:
+        """The only record."""
+        await self.count(1)
         [record] = self.records
         return record
 
@@ -247,6 +251,40 @@ async def test_each_message_of_a_stream_has_a_record() -> None:
         # The server has no stream for the model: it is asked for one response then.
         assert [each.tries for each in running.records] == [2, 2]
         assert all(each.bytes_out for each in running.records)
+
+
+async def test_grpcs_own_services_are_told() -> None:
+    health, reflection = "/grpc.health.v1.Health/", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+    asked = b"\x3a\x01*"  # list_services
+    async with observed(PROTOCOLS["v2-grpc"]) as running, grpc.aio.insecure_channel(running.client) as channel:
+        check, unknown = channel.unary_unary(health + "Check"), b"\x0a\x07no.Such"
+        assert await check(b"") == b"\x08\x02"  # NOT_SERVING: the server has no health
+        with pytest.raises(grpc.aio.AioRpcError):
+            await check(unknown)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await check(b"\xff")
+        watch = channel.unary_stream(health + "Watch")(unknown)
+        assert await watch.read() == b"\x08\x03"  # SERVICE_UNKNOWN
+        await running.count(4)  # while it is still watched
+        watch.cancel()
+        questions = channel.stream_stream(reflection)()
+        for _ in range(2):
+            await questions.write(asked)
+            assert b"ServerReflection" in await questions.read()
+        await questions.done_writing()
+        assert await questions.code() is grpc.StatusCode.OK
+    told = [(each.operation, each.status, each.code, each.reason) for each in running.records]
+    assert told == [
+        ("health", "OK", 0, "not-ready"),
+        ("health", "NOT_FOUND", 5, "path-not-found"),
+        ("health", "INVALID_ARGUMENT", 3, "invalid-input"),
+        ("health", "OK", 0, "path-not-found"),
+        ("reflection", "OK", 0, ""),
+        ("reflection", "OK", 0, ""),
+    ]
+    assert {(each.in_protocol, each.listener, each.route) for each in running.records} == {("grpc", "clients", "")}
+    assert running.records[0].bytes_out == 2
+    assert running.records[4].bytes_out > 100
 
 
 async def test_what_the_gateway_answers_itself_is_told() -> None:

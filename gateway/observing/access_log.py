@@ -15,6 +15,10 @@ from gateway.observing.writer import LineWriter
 
 BATCH = 128
 """Records of which lines are made at once."""
+PROBES = frozenset({"live", "ready", "health"})
+"""The operations by which others ask again and again how the gateway is. They have no route."""
+MOST_PROBES = 1024
+"""Clients, listeners and operations whose last outcome is remembered."""
 SECONDS = 0.1
 """The longest that a line waits before it is handed to the writer."""
 
@@ -23,6 +27,8 @@ class AccessLog:
     """An observer that writes a line for each record.
 
     - `sample`: the share of successful requests that have a line. All others have one.
+
+    Of PROBES from one client, the first one has a line, and each whose outcome differs from that of the one before.
     """
 
     def __init__(self, writer: LineWriter, render: Render, sample: float = 1.0) -> None:
@@ -30,12 +36,17 @@ class AccessLog:
         self.render = render
         self.sample = sample
         self._records: list[Record] = []
+        self._probes: dict[tuple[str, ...], tuple[str, int, str]] = {}
+        """The outcome of the last probe, by client, listener, wire form and operation."""
         self._times = Times()
         self._loop = asyncio.get_running_loop()
 
     def observe(self, record: Record) -> None:
         """Write the line of `record` soon."""
-        if self.sample < 1 and record.status == OK and record.code < 400 and random() >= self.sample:
+        if not record.route and record.operation in PROBES:
+            if not self._is_news(record):
+                return
+        elif self.sample < 1 and record.status == OK and record.code < 400 and random() >= self.sample:
             return
         records = self._records
         records.append(record)
@@ -43,6 +54,20 @@ class AccessLog:
             self._loop.call_later(SECONDS, self.flush)
         elif len(records) >= BATCH:
             self.flush()
+
+    def _is_news(self, probe: Record) -> bool:
+        """Whether it has another outcome than the client's probe before it."""
+        host = probe.client.rpartition(":")[0]
+        key, outcome = (
+            (host, probe.listener, probe.in_protocol, probe.operation),
+            (probe.status, probe.code, probe.reason),
+        )
+        if self._probes.get(key) == outcome:
+            return False
+        if len(self._probes) >= MOST_PROBES:
+            self._probes.clear()
+        self._probes[key] = outcome
+        return True
 
     def flush(self) -> None:
         """Hand the lines of all records to the writer."""
