@@ -37,7 +37,7 @@ class Observing:
             observers = [*observers, self.counters.observe]
         starts: list[OnStart] = [explaining.on_start(_needed_to_explain(listener))] if listener.allow_explain else []
         if self.tracing is not None:
-            starts.append(self.tracing.start_record)
+            starts.append(self.tracing.starts(has_tls=listener.tls is not None))
         if not observers and not starts and config.request_ids is None and not listener.reply_headers:
             return None
         ids = config.request_ids or RequestIdsConfig()

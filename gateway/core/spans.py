@@ -12,6 +12,7 @@ from random import getrandbits, random
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -35,10 +36,11 @@ class Span:
     - `name`: decode, queue, try, encode request, decode reply, fit, fit reply or encode.
     - `id`: 64 random bits; `parent`: the span that it is part of, None for the request itself.
     - `began`, `ended`: on the clock of the Record (`time.monotonic`), in seconds; `ended` is 0 until it ends.
-    - `facts`: what is known of it, by name. `error`: the text of the error that ended it.
+    - `facts`: what is known of it, by name.
+    - `error`: the text of the error that ended it. `failure`: its Status and Reason, if it has them.
     """
 
-    __slots__ = ("began", "ended", "error", "facts", "id", "name", "parent")
+    __slots__ = ("began", "ended", "error", "facts", "failure", "id", "name", "parent")
 
     def __init__(self, name: str, parent: "Span | None", began: float) -> None:
         self.name, self.parent, self.began = name, parent, began
@@ -46,6 +48,7 @@ class Span:
         self.id = getrandbits(64) or 1
         self.facts: dict[str, object] = {}
         self.error = ""
+        self.failure: tuple[Status, Reason] | None = None
 
     def end(self) -> None:
         """Note that it ends now."""
@@ -57,7 +60,13 @@ class Span:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.end()
         if error is not None:
-            self.error = str(error) or type(error).__name__
+            self.failed(error)
+
+    def failed(self, error: BaseException) -> None:
+        """Note the error that ended it."""
+        self.error = str(error) or type(error).__name__
+        if isinstance(error, GatewayError):
+            self.failure = error.status, error.reason
 
 
 def begin(record: "Record", name: str, parent: Span | None = None) -> Span:

@@ -8,6 +8,7 @@ bounded length, which a background task empties every few seconds: spans are mad
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from gateway.core.log_limit import LogLimit
@@ -15,6 +16,7 @@ from gateway.core.protocol import Protocol
 from gateway.core.record import Record
 from gateway.core.spans import Span, TraceContext, read_context
 from gateway.core.types import Message
+from gateway.observing.recording import OnStart
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
@@ -49,7 +51,11 @@ class Tracing:
         self.sent = 0
         """Requests whose spans the collector took."""
 
-    def start_record(self, record: Record, message: Message, protocol: Protocol) -> None:
+    def starts(self, *, has_tls: bool) -> OnStart:
+        """What begins the traces of a listener's requests."""
+        return partial(self._start, has_tls)
+
+    def _start(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:
         """Find the request's place in its trace. If it is sampled, spans are noted from now on."""
         context = record.context = read_context(record.traceparent, message.headers.raw, self._sample)
         if isinstance(context, TraceContext) and context.is_sampled:
@@ -61,6 +67,7 @@ class Tracing:
                 "path": message.path[:_LONGEST_PATH],
                 "pattern": message.pattern,
                 "transport": protocol.transport,
+                "tls": has_tls,
             }
             record.events = [root] if record.events is None else [root, *record.events]
 

@@ -70,8 +70,12 @@ class Backend:
         strategy: Strategy | None = None,
         queue: QueueSettings | None = None,
         clock: Callable[[], float] = monotonic,
+        *,
+        has_tls: bool = False,
     ) -> None:
         self.name = target.backend
+        self._has_tls = has_tls
+        """All endpoints are reached over TLS, whatever the schemes of their addresses are."""
         self.protocol = protocol
         self._servers = protocol.traits.servers
         self._in_slot = self._in_timed_slot if max_in_flight else self._in_any_slot
@@ -231,6 +235,7 @@ class Backend:
             "endpoint": endpoint.address,
             "protocol": self.protocol.name,
             "transport": self.protocol.transport,
+            "tls": self._has_tls,
             "number": record.tries,
         }
         return span
@@ -312,7 +317,7 @@ class Backend:
                 return
             except GatewayError as error:
                 if span is not None:
-                    span.error = error.message
+                    span.failed(error)
                 if not isinstance(error, TransportError):
                     raise
                 if error.status is Status.DEADLINE_EXCEEDED:

@@ -25,6 +25,7 @@ from gateway.core.spans import MOST_SPANS
 from gateway.core.streaming import ask_stream
 from gateway.core.transport import Destination
 from gateway.core.types import Request, Response, tensor
+from gateway.observing import otlp
 from gateway.observing.tracing import MOST_WAITING, Tracing
 from gateway.protocols.grps.descriptors import RpcMeta
 from tests.observing.collector import Collector, attributes, collecting
@@ -200,6 +201,72 @@ async def test_errors_are_told_by_the_span_of_the_try_and_of_the_request(collect
     faults = [attributes(span.attributes) for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER]
     assert faults[1]["http.response.status_code"] == 400
     assert faults[1]["error.type"] == "invalid-input"
+
+
+async def test_a_try_that_reaches_nobody_says_why(collector: Collector) -> None:
+    async with running(FRONT, collector, PORT=1) as front:  # nobody listens there
+        await post(port(front, "http"), "/v2/models/posterior/infer", BODY)
+    (sent,) = of_kind(collector, "front", Span.SPAN_KIND_CLIENT)
+    known = attributes(sent.attributes)
+    assert (known["error.type"], known["rpc.response.status_code"]) == ("unreachable", "UNAVAILABLE")
+    assert (known["server.address"], known["server.port"]) == ("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_a_try_over_http_has_its_url_and_its_status(collector: Collector, status: int) -> None:
+    """A 404 is the client's fault on the request's span, and an error of the try, as the conventions have it."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    number = server.sockets[0].getsockname()[1]
+    text = FRONT.replace("v2-grpc, flavor: plain", "v2-rest, flavor: plain").replace(
+        "127.0.0.1:PORT", "http://127.0.0.1:PORT/lab/"
+    )
+    async with running(text, collector, PORT=number) as front:
+        await post(port(front, "http"), "/v2/models/posterior/infer?secret=1", BODY)
+    server.close()
+    (request,) = of_kind(collector, "front", Span.SPAN_KIND_SERVER)
+    (sent,) = of_kind(collector, "front", Span.SPAN_KIND_CLIENT)
+    known = attributes(sent.attributes)
+    assert (known["http.response.status_code"], known["error.type"]) == (status, str(status))
+    assert known["url.full"] == f"http://127.0.0.1:{number}/lab/v2/models/posterior/infer"
+    assert sent.status.code == Status.STATUS_CODE_ERROR
+    assert (request.status.code == Status.STATUS_CODE_ERROR) == (status >= 500)
+
+
+async def test_a_method_that_the_client_made_up_is_no_name(collector: Collector) -> None:
+    async with running(FRONT, collector, PORT=1) as front:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port(front, "http"))
+        writer.write(b"MADEUP /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await reader.read()
+        writer.close()
+    (request,) = collector.spans
+    known = attributes(request.attributes)
+    assert known["http.request.method"] == "_OTHER"
+    assert "MADEUP" not in str(known)
+    assert request.name.startswith("HTTP")
+    assert request.status.code != Status.STATUS_CODE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "server"),
+    [
+        ("lab:9000", ("lab", 9000)),
+        ("http://lab", ("lab", 80)),
+        ("https://lab/prefix", ("lab", 443)),
+        ("grpcs://[::1]:8001", ("::1", 8001)),
+        ("dns:///lab:8001", ("lab", 8001)),
+        ("unix:/run/lab.sock", ("/run/lab.sock", None)),
+        ("unix:///run/lab.sock", ("/run/lab.sock", None)),
+    ],
+)
+def test_the_address_of_a_server(endpoint: str, server: tuple[str, int | None]) -> None:
+    found = otlp._server(endpoint, is_secure=False)
+    assert (found.get("server.address"), found.get("server.port")) == server
 
 
 async def test_metadata_carries_the_trace_from_and_to_grpc(collector: Collector) -> None:
