@@ -9,7 +9,7 @@ from gateway.core.tasks import spawn
 from gateway.explain import explaining
 from gateway.observing.counters import Counters
 from gateway.observing.recording import OnStart, Recording
-from gateway.observing.tracing import Tracing
+from gateway.observing.tracing import TraceCounts, Tracing
 
 SECONDS_FOR_LAST_SPANS = 5.0
 """How long the collector has for the spans that are left when tracing ends."""
@@ -24,6 +24,8 @@ class Observing:
         uses those that are here when it starts, or is renewed by a reload."""
         self.counters = Counters()
         """What the status API tells of requests."""
+        self.traces = TraceCounts()
+        """What became of sampled requests, over all settings of `tracing`."""
         self.tracing: Tracing | None = None
         self._tracing: TracingConfig | None = None
         """The settings of `tracing`."""
@@ -70,7 +72,7 @@ class Observing:
 
             headers = {name: each.get_secret_value() for name, each in config.headers.items()}
             export = OtlpExporter(config.otlp, headers, config.timeout, config.service, INFO.version)
-            self.tracing = Tracing(export, config.sample, config.interval)
+            self.tracing = Tracing(export, config.sample, config.interval, self.traces)
             self.tracing.start()
         if before is not None:
             spawn(before.stop(SECONDS_FOR_LAST_SPANS))

@@ -22,6 +22,8 @@ TRACE_PARENT, TRACE_STATE = b"traceparent", b"tracestate"
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 LONGEST_STATE = 512
 """Characters of `tracestate` that are passed on (W3C Trace Context, section 3.3.1.5: at least 512 should be)."""
+LONGEST_ERROR = 1024
+"""Characters of an error's text that a span keeps."""
 MOST_SPANS = 256
 """The most spans of one request: a batch can make thousands of calls."""
 
@@ -64,7 +66,7 @@ class Span:
 
     def failed(self, error: BaseException) -> None:
         """Note the error that ended it."""
-        self.error = str(error) or type(error).__name__
+        self.error = str(error)[:LONGEST_ERROR] or type(error).__name__
         if isinstance(error, GatewayError):
             self.failure = error.status, error.reason
 

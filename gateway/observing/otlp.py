@@ -21,7 +21,7 @@ from opentelemetry.trace.status import StatusCode
 
 from gateway.core.errors import Status
 from gateway.core.record import OK, Record
-from gateway.core.spans import Span, TraceContext
+from gateway.core.spans import LONGEST_ERROR, Span, TraceContext
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http"
@@ -52,19 +52,21 @@ class OtlpExporter:
         self._exporter = OTLPSpanExporter(url, headers=dict(headers), timeout=timeout, compression=Compression.Gzip)
         self._resource = Resource.create({"service.name": service, "service.version": version})
         self._scope = InstrumentationScope("gateway", version)
-        self._last_line = _LastLine()
+        self._lines = _Lines()
         # The exporter writes a line for each try that fails; the gateway writes one for each batch, rate-limited.
         logger = logging.getLogger(_EXPORTER_LOG)
         logger.propagate = False
-        logger.handlers[:] = [self._last_line]
+        logger.handlers[:] = [self._lines]
 
     def __call__(self, records: Sequence[Record]) -> str:
         """Send the spans of `records`. Returns why they were not taken; empty if they were."""
         spans = [span for record in records for span in self._spans(record)]
-        self._last_line.text = ""
+        self._lines.texts.clear()
         if self._exporter.export(spans) is SpanExportResult.SUCCESS:
             return ""
-        return self._last_line.text or "the collector did not take them"
+        # The first line says what the collector did, the last one why it is not tried again.
+        texts = self._lines.texts
+        return "; ".join(dict.fromkeys((texts[0], texts[-1]))) if texts else "the collector did not take them"
 
     def close(self) -> None:
         """Give up a batch that is being sent."""
@@ -123,13 +125,15 @@ class OtlpExporter:
         )
 
 
-class _LastLine(logging.Handler):
-    """Keeps the exporter's last log line, which says why a batch was not taken."""
+class _Lines(logging.Handler):
+    """Keeps the exporter's log lines about one batch."""
 
-    text = ""
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.text = record.getMessage()
+        self.texts.append(record.getMessage()[:LONGEST_ERROR])
 
 
 def _context(trace: int, span: int, *, is_remote: bool = False) -> SpanContext:

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from threading import Event
 
 import grpc.aio
 import numpy as np
@@ -21,12 +22,15 @@ from gateway.config import loads, reference_config
 from gateway.core.address import Address
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Target
+from gateway.core.record import Record
 from gateway.core.spans import MOST_SPANS
+from gateway.core.spans import Span as Part
 from gateway.core.streaming import ask_stream
 from gateway.core.transport import Destination
-from gateway.core.types import Request, Response, tensor
+from gateway.core.types import Message, Request, Response, tensor
 from gateway.observing import otlp
-from gateway.observing.tracing import MOST_WAITING, Tracing
+from gateway.observing import tracing as tracing_module
+from gateway.observing.tracing import MOST_SPANS_WAITING, MOST_WAITING, Tracing
 from gateway.protocols.grps.descriptors import RpcMeta
 from tests.observing.collector import Collector, attributes, collecting
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, joined
@@ -280,36 +284,93 @@ async def test_metadata_carries_the_trace_from_and_to_grpc(collector: Collector)
     assert (front_span.trace_id.hex(), front_span.parent_span_id.hex()) == (TRACE, PARENT)
 
 
-async def test_a_collector_that_fails_costs_lines_of_the_log_and_nothing_else(
-    collector: Collector, caplog: pytest.LogCaptureFixture
+FAILING = FRONT.replace("interval: 3600", "interval: 3600, timeout: SECONDS") + 'health: {bind: "127.0.0.1:0"}\n'
+"""The collector has a bounded time for a batch."""
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "why"),
+    [
+        (400, 0.3, "400"),
+        (500, 0.3, "500"),
+        (503, 1.5, "Service Unavailable"),
+        (0, 1.5, "onnection"),
+        (200, 0.3, "timeout"),
+    ],
+    ids=["refuses", "fails", "is away for now", "closes", "never answers"],
+)
+async def test_a_collector_that_fails_costs_one_line_of_the_log_and_no_time(
+    collector: Collector, caplog: pytest.LogCaptureFixture, status: int, seconds: float, why: str
 ) -> None:
-    collector.status = 400
+    collector.status, answers = status, status != 200
+    if not answers:
+        collector.answers.clear()
     with caplog.at_level(logging.WARNING):
-        async with running(FRONT, collector, PORT=1) as front:
-            for _ in range(3):
+        async with running(FAILING.replace("SECONDS", str(seconds)), collector, PORT=1) as front:
+            tracing = front.observing.tracing
+            assert tracing is not None
+            tracing_module._lines._intervals.clear()
+            for number in range(3):
                 await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
-                assert front.observing.tracing is not None
-                await front.observing.tracing.flush()
-            assert front.observing.tracing is not None
-            assert (front.observing.tracing.sent, front.observing.tracing.dropped) == (0, 3)
+                sending = asyncio.ensure_future(tracing.flush())
+                await asyncio.sleep(0)
+                if not answers:  # the reply comes while the collector has the batch
+                    await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
+                    assert not sending.done() or number
+                await sending
+            collector.answers.set()
+            counts = front.traces
+            assert (counts.sent, counts.dropped) == (0, 3 if answers else 5)
+            page = front._metrics.page(front.config)
+            assert page is not None
+            assert b"gateway_traces_dropped_total %d.0" % counts.dropped in b"".join(page.reply(Message()).parts)
     lines = [each.getMessage() for each in caplog.records if "spans of" in each.getMessage()]
-    assert len(lines) == 3
-    assert "could not be sent" in lines[0]
-    assert "400" in lines[0]
+    assert len(lines) == 1
+    assert lines[0].startswith("tracing: the spans of 1 requests could not be sent")
+    assert why in lines[0]
     assert "hidden" not in caplog.text
 
 
-async def test_the_queue_is_bounded(collector: Collector) -> None:
+async def test_an_export_that_breaks_does_not_end_tracing(caplog: pytest.LogCaptureFixture) -> None:
+    def export(records: Sequence[Record]) -> str:
+        raise ZeroDivisionError
+
+    tracing = Tracing(export, 1, 3600)
+    tracing.observe(Record((), "id", "", "", "", 0, 0))
+    await tracing.flush()
+    assert tracing.counts.dropped == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_what_waits_for_the_collector_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     tracing = Tracing(lambda records: "", 1, 3600)
-    async with running(FRONT, collector, PORT=1) as front:
-        await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
-        assert front.observing.tracing is not None
-        (record,) = front.observing.tracing._waiting
+    record = Record((), "id", "", "", "", 0, 0)
     for _ in range(MOST_WAITING + 5):
         tracing.observe(record)
-    assert tracing.dropped == 5
+    assert tracing.counts.dropped == 5
     await tracing.flush()
-    assert tracing.sent == MOST_WAITING
+    assert tracing.counts.sent == MOST_WAITING
+    assert "the spans of 5 requests were dropped" in caplog.text
+    record.events = [Part("encode", None, 0.0)] * MOST_SPANS
+    for _ in range(MOST_WAITING):
+        tracing.observe(record)
+    await tracing.flush()
+    assert tracing.counts.sent == MOST_WAITING + MOST_SPANS_WAITING // MOST_SPANS
+
+
+async def test_the_end_does_not_wait_for_a_collector_that_never_answers(caplog: pytest.LogCaptureFixture) -> None:
+    release = Event()
+
+    def export(records: Sequence[Record]) -> str:
+        release.wait()
+        return ""
+
+    tracing = Tracing(export, 1, 3600)
+    tracing.observe(Record((), "id", "", "", "", 0, 0))
+    await tracing.stop(0.01)
+    assert tracing.counts.dropped == 1
+    assert "did not take the last spans" in caplog.text
+    release.set()
 
 
 async def test_a_reload_begins_changes_and_ends_tracing(collector: Collector) -> None:
