@@ -359,7 +359,7 @@ async def test_a_request_id_is_accepted_or_made_and_returned_over_http(
 
 async def test_a_request_id_is_returned_over_grpc_and_names_what_answered() -> None:
     client = PROTOCOLS["v2-grpc"]
-    async with observed(client, more=", reply_headers: true") as running:
+    async with observed(client, more=", reply_headers: true", top="request_ids: {}") as running:
         message = client.encode_request(request_of(client), Target("gateway"))
         async with grpc.aio.insecure_channel(running.client) as channel:
             call = channel.unary_unary(METHOD + "ModelInfer")(bytes(message.body), metadata=(("x-request-id", "g-1"),))
@@ -368,6 +368,34 @@ async def test_a_request_id_is_returned_over_grpc_and_names_what_answered() -> N
     assert trailers["x-request-id"] == "g-1"
     assert (trailers["gateway-route"], trailers["gateway-backend"]) == ("routes[0]", "server")
     assert trailers["gateway-tries"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("top", "told"),
+    [("", (False, True)), ("request_ids: {}", (True, True)), ("request_ids: {reply: false}", (False, False))],
+    ids=["not configured", "configured", "not in replies"],
+)
+async def test_which_replies_have_an_id(top: str, told: tuple[bool, bool]) -> None:
+    """Of a call that succeeds and one that fails. Observing alone changes no reply that succeeds."""
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+    async with observed(V2_REST, top=top) as running:
+        replies = [await running.send(head % (len(body), body)) for body in (BODY, b"{")]
+    assert (
+        tuple(
+            b"x-request-id: %b\r\n" % each.id.encode() in reply
+            for each, reply in zip(running.records, replies, strict=True)
+        )
+        == told
+    )
+    client = PROTOCOLS["v2-grpc"]
+    async with observed(client, top=top) as running, grpc.aio.insecure_channel(running.client) as channel:
+        infer = channel.unary_unary(METHOD + "ModelInfer")
+        has_id = []
+        for body in (bytes(client.encode_request(request_of(client), Target("gateway")).body), b"\xff"):
+            call = infer(body)
+            await call.code()
+            has_id.append("x-request-id" in dict(await call.trailing_metadata() or ()))
+    assert tuple(has_id) == told
 
 
 @pytest.mark.parametrize(("more", "is_told"), [("", False), (", reply_headers: true", True)])

@@ -2,7 +2,7 @@
 
 from gateway.assembly.access import AccessLogs
 from gateway.assembly.server_info import INFO
-from gateway.config.keys import Config, ListenerConfig, LogConfig, RequestIdsConfig, TracingConfig
+from gateway.config.keys import Config, ListenerConfig, LogConfig, TracingConfig
 from gateway.core.principal import Permission
 from gateway.core.record import Observer, Telling
 from gateway.core.tasks import spawn
@@ -42,9 +42,13 @@ class Observing:
             starts.append(self.tracing.starts(has_tls=listener.tls is not None))
         if not observers and not starts and config.request_ids is None and not listener.reply_headers:
             return None
-        ids = config.request_ids or RequestIdsConfig()
-        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
-        return Recording(listener.name, observers, telling, accepts_ids=ids.accept, starts=starts)
+        ids = config.request_ids
+        if ids is None:  # what is observed changes no message but those that report an error
+            telling = Telling(route=listener.reply_headers, id_of_errors=True)
+        else:
+            telling = Telling(ids.reply, listener.reply_headers, ids.forward)
+        accepts = ids is None or ids.accept
+        return Recording(listener.name, observers, telling, accepts_ids=accepts, starts=starts)
 
     def open_access_log(self, config: LogConfig, refused: type[Exception]) -> None:
         """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
