@@ -43,6 +43,7 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Listener, Ready
 from gateway.discovery.register import Registrations
+from gateway.observing.tracing import TraceCounts
 from gateway.policies.mirror import Mirror
 from gateway.routing.backend import Backend
 from gateway.transports import memory
@@ -383,6 +384,11 @@ class Gateway:
         return self._limits.shedding
 
     @property
+    def traces(self) -> TraceCounts:
+        """What became of sampled requests."""
+        return self.observing.traces
+
+    @property
     def has_reload_failed(self) -> bool:
         """Whether the last attempt to read the configuration again failed."""
         return self.last_reload_error is not None
@@ -390,7 +396,7 @@ class Gateway:
     def status(self) -> status.GatewayStatus:
         """The current state, for the status API."""
         self.observing.flush()
-        counters, tracing, shedding = self.observing.counters, self.observing.tracing, self.shedding
+        counters, shedding = self.observing.counters, self.shedding
         return status.GatewayStatus(
             version=INFO.version,
             ready=self.ready,
@@ -419,7 +425,9 @@ class Gateway:
                 for place, name, state in self._assembly.policy_states
             ],
             last_errors=list(counters.last_errors()),
-            tracing=None if tracing is None else status.TracingStatus(sent=tracing.sent, dropped=tracing.dropped),
+            tracing=None
+            if self.observing.tracing is None
+            else status.TracingStatus(sent=self.traces.sent, dropped=self.traces.dropped),
             certificates=self._certificates.status(),
         )
 

@@ -163,7 +163,7 @@ async def test_backends_get_an_id_that_was_made_and_no_trace_that_is_wrong() -> 
         assert b"traceparent" not in head
 
 
-@pytest.mark.parametrize("top", ["", "request_ids: {forward: false}"])
+@pytest.mark.parametrize("top", ["", "request_ids: {forward: false}", 'health: {bind: "127.0.0.1:0"}'])
 async def test_backends_get_no_id_where_none_is_wanted(top: str) -> None:
     async with running(top) as (gateway, servers):
         await infer(gateway, b"m", b"X-Request-ID: given-1\r\n")

@@ -62,11 +62,15 @@ class Observed:
     def client(self) -> str:
         return self.gateway.listeners["clients"].address
 
-    async def one(self) -> Record:
-        """The only record."""
-        while not self.records:
+    async def count(self, records: int) -> None:
+        """Wait for so many records."""
+        while len(self.records) < records:
             self._more.clear()
             await self._more.wait()
+
+    async def one(self) -> Record:
+        """The only record."""
+        await self.count(1)
         [record] = self.records
         return record
 
@@ -249,6 +253,40 @@ async def test_each_message_of_a_stream_has_a_record() -> None:
         assert all(each.bytes_out for each in running.records)
 
 
+async def test_grpcs_own_services_are_told() -> None:
+    health, reflection = "/grpc.health.v1.Health/", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+    asked = b"\x3a\x01*"  # list_services
+    async with observed(PROTOCOLS["v2-grpc"]) as running, grpc.aio.insecure_channel(running.client) as channel:
+        check, unknown = channel.unary_unary(health + "Check"), b"\x0a\x07no.Such"
+        assert await check(b"") == b"\x08\x02"  # NOT_SERVING: the server has no health
+        with pytest.raises(grpc.aio.AioRpcError):
+            await check(unknown)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await check(b"\xff")
+        watch = channel.unary_stream(health + "Watch")(unknown)
+        assert await watch.read() == b"\x08\x03"  # SERVICE_UNKNOWN
+        await running.count(4)  # while it is still watched
+        watch.cancel()
+        questions = channel.stream_stream(reflection)()
+        for _ in range(2):
+            await questions.write(asked)
+            assert b"ServerReflection" in await questions.read()
+        await questions.done_writing()
+        assert await questions.code() is grpc.StatusCode.OK
+    told = [(each.operation, each.status, each.code, each.reason) for each in running.records]
+    assert told == [
+        ("health", "OK", 0, "not-ready"),
+        ("health", "NOT_FOUND", 5, "path-not-found"),
+        ("health", "INVALID_ARGUMENT", 3, "invalid-input"),
+        ("health", "OK", 0, "path-not-found"),
+        ("reflection", "OK", 0, ""),
+        ("reflection", "OK", 0, ""),
+    ]
+    assert {(each.in_protocol, each.listener, each.route) for each in running.records} == {("grpc", "clients", "")}
+    assert running.records[0].bytes_out == 2
+    assert running.records[4].bytes_out > 100
+
+
 async def test_what_the_gateway_answers_itself_is_told() -> None:
     async with observed(V2_REST) as running:
         await running.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -321,7 +359,7 @@ async def test_a_request_id_is_accepted_or_made_and_returned_over_http(
 
 async def test_a_request_id_is_returned_over_grpc_and_names_what_answered() -> None:
     client = PROTOCOLS["v2-grpc"]
-    async with observed(client, more=", reply_headers: true") as running:
+    async with observed(client, more=", reply_headers: true", top="request_ids: {}") as running:
         message = client.encode_request(request_of(client), Target("gateway"))
         async with grpc.aio.insecure_channel(running.client) as channel:
             call = channel.unary_unary(METHOD + "ModelInfer")(bytes(message.body), metadata=(("x-request-id", "g-1"),))
@@ -330,6 +368,34 @@ async def test_a_request_id_is_returned_over_grpc_and_names_what_answered() -> N
     assert trailers["x-request-id"] == "g-1"
     assert (trailers["gateway-route"], trailers["gateway-backend"]) == ("routes[0]", "server")
     assert trailers["gateway-tries"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("top", "told"),
+    [("", (False, True)), ("request_ids: {}", (True, True)), ("request_ids: {reply: false}", (False, False))],
+    ids=["not configured", "configured", "not in replies"],
+)
+async def test_which_replies_have_an_id(top: str, told: tuple[bool, bool]) -> None:
+    """Of a call that succeeds and one that fails. Observing alone changes no reply that succeeds."""
+    head = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+    async with observed(V2_REST, top=top) as running:
+        replies = [await running.send(head % (len(body), body)) for body in (BODY, b"{")]
+    assert (
+        tuple(
+            b"x-request-id: %b\r\n" % each.id.encode() in reply
+            for each, reply in zip(running.records, replies, strict=True)
+        )
+        == told
+    )
+    client = PROTOCOLS["v2-grpc"]
+    async with observed(client, top=top) as running, grpc.aio.insecure_channel(running.client) as channel:
+        infer = channel.unary_unary(METHOD + "ModelInfer")
+        has_id = []
+        for body in (bytes(client.encode_request(request_of(client), Target("gateway")).body), b"\xff"):
+            call = infer(body)
+            await call.code()
+            has_id.append("x-request-id" in dict(await call.trailing_metadata() or ()))
+    assert tuple(has_id) == told
 
 
 @pytest.mark.parametrize(("more", "is_told"), [("", False), (", reply_headers: true", True)])

@@ -27,6 +27,7 @@ from gateway.observing.families import Family
 from gateway.observing.finished import Reader
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
+from gateway.observing.tracing import TraceCounts
 from gateway.policies.mirror import Mirror
 from gateway.policies.mirror_counts import MirrorOutcome
 from gateway.routing.backend import Backend
@@ -142,13 +143,22 @@ MIRROR_IN_FLIGHT = Family(
     ("route", "backend"),
     "Mirrored calls that are not answered and compared.",
 )
+TRACES_SENT = Family(
+    "gateway_traces_sent_total", "counter", (), "Sampled requests whose spans the collector took (`tracing`)."
+)
+TRACES_DROPPED = Family(
+    "gateway_traces_dropped_total",
+    "counter",
+    (),
+    "Sampled requests whose spans were lost: too many waited, or the collector did not take them.",
+)
 
 FAMILIES = (
     *request_metrics.FAMILIES,
     IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED,
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
     MIRRORED, MIRROR_DIFFERENCES, MIRROR_FAILURES, MIRROR_DROPS, MIRROR_IN_FLIGHT,
-    MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED,
+    MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
     READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
 )  # fmt: skip
 """All metrics of the gateway itself, in the order of the documentation."""
@@ -177,6 +187,10 @@ class Running(typing.Protocol):
     @property
     def shedding(self) -> Shedding | None:
         """What refuses work while the gateway is overloaded, if anything does."""
+
+    @property
+    def traces(self) -> TraceCounts:
+        """What became of sampled requests."""
 
     @property
     def has_reload_failed(self) -> bool:
@@ -209,6 +223,8 @@ class StateMetrics(Collector):
         shedding = self._running.shedding
         yield _value(SHEDDING, 0 if shedding is None else shedding.level)
         yield _value(SHED, 0 if shedding is None else shedding.refused)
+        yield _value(TRACES_SENT, self._running.traces.sent)
+        yield _value(TRACES_DROPPED, self._running.traces.dropped)
 
     def _configuration(self) -> Iterator[Metric]:
         running = self._running

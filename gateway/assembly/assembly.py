@@ -289,6 +289,7 @@ class Assembly:
             strategy=strategy(config.balance, Weights(weights, config.slow_start, self._clock)),
             queue=QueueSettings(config.queue.length, config.queue.timeout),
             clock=self._clock,
+            has_tls=config.tls is not None,
         )
 
     def _policy_context(self, owner: str, name: str, *, safe: bool) -> PolicyContext:

@@ -4,7 +4,7 @@ from weakref import WeakSet
 
 from gateway.assembly.access import AccessLogs
 from gateway.assembly.server_info import INFO
-from gateway.config.keys import Config, ListenerConfig, LogConfig, RequestIdsConfig, TracingConfig
+from gateway.config.keys import Config, ListenerConfig, LogConfig, TracingConfig
 from gateway.core.principal import Permission
 from gateway.core.record import Observer, Telling
 from gateway.core.tasks import spawn
@@ -12,7 +12,7 @@ from gateway.explain import explaining
 from gateway.observing.counters import Counters
 from gateway.observing.finished import FinishedRecords, Reader
 from gateway.observing.recording import OnStart, Recording
-from gateway.observing.tracing import Tracing
+from gateway.observing.tracing import TraceCounts, Tracing
 
 SECONDS_FOR_LAST_SPANS = 5.0
 """How long the collector has for the spans that are left when tracing ends."""
@@ -31,6 +31,8 @@ class Observing:
         """Also those of configurations whose requests have not all ended."""
         self.counters = Counters()
         """What the status API tells of requests."""
+        self.traces = TraceCounts()
+        """What became of sampled requests, over all settings of `tracing`."""
         self.tracing: Tracing | None = None
         self._tracing: TracingConfig | None = None
         """The settings of `tracing`."""
@@ -58,12 +60,16 @@ class Observing:
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [explaining.on_start(_needed_to_explain(listener))] if listener.allow_explain else []
         if self.tracing is not None:
-            starts.append(self.tracing.start_record)
+            starts.append(self.tracing.starts(has_tls=listener.tls is not None))
         if not observers and not starts and config.request_ids is None and not listener.reply_headers:
             return None
-        ids = config.request_ids or RequestIdsConfig()
-        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
-        return Recording(listener.name, observers, telling, accepts_ids=ids.accept, starts=starts)
+        ids = config.request_ids
+        if ids is None:  # what is observed changes no message but those that report an error
+            telling = Telling(route=listener.reply_headers, id_of_errors=True)
+        else:
+            telling = Telling(ids.reply, listener.reply_headers, ids.forward)
+        accepts = ids is None or ids.accept
+        return Recording(listener.name, observers, telling, accepts_ids=accepts, starts=starts)
 
     def open_access_log(self, config: LogConfig, refused: type[Exception]) -> None:
         """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
@@ -92,7 +98,7 @@ class Observing:
 
             headers = {name: each.get_secret_value() for name, each in config.headers.items()}
             export = OtlpExporter(config.otlp, headers, config.timeout, config.service, INFO.version)
-            self.tracing = Tracing(export, config.sample, config.interval)
+            self.tracing = Tracing(export, config.sample, config.interval, self.traces)
             self.tracing.start()
         if before is not None:
             spawn(before.stop(SECONDS_FOR_LAST_SPANS))

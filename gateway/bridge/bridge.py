@@ -32,8 +32,7 @@ from gateway.core.errors import DecodeError, GatewayError, Status, invalid_outpu
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
-from gateway.core.record import Record
-from gateway.core.spans import begin
+from gateway.core.spans import Repeated, Span, begin
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature
 
@@ -107,17 +106,18 @@ class Bridge:
             if fitting.row_by_row:
                 yield await self._fitted(replace(request, operation=Operation.INFER), key, fitting)
                 return
-            if fitting.has_images:
-                fitted = await to_thread(fit_request, request, key, fitting)
-            else:
-                fitted = fit_request(request, key, fitting)
+            fitted = await self._fit(request, key, fitting)
         outgoing = fitted.request
         if self._config_tensor.to_backend:
             outgoing = self._config_tensor.to_tensor(outgoing)
+        record = request.record
+        work = None if record is None or record.events is None else Repeated(record, "fit reply")
         async with aclosing(self._backend.stream(outgoing)) as responses:
             async for each in responses:
                 response = await self._with_outputs(each, key, outgoing) if each.schemaless else each
-                if fitting is not None and fitting.has_images:
+                if fitting is not None and work is not None:
+                    yield await self._fit_reply(response, request, fitted, fitting, work)
+                elif fitting is not None and fitting.has_images:
                     yield await to_thread(fit_response, response, request, fitted, fitting)
                 elif fitting is not None:
                     yield fit_response(response, request, fitted, fitting)
@@ -270,7 +270,9 @@ class Bridge:
         """The response to a request that is fitted to a model's signature."""
         record = request.record
         if record is not None and record.events is not None:
-            return await self._fitted_in_spans(request, key, fitting, record)
+            fitted = await self._fit(request, key, fitting)
+            response = await self._answered(fitted, fitting)
+            return await self._fit_reply(response, request, fitted, fitting, begin(record, "fit reply"))
         if fitting.has_images:
             fitted = await to_thread(fit_request, request, key, fitting)
         else:
@@ -280,8 +282,13 @@ class Bridge:
             return await to_thread(fit_response, response, request, fitted, fitting)
         return fit_response(response, request, fitted, fitting)
 
-    async def _fitted_in_spans(self, request: Request, key: Key, fitting: Fitting, record: Record) -> Response:
-        """As `_fitted`, noting how long fitting takes and, for an explanation, what it changes."""
+    async def _fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
+        """As `fit_request`, with a span where spans are noted and, for an explanation, what it changes."""
+        record = request.record
+        if record is None or record.events is None:
+            if fitting.has_images:
+                return await to_thread(fit_request, request, key, fitting)
+            return fit_request(request, key, fitting)
         with begin(record, "fit") as span:
             if fitting.has_images:
                 fitted = await to_thread(fit_request, request, key, fitting)
@@ -290,13 +297,18 @@ class Bridge:
             if record.explain is not None:
                 renamings = self._settings.rename.inputs
                 span.facts["tensors"] = compare(request.inputs, fitted.request.inputs, renamings)
-        response = await self._answered(fitted, fitting)
-        with begin(record, "fit reply") as span:
+        return fitted
+
+    async def _fit_reply(
+        self, response: Response, request: Request, fitted: FittedRequest, fitting: Fitting, work: Span | Repeated
+    ) -> Response:
+        """As `fit_response`, in the span `work`. For an explanation it has what the first response was changed to."""
+        with work as span:
             if fitting.has_images:
                 reply = await to_thread(fit_response, response, request, fitted, fitting)
             else:
                 reply = fit_response(response, request, fitted, fitting)
-            if record.explain is not None:
+            if request.record is not None and request.record.explain is not None and "tensors" not in span.facts:
                 # From the backend to the client the two names of a tensor change places.
                 back = [Renaming(each.backend, each.client) for each in self._settings.rename.outputs]
                 span.facts["tensors"] = compare(response.outputs, reply.outputs, back)

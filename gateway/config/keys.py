@@ -142,7 +142,8 @@ class LogConfig(Keys):
 
 
 class RequestIdsConfig(Keys):
-    """Request ids. Every request has one in the access log, in traces, and in lines about unexpected errors."""
+    """Request ids in replies and in requests to backends. Every request has one in the access log, in traces, and in
+    lines about unexpected errors. Without this key replies that report an error have it, and other messages do not."""
 
     accept: Flag = True
     """Take the id that the client sends: that in `x-request-id` if it has at most 128 letters, digits and `._:/+=@-`,
@@ -150,7 +151,8 @@ class RequestIdsConfig(Keys):
     reply: Flag = True
     """Give clients the id, as `x-request-id` in the headers of HTTP replies and the trailers of gRPC."""
     forward: Flag = True
-    """Send the id to backends over HTTP and gRPC as `x-request-id`, and the client's `traceparent` if it is valid."""
+    """Send the id to backends, over HTTP and gRPC as `x-request-id`, over brpc in the frame's meta, and the client's
+    `traceparent` if it is valid."""
 
 
 class ListenerTlsConfig(Keys):

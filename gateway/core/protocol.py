@@ -285,6 +285,9 @@ class StreamForm:
     framing: Framing
     credential: Callable[[Message], Headers] | None = None
     """The credential in a message, as the header that it is on other wires; None if messages have no place for one."""
+    context: Callable[[Message], Headers] | None = None
+    """The request id and the trace in a message, as the headers that they are on other wires; None if messages have no
+    place for them."""
 
 
 Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm

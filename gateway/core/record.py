@@ -50,11 +50,13 @@ Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 
 @frozen
 class Telling:
-    """What is told of a record: `id` and `route` to clients in their replies, `forwards` the id to backends."""
+    """What is told of a record: `id` and `route` to clients in their replies, `forwards` the id to backends.
+    `id_of_errors`: replies that report an error have the id, whatever `id` is."""
 
     id: bool = False
     route: bool = False
     forwards: bool = False
+    id_of_errors: bool = False
 
 
 _TELLS_NOTHING = Telling()
@@ -139,7 +141,7 @@ class Record:
     def reply_fields(self) -> list[tuple[bytes, bytes]]:
         """The headers that the reply has because of this record."""
         fields: list[tuple[bytes, bytes]] = []
-        if self.telling.id:
+        if self.telling.id or (self.telling.id_of_errors and self.status != OK):
             fields.append((_ID, self.id.encode()))
         if self.telling.route and self.route:
             tries = b"%d" % self.tries

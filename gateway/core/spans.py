@@ -12,6 +12,7 @@ from random import getrandbits, random
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ TRACE_PARENT, TRACE_STATE = b"traceparent", b"tracestate"
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 LONGEST_STATE = 512
 """Characters of `tracestate` that are passed on (W3C Trace Context, section 3.3.1.5: at least 512 should be)."""
+LONGEST_ERROR = 1024
+"""Characters of an error's text that a span keeps."""
 MOST_SPANS = 256
 """The most spans of one request: a batch can make thousands of calls."""
 
@@ -35,10 +38,11 @@ class Span:
     - `name`: decode, queue, try, encode request, decode reply, fit, fit reply or encode.
     - `id`: 64 random bits; `parent`: the span that it is part of, None for the request itself.
     - `began`, `ended`: on the clock of the Record (`time.monotonic`), in seconds; `ended` is 0 until it ends.
-    - `facts`: what is known of it, by name. `error`: the text of the error that ended it.
+    - `facts`: what is known of it, by name.
+    - `error`: the text of the error that ended it. `failure`: its Status and Reason, if it has them.
     """
 
-    __slots__ = ("began", "ended", "error", "facts", "id", "name", "parent")
+    __slots__ = ("began", "ended", "error", "facts", "failure", "id", "name", "parent")
 
     def __init__(self, name: str, parent: "Span | None", began: float) -> None:
         self.name, self.parent, self.began = name, parent, began
@@ -46,6 +50,7 @@ class Span:
         self.id = getrandbits(64) or 1
         self.facts: dict[str, object] = {}
         self.error = ""
+        self.failure: tuple[Status, Reason] | None = None
 
     def end(self) -> None:
         """Note that it ends now."""
@@ -57,7 +62,13 @@ class Span:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.end()
         if error is not None:
-            self.error = str(error) or type(error).__name__
+            self.failed(error)
+
+    def failed(self, error: BaseException) -> None:
+        """Note the error that ended it."""
+        self.error = str(error)[:LONGEST_ERROR] or type(error).__name__
+        if isinstance(error, GatewayError):
+            self.failure = error.status, error.reason
 
 
 def begin(record: "Record", name: str, parent: Span | None = None) -> Span:
@@ -73,6 +84,31 @@ def note(record: "Record", name: str, seconds: float, parent: Span | None = None
     span = begin(record, name, parent)
     span.ended, span.began = span.began, span.began - seconds
     return span
+
+
+class Repeated:
+    """One span for work that is done many times, such as on each response of a stream: it reaches from the begin of the
+    first time to the end of the last. Its facts are `times`, and `busy_seconds`, what the work took altogether. Each
+    time is a `with`."""
+
+    def __init__(self, record: "Record", name: str, parent: Span | None = None) -> None:
+        self._record, self._name, self._parent = record, name, parent
+        self._span: Span | None = None
+        self._times, self._busy, self._began = 0, 0.0, 0.0
+
+    def __enter__(self) -> Span:
+        if self._span is None:
+            self._span = begin(self._record, self._name, self._parent)
+        self._began = monotonic()
+        return self._span
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        span = self._span
+        assert span is not None
+        span.__exit__(kind, error, traceback)
+        self._times += 1
+        self._busy += span.ended - self._began
+        span.facts |= {"times": self._times, "busy_seconds": self._busy}
 
 
 @frozen

@@ -6,8 +6,10 @@ leaves ends the backend's stream.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from functools import partial
+from time import perf_counter
 
 from gateway.core.errors import (
     DecodeError,
@@ -25,7 +27,8 @@ from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import GIVEN_UP, OK, Record
-from gateway.core.transport import Connector, Select, StreamHandler
+from gateway.core.spans import Repeated
+from gateway.core.transport import Connector, Destination, Select, StreamHandler
 from gateway.core.types import Message, Request, Response, bytes_of
 
 SECONDS_TO_END = 1.0
@@ -85,19 +88,36 @@ async def _answer_message(
         destination = routed(request, select)
         if destination.stream is None:
             raise unsupported(f"{request.operation.value} is not supported here")
+        encode = _encoder(request, protocol, destination)
         deadline = _own_deadline(request, message, protocol)
         async with aclosing(_in_time(destination.stream, request, deadline)) as responses:
             async for response in responses:
                 if are_large(response.outputs):
-                    reply = await in_thread(encoded, response, request, protocol, destination)
+                    reply = await in_thread(encode, response)
                 else:
-                    reply = encoded(response, request, protocol, destination)
+                    reply = encode(response)
                 yield _with_wait(reply, protocol)
         end = protocol.encode_end(request) if protocol.encode_end else None
         if end is not None:
             yield end
     except Exception as error:
         yield _with_wait(protocol.encode_error(reported(error, message), request, message), protocol)
+
+
+def _encoder(request: Request, protocol: Protocol, destination: Destination) -> Callable[[Response], Message]:
+    """What encodes the responses of a stream. In a trace they have one span together."""
+    if (record := request.record) is None or record.events is None:
+        return partial(encoded, request=request, protocol=protocol, destination=destination)
+    encoding = Repeated(record, "encode")
+
+    def encode(response: Response) -> Message:
+        began = perf_counter()
+        with encoding:
+            reply = protocol.encode_response(response, request, destination.translate)
+        record.encode += perf_counter() - began
+        return reply
+
+    return encode
 
 
 def _with_wait(reply: Message, protocol: Protocol) -> Message:

@@ -8,6 +8,9 @@ bounded length, which a background task empties every few seconds: spans are mad
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Thread
 from typing import TypeAlias
 
 from gateway.core.log_limit import LogLimit
@@ -15,12 +18,15 @@ from gateway.core.protocol import Protocol
 from gateway.core.record import Record
 from gateway.core.spans import Span, TraceContext, read_context
 from gateway.core.types import Message
+from gateway.observing.recording import OnStart
 
 log = logging.getLogger(__name__)
-_lines = LogLimit(log)
+_lines = LogLimit(log, lines=1)
 
 MOST_WAITING = 2048
 """Records that may wait to be sent, and that are sent at once."""
+MOST_SPANS_WAITING = 32_768
+"""Spans that they may have together. Some requests have hundreds."""
 
 _LONGEST_PATH = 1024
 """Characters of a path that are kept and sent."""
@@ -29,27 +35,41 @@ Export: TypeAlias = Callable[[Sequence[Record]], str]
 """Sends the spans of finished Records, which takes long. Returns why it failed; empty if it did not."""
 
 
+class TraceCounts:
+    """How many sampled requests had their spans `sent`, so that the collector took them, and `dropped`: too many
+    waited, or the collector did not take them."""
+
+    def __init__(self) -> None:
+        self.sent = self.dropped = 0
+
+
 class Tracing:
     """The tracing of one gateway.
 
     - `sample`: the share of the traces that begin here which are sampled. Requests with a valid `traceparent` are
       sampled as it says.
     - `interval`: seconds between two batches.
+    - `counts`: where it is counted what becomes of requests.
     """
 
-    def __init__(self, export: Export, sample: float, interval: float) -> None:
+    def __init__(self, export: Export, sample: float, interval: float, counts: TraceCounts | None = None) -> None:
         self._export = export
         self._sample = sample
         self._interval = interval
+        self.counts = counts or TraceCounts()
         self._waiting: list[Record] = []
+        self._spans = 0
+        """How many spans wait."""
+        self._without_room = 0
+        """Requests that found no room since the last line of the log."""
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self.dropped = 0
-        """Requests whose spans were not sent: the queue was full, or the collector did not take them."""
-        self.sent = 0
-        """Requests whose spans the collector took."""
 
-    def start_record(self, record: Record, message: Message, protocol: Protocol) -> None:
+    def starts(self, *, has_tls: bool) -> OnStart:
+        """What begins the traces of a listener's requests."""
+        return partial(self._start, has_tls)
+
+    def _start(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:
         """Find the request's place in its trace. If it is sampled, spans are noted from now on."""
         context = record.context = read_context(record.traceparent, message.headers.raw, self._sample)
         if isinstance(context, TraceContext) and context.is_sampled:
@@ -61,15 +81,19 @@ class Tracing:
                 "path": message.path[:_LONGEST_PATH],
                 "pattern": message.pattern,
                 "transport": protocol.transport,
+                "tls": has_tls,
             }
             record.events = [root] if record.events is None else [root, *record.events]
 
     def observe(self, record: Record) -> None:
         """Queue the Record of a sampled request that has ended."""
-        if len(self._waiting) < MOST_WAITING:
+        spans = len(record.events or ())
+        if len(self._waiting) < MOST_WAITING and self._spans + spans <= MOST_SPANS_WAITING:
             self._waiting.append(record)
+            self._spans += spans
         else:
-            self.dropped += 1
+            self.counts.dropped += 1
+            self._without_room += 1
 
     def start(self) -> None:
         """Send what is queued every `interval` seconds, in a task of its own."""
@@ -94,13 +118,47 @@ class Tracing:
     async def flush(self) -> None:
         """Send what is queued now, and return when the collector has answered."""
         async with self._sending:
-            batch, self._waiting = self._waiting, []
+            batch, self._waiting, self._spans = self._waiting, [], 0
             if not batch:
                 return
-            why_not = await asyncio.to_thread(self._export, batch)
+            try:
+                why_not = await _in_own_thread(self._export, batch)
+            except asyncio.CancelledError:
+                self.counts.dropped += len(batch)
+                raise
             if why_not:
-                self.dropped += len(batch)
+                self.counts.dropped += len(batch)
+                lost, self._without_room = len(batch) + self._without_room, 0
                 text = "tracing: the spans of %d requests could not be sent: %s"
-                _lines.write("tracing", logging.WARNING, text, len(batch), why_not)
+                _lines.write("tracing", logging.WARNING, text, lost, why_not)
             else:
-                self.sent += len(batch)
+                self.counts.sent += len(batch)
+                self._tell_of_lack_of_room()
+
+    def _tell_of_lack_of_room(self) -> None:
+        if self._without_room:
+            text = "tracing: the spans of %d requests were dropped: more than %d requests or %d spans waited"
+            _lines.write("room", logging.WARNING, text, self._without_room, MOST_WAITING, MOST_SPANS_WAITING)
+            self._without_room = 0
+
+
+async def _in_own_thread(export: Export, batch: Sequence[Record]) -> str:
+    """As `export`, in a thread that the process does not wait for at its end: a collector may never answer."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[str] = loop.create_future()
+
+    def tell(why_not: str) -> None:
+        if not done.done():
+            done.set_result(why_not)
+
+    def run() -> None:
+        try:
+            why_not = export(batch)
+        except Exception as error:
+            log.exception("tracing failed")
+            why_not = type(error).__name__
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, why_not)
+
+    Thread(target=run, name="tracing", daemon=True).start()
+    return await done

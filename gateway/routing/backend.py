@@ -43,6 +43,7 @@ from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, overloade
 from gateway.routing.readiness import is_ready, probe
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.spans import with_spans
+from gateway.routing.stopwatch import Stopwatch
 from gateway.routing.targets import Targets
 
 T = TypeVar("T")
@@ -69,8 +70,12 @@ class Backend:
         strategy: Strategy | None = None,
         queue: QueueSettings | None = None,
         clock: Callable[[], float] = monotonic,
+        *,
+        has_tls: bool = False,
     ) -> None:
         self.name = target.backend
+        self._has_tls = has_tls
+        """All endpoints are reached over TLS, whatever the schemes of their addresses are."""
         self.protocol = protocol
         self._servers = protocol.traits.servers
         self._in_slot = self._in_timed_slot if max_in_flight else self._in_any_slot
@@ -231,6 +236,7 @@ class Backend:
             "endpoint": endpoint.address,
             "protocol": self.protocol.name,
             "transport": self.protocol.transport,
+            "tls": self._has_tls,
             "number": record.tries,
         }
         return span
@@ -279,13 +285,13 @@ class Backend:
                 endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request)
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
-            began = self._clock()
+            began, waiting = self._clock(), Stopwatch(self._clock)
             sent, spoken, span = request, protocol, None
             if (record := request.record) is not None:
                 self._note_try(record, endpoint)
                 if record.events is not None:
                     span = self._span_of_try(record, endpoint)
-                    sent, spoken = replace(request, span=span), with_spans(protocol, record, span)
+                    sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
@@ -297,10 +303,14 @@ class Backend:
                         first = await self._in_time(one_try, anext(responses, None), endpoint)
                         one_try = request
                         if first is not None:
+                            waiting.stop()
                             yield first
+                            waiting.go_on()
                             attempt.responded()
                     async for response in responses:
+                        waiting.stop()
                         yield response
+                        waiting.go_on()
                         attempt.responded()
                 if tries is not None:
                     tries.answered(endpoint.address)
@@ -308,7 +318,7 @@ class Backend:
                 return
             except GatewayError as error:
                 if span is not None:
-                    span.error = error.message
+                    span.failed(error)
                 if not isinstance(error, TransportError):
                     raise
                 if error.status is Status.DEADLINE_EXCEEDED:
@@ -323,7 +333,7 @@ class Backend:
             finally:
                 endpoint.give_back()
                 if request.record is not None:
-                    request.record.upstream += self._clock() - began
+                    request.record.upstream += waiting.stop()
                 if span is not None:
                     span.end()
 

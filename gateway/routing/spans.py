@@ -1,14 +1,17 @@
-"""The codec of a backend, with a span in the request's record for each message that it encodes or decodes."""
+"""The codec of a backend, with spans in the record: one for encoding the request, one for decoding its replies."""
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol, Target
 from gateway.core.record import Record
-from gateway.core.spans import Span, begin
+from gateway.core.spans import Repeated, Span, begin
 from gateway.core.types import Answer, Message, Request, bytes_of
 
 
-def with_spans(protocol: Protocol, record: Record, parent: Span) -> Protocol:
-    """`protocol`, whose `encode_request` and `decode_response` note their spans in `record`, as parts of `parent`."""
+def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
+    """`protocol`, whose `encode_request` and `decode_response` note their spans in `record`, as parts of `parent`. All
+    replies of a stream have one span together."""
+    decoding = Repeated(record, "decode reply", parent) if is_stream else None
+    received = 0
 
     def encode_request(request: Request, target: Target) -> Message:
         with begin(record, "encode request", parent) as span:
@@ -19,9 +22,11 @@ def with_spans(protocol: Protocol, record: Record, parent: Span) -> Protocol:
         return message
 
     def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+        nonlocal received
+        received += bytes_of(reply)
         parent.facts["status"] = reply.status
-        with begin(record, "decode reply", parent) as span:
-            span.facts["bytes"] = parent.facts["reply_bytes"] = bytes_of(reply)
+        with begin(record, "decode reply", parent) if decoding is None else decoding as span:
+            span.facts["bytes"] = parent.facts["reply_bytes"] = received
             return protocol.decode_response(reply, request, target)
 
     return replace(protocol, encode_request=encode_request, decode_response=decode_response)

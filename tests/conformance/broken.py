@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from gateway.app import serve_reference
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import reference_config
 

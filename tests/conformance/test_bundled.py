@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway, serve_reference
+from gateway.app import Gateway
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.conformance import MODULES, suite

@@ -3,7 +3,7 @@
 import gzip
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -14,11 +14,14 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector:
-    """What has arrived. `status` is that of the replies."""
+    """What has arrived. `status` is that of the replies; 0: connections are closed without one. `answers` is cleared to
+    leave requests without an answer until it is set."""
 
     def __init__(self) -> None:
         self.url = ""
         self.status = 200
+        self.answers = threading.Event()
+        self.answers.set()
         self.requests: list[ExportTraceServiceRequest] = []
         self.headers: list[dict[str, str]] = []
 
@@ -68,11 +71,16 @@ def collecting() -> Iterator[Collector]:
             collector.headers.append({name.lower(): text for name, text in self.headers.items()})
             if collector.status == 200:
                 collector.requests.append(ExportTraceServiceRequest.FromString(body))
+            collector.answers.wait()
+            if not collector.status:
+                self.close_connection = True
+                return
             reply = ExportTraceServiceResponse().SerializeToString()
             self.send_response(collector.status)
             self.send_header("content-length", str(len(reply)))
             self.end_headers()
-            self.wfile.write(reply)
+            with suppress(OSError):  # the exporter has given up
+                self.wfile.write(reply)
 
         def log_message(self, format: str, *values: object) -> None:
             pass
@@ -84,6 +92,7 @@ def collecting() -> Iterator[Collector]:
     try:
         yield collector
     finally:
+        collector.answers.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -47,6 +47,36 @@ def test_sampling_leaves_out_successes_only(path: Path) -> None:
     assert [each["id"] for each in lines(path)] == ["failed"]
 
 
+def probed(log: AccessLog, id: str, code: int = 200, reason: str = "", client: str = "10.0.0.1:1") -> None:
+    told = Record((), id, "http", "v2-rest", client, 0.0, 0)
+    told.operation, told.reason = "ready", reason
+    told.end(code, 0)
+    log.write([told])
+
+
+@pytest.mark.parametrize("sample", [1.0, 0.0])
+def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample: float) -> None:
+    log = AccessLog(LineWriter(str(path)), json_lines, sample)
+    outcomes = [("first", 200, ""), ("same", 200, ""), ("away", 503, ""), ("still away", 503, ""), ("again", 200, ""),
+                ("not ready", 200, "not-ready")]  # fmt: skip
+    for at, outcome in enumerate(outcomes):
+        probed(log, *outcome, client=f"10.0.0.1:{at}")
+    probed(log, "another client", client="10.0.0.2:1")
+    log.close()
+    assert [each["id"] for each in lines(path)] == ["first", "away", "again", "not ready", "another client"]
+
+
+def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:
+    log = AccessLog(LineWriter(str(path)), json_lines)
+    for _ in range(2):
+        told = Record((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
+        told.operation, told.route = "ready", "routes[0]"
+        told.end(200, 0)
+        log.write([told])
+    log.close()
+    assert len(list(lines(path))) == 2
+
+
 def test_half_of_the_successes_are_about_half(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines, sample=0.5)
     log.write([ended() for _ in range(2000)])

@@ -3,19 +3,37 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from threading import Event
 
 import grpc.aio
+import numpy as np
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from gateway import registry
 from gateway.app import Gateway
+from gateway.assembly.connecting import connect
+from gateway.assembly.listening import exchanges, listen
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
-from gateway.observing.tracing import MOST_WAITING, Tracing
+from gateway.core.address import Address
+from gateway.core.operations import Operation
+from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Target
+from gateway.core.record import Record
+from gateway.core.spans import MOST_SPANS
+from gateway.core.spans import Span as Part
+from gateway.core.streaming import ask_stream
+from gateway.core.transport import Destination
+from gateway.core.types import Message, Request, Response, tensor
+from gateway.observing import otlp
+from gateway.observing import tracing as tracing_module
+from gateway.observing.tracing import MOST_SPANS_WAITING, MOST_WAITING, Tracing
+from gateway.protocols.grps.descriptors import RpcMeta
 from tests.observing.collector import Collector, attributes, collecting
+from tests.protocols.grps.brpc.recorded import META, PAYLOAD, joined
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = "b7ad6b7169203331"
@@ -83,6 +101,11 @@ async def post(at: int, path: str, body: bytes, *headers: str) -> tuple[str, byt
 def by_name(collector: Collector, service: str) -> dict[str, Span]:
     services = collector.services()
     return {span.name: span for span in collector.spans if services[span.span_id] == service}
+
+
+def of_kind(collector: Collector, service: str, kind: object) -> list[Span]:
+    services = collector.services()
+    return [span for span in collector.spans if services[span.span_id] == service and span.kind == kind]
 
 
 @asynccontextmanager
@@ -184,6 +207,72 @@ async def test_errors_are_told_by_the_span_of_the_try_and_of_the_request(collect
     assert faults[1]["error.type"] == "invalid-input"
 
 
+async def test_a_try_that_reaches_nobody_says_why(collector: Collector) -> None:
+    async with running(FRONT, collector, PORT=1) as front:  # nobody listens there
+        await post(port(front, "http"), "/v2/models/posterior/infer", BODY)
+    (sent,) = of_kind(collector, "front", Span.SPAN_KIND_CLIENT)
+    known = attributes(sent.attributes)
+    assert (known["error.type"], known["rpc.response.status_code"]) == ("unreachable", "UNAVAILABLE")
+    assert (known["server.address"], known["server.port"]) == ("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_a_try_over_http_has_its_url_and_its_status(collector: Collector, status: int) -> None:
+    """A 404 is the client's fault on the request's span, and an error of the try, as the conventions have it."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status)
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    number = server.sockets[0].getsockname()[1]
+    text = FRONT.replace("v2-grpc, flavor: plain", "v2-rest, flavor: plain").replace(
+        "127.0.0.1:PORT", "http://127.0.0.1:PORT/lab/"
+    )
+    async with running(text, collector, PORT=number) as front:
+        await post(port(front, "http"), "/v2/models/posterior/infer?secret=1", BODY)
+    server.close()
+    (request,) = of_kind(collector, "front", Span.SPAN_KIND_SERVER)
+    (sent,) = of_kind(collector, "front", Span.SPAN_KIND_CLIENT)
+    known = attributes(sent.attributes)
+    assert (known["http.response.status_code"], known["error.type"]) == (status, str(status))
+    assert known["url.full"] == f"http://127.0.0.1:{number}/lab/v2/models/posterior/infer"
+    assert sent.status.code == Status.STATUS_CODE_ERROR
+    assert (request.status.code == Status.STATUS_CODE_ERROR) == (status >= 500)
+
+
+async def test_a_method_that_the_client_made_up_is_no_name(collector: Collector) -> None:
+    async with running(FRONT, collector, PORT=1) as front:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port(front, "http"))
+        writer.write(b"MADEUP /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await reader.read()
+        writer.close()
+    (request,) = collector.spans
+    known = attributes(request.attributes)
+    assert known["http.request.method"] == "_OTHER"
+    assert "MADEUP" not in str(known)
+    assert request.name.startswith("HTTP")
+    assert request.status.code != Status.STATUS_CODE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "server"),
+    [
+        ("lab:9000", ("lab", 9000)),
+        ("http://lab", ("lab", 80)),
+        ("https://lab/prefix", ("lab", 443)),
+        ("grpcs://[::1]:8001", ("::1", 8001)),
+        ("dns:///lab:8001", ("lab", 8001)),
+        ("unix:/run/lab.sock", ("/run/lab.sock", None)),
+        ("unix:///run/lab.sock", ("/run/lab.sock", None)),
+    ],
+)
+def test_the_address_of_a_server(endpoint: str, server: tuple[str, int | None]) -> None:
+    found = otlp._server(endpoint, is_secure=False)
+    assert (found.get("server.address"), found.get("server.port")) == server
+
+
 async def test_metadata_carries_the_trace_from_and_to_grpc(collector: Collector) -> None:
     async with (
         two_gateways(collector, 0) as (front, _),
@@ -195,36 +284,93 @@ async def test_metadata_carries_the_trace_from_and_to_grpc(collector: Collector)
     assert (front_span.trace_id.hex(), front_span.parent_span_id.hex()) == (TRACE, PARENT)
 
 
-async def test_a_collector_that_fails_costs_lines_of_the_log_and_nothing_else(
-    collector: Collector, caplog: pytest.LogCaptureFixture
+FAILING = FRONT.replace("interval: 3600", "interval: 3600, timeout: SECONDS") + 'health: {bind: "127.0.0.1:0"}\n'
+"""The collector has a bounded time for a batch."""
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "why"),
+    [
+        (400, 0.3, "400"),
+        (500, 0.3, "500"),
+        (503, 1.5, "Service Unavailable"),
+        (0, 1.5, "onnection"),
+        (200, 0.3, "timeout"),
+    ],
+    ids=["refuses", "fails", "is away for now", "closes", "never answers"],
+)
+async def test_a_collector_that_fails_costs_one_line_of_the_log_and_no_time(
+    collector: Collector, caplog: pytest.LogCaptureFixture, status: int, seconds: float, why: str
 ) -> None:
-    collector.status = 400
+    collector.status, answers = status, status != 200
+    if not answers:
+        collector.answers.clear()
     with caplog.at_level(logging.WARNING):
-        async with running(FRONT, collector, PORT=1) as front:
-            for _ in range(3):
+        async with running(FAILING.replace("SECONDS", str(seconds)), collector, PORT=1) as front:
+            tracing = front.observing.tracing
+            assert tracing is not None
+            tracing_module._lines._intervals.clear()
+            for number in range(3):
                 await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
-                assert front.observing.tracing is not None
-                await front.observing.tracing.flush()
-            assert front.observing.tracing is not None
-            assert (front.observing.tracing.sent, front.observing.tracing.dropped) == (0, 3)
+                sending = asyncio.ensure_future(tracing.flush())
+                await asyncio.sleep(0)
+                if not answers:  # the reply comes while the collector has the batch
+                    await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
+                    assert not sending.done() or number
+                await sending
+            collector.answers.set()
+            counts = front.traces
+            assert (counts.sent, counts.dropped) == (0, 3 if answers else 5)
+            page = front._metrics.page(front.config)
+            assert page is not None
+            assert b"gateway_traces_dropped_total %d.0" % counts.dropped in b"".join(page.reply(Message()).parts)
     lines = [each.getMessage() for each in caplog.records if "spans of" in each.getMessage()]
-    assert len(lines) == 3
-    assert "could not be sent" in lines[0]
-    assert "400" in lines[0]
+    assert len(lines) == 1
+    assert lines[0].startswith("tracing: the spans of 1 requests could not be sent")
+    assert why in lines[0]
     assert "hidden" not in caplog.text
 
 
-async def test_the_queue_is_bounded(collector: Collector) -> None:
+async def test_an_export_that_breaks_does_not_end_tracing(caplog: pytest.LogCaptureFixture) -> None:
+    def export(records: Sequence[Record]) -> str:
+        raise ZeroDivisionError
+
+    tracing = Tracing(export, 1, 3600)
+    tracing.observe(Record((), "id", "", "", "", 0, 0))
+    await tracing.flush()
+    assert tracing.counts.dropped == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_what_waits_for_the_collector_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     tracing = Tracing(lambda records: "", 1, 3600)
-    async with running(FRONT, collector, PORT=1) as front:
-        await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
-        assert front.observing.tracing is not None
-        (record,) = front.observing.tracing._waiting
+    record = Record((), "id", "", "", "", 0, 0)
     for _ in range(MOST_WAITING + 5):
         tracing.observe(record)
-    assert tracing.dropped == 5
+    assert tracing.counts.dropped == 5
     await tracing.flush()
-    assert tracing.sent == MOST_WAITING
+    assert tracing.counts.sent == MOST_WAITING
+    assert "the spans of 5 requests were dropped" in caplog.text
+    record.events = [Part("encode", None, 0.0)] * MOST_SPANS
+    for _ in range(MOST_WAITING):
+        tracing.observe(record)
+    await tracing.flush()
+    assert tracing.counts.sent == MOST_WAITING + MOST_SPANS_WAITING // MOST_SPANS
+
+
+async def test_the_end_does_not_wait_for_a_collector_that_never_answers(caplog: pytest.LogCaptureFixture) -> None:
+    release = Event()
+
+    def export(records: Sequence[Record]) -> str:
+        release.wait()
+        return ""
+
+    tracing = Tracing(export, 1, 3600)
+    tracing.observe(Record((), "id", "", "", "", 0, 0))
+    await tracing.stop(0.01)
+    assert tracing.counts.dropped == 1
+    assert "did not take the last spans" in caplog.text
+    release.set()
 
 
 async def test_a_reload_begins_changes_and_ends_tracing(collector: Collector) -> None:
@@ -242,3 +388,91 @@ async def test_a_reload_begins_changes_and_ends_tracing(collector: Collector) ->
         await post(at, "/v2/models/posterior/infer", b"{")
         await tracing.flush()
     assert [span.kind for span in collector.spans].count(Span.SPAN_KIND_SERVER) == 1
+
+
+BRPC = """
+listeners: [{name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}]
+tracing: {otlp: "COLLECTOR", sample: 0, service: NAME, interval: 3600}
+request_ids: {}
+backends: {next: {protocol: grps-brpc, endpoints: ["tcp://127.0.0.1:PORT"]}}
+routes: [{match: {model: "*"}, backend: next, signature: SIGNATURE}]
+""".replace(
+    "SIGNATURE",
+    "{inputs: [{name: x, datatype: FP32, shape: [-1, 3]}], outputs: [{name: y, datatype: FP32, shape: [-1, 3]}]}",
+)
+
+
+async def test_brpc_carries_the_id_and_the_lower_half_of_the_trace(collector: Collector) -> None:
+    """From a brpc client through two gateways, of which the first forwards by brpc."""
+    meta = RpcMeta()
+    meta.ParseFromString(META)
+    meta.request.request_id, meta.request.trace_id, meta.request.span_id = "mine", 0x123456789ABCDEF, 0xFEDCBA9876543
+    async with (
+        running(BRPC.replace("NAME", "back"), collector, PORT=1) as back,
+        running(BRPC.replace("NAME", "front"), collector, PORT=port(back, "brpc")) as front,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port(front, "brpc"))
+        writer.write(joined(meta.SerializeToString(), PAYLOAD))
+        await reader.readexactly(12)
+        writer.close()
+    assert {span.trace_id.hex() for span in collector.spans} == {f"{0x123456789ABCDEF:032x}"}
+    (request,) = of_kind(collector, "front", Span.SPAN_KIND_SERVER)
+    (sent,) = of_kind(collector, "front", Span.SPAN_KIND_CLIENT)
+    (received,) = of_kind(collector, "back", Span.SPAN_KIND_SERVER)
+    assert request.parent_span_id.hex() == f"{0xFEDCBA9876543:016x}"
+    assert received.parent_span_id == sent.span_id
+    ids = {attributes(span.attributes)["gateway.request_id"] for span in (request, received)}
+    assert ids == {"mine"}
+
+
+STREAMS = """
+listeners: [{name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}]
+tracing: {otlp: "COLLECTOR", sample: 1, service: front, interval: 3600}
+backends: {next: {protocol: v2-grpc, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}
+routes:
+  - match: {model: "*"}
+    backend: next
+    signature:
+      inputs: [{name: x, datatype: FP32, shape: [-1]}]
+      outputs: [{name: y, datatype: FP32, shape: [-1]}]
+
+"""
+
+
+async def test_a_stream_has_one_span_for_each_part_of_the_work(collector: Collector) -> None:
+    """However many responses it has: more than a request may have spans."""
+    responses = MOST_SPANS + 50
+    x = tensor("x", np.zeros(1, np.float32))
+
+    async def count(request: Request) -> AsyncGenerator[Response, None]:
+        for at in range(responses):
+            yield Response((tensor("y", np.array([at], np.float32)),))
+
+    v2 = registry.protocols()["v2-grpc"]
+    handlers = exchanges(ListenerSettings("model", model="m"), lambda request: Destination(stream=count))
+    model = await listen(ListenerSettings("model", model="m"), [(v2, "")], handlers, Address("127.0.0.1", 0))
+    try:
+        async with running(STREAMS, collector, PORT=int(model.address.rpartition(":")[2])) as front:
+            connector = connect(f"127.0.0.1:{port(front, 'grpc')}", v2, DEFAULT_LIMITS)
+            asked = Request(Operation.STREAM, "m", inputs=(x,))
+            got = [each async for each in ask_stream(asked, v2, connector, Target("front"))]
+            await connector.close()
+    finally:
+        await model.drain(0)
+    assert len(got) == responses
+    spans = {span.name: span for span in collector.spans if span.kind == Span.SPAN_KIND_INTERNAL}
+    names = [span.name for span in collector.spans if span.kind == Span.SPAN_KIND_INTERNAL]
+    assert sorted(names) == ["decode", "decode reply", "encode", "encode request", "fit", "fit reply"]
+    (request,) = of_kind(collector, "front", Span.SPAN_KIND_SERVER)
+    (sent,) = of_kind(collector, "front", Span.SPAN_KIND_CLIENT)
+    above = {"decode reply": sent, "encode request": sent}
+    for name, span in spans.items():
+        assert span.parent_span_id == above.get(name, request).span_id
+        assert request.start_time_unix_nano <= span.start_time_unix_nano <= span.end_time_unix_nano
+        assert span.end_time_unix_nano <= request.end_time_unix_nano
+    for name in ("decode reply", "fit reply", "encode"):
+        known = attributes(spans[name].attributes)
+        busy = known["gateway.busy_seconds"]
+        assert known["gateway.times"] == responses
+        assert isinstance(busy, float)
+        assert 0 < busy * 1e9 < spans[name].end_time_unix_nano - spans[name].start_time_unix_nano

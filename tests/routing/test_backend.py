@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.queue_wait import QueueWait, queue_wait
+from gateway.core.record import Record
 from gateway.core.types import Answer, Message, Request, Tries
 from gateway.routing.backend import MAX_WAITING, Backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
@@ -865,6 +866,34 @@ async def test_a_stream_goes_to_another_endpoint_if_nothing_was_sent() -> None:
     lab.wires[0].refuses = lab.wires[1].answers_at_once = True
     assert len([response async for response in lab.backend.stream(Request(Operation.INFER, "m"))]) == 1
     assert lab.in_flight == [0, 0]
+
+
+class SlowWire(Wire):
+    """Each of three replies takes a second of the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        for _ in range(3):
+            self.clock.now += 1
+            yield Message(status=200)
+
+
+@pytest.mark.parametrize(("taken", "seconds"), [(3, 3.0), (2, 2.0)], ids=["all responses", "two, then closed"])
+async def test_a_record_has_what_the_server_took_and_not_what_the_client_took(taken: int, seconds: float) -> None:
+    lab = Lab()
+    lab.backend.endpoints[0].connector = SlowWire(lab.clock)
+    record = Record((), "id", "", "", "", 0, 0)
+    responses = lab.backend.stream(Request(Operation.INFER, "m", record=record))
+    async for _ in responses:
+        lab.clock.now += 100  # the client reads the response
+        taken -= 1
+        if not taken:
+            break
+    await anext(responses, None) if seconds == 3 else await responses.aclose()
+    assert record.upstream == seconds
 
 
 async def test_a_stream_that_reaches_nobody_says_so() -> None:

@@ -33,6 +33,7 @@ from gateway.core.protocol import (
 from gateway.core.types import Buffer
 from gateway.protocols.grps.brpc import client as brpc_client
 from gateway.protocols.grps.brpc import compression, frames
+from gateway.protocols.grps.brpc import context as brpc_context
 from gateway.protocols.grps.brpc import errors as brpc_errors
 from gateway.protocols.grps.brpc import payload as brpc_payload
 from gateway.protocols.grps.brpc import server as brpc_server
@@ -147,6 +148,7 @@ GRPS_BRPC = Protocol(
             inflate=compression.inflate,
         ),
         credential=frames.credential,
+        context=brpc_context.read_headers,
     ),
     patterns=(),
     decode_request=brpc_server.decode_request,

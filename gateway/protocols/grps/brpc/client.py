@@ -5,7 +5,8 @@ from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request
 from gateway.protocols.grps import client
 from gateway.protocols.grps.brpc import errors
-from gateway.protocols.grps.brpc.frames import is_whole, oversized, read_frame, write_frame
+from gateway.protocols.grps.brpc.context import request_fields
+from gateway.protocols.grps.brpc.frames import is_whole, oversized, read_frame, with_request_fields, write_frame
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
 from gateway.protocols.grps.brpc.service import METHODS, SERVICE
 from gateway.protocols.grps.descriptors import RpcMeta
@@ -29,7 +30,10 @@ def encode_request(request: Request, target: Target) -> Message:
     name = backend_method(request.operation)
     if name not in METHODS:
         raise unsupported(f"grps over brpc has no method for {request.operation.value!r}")
-    return write_frame(_METAS[name], write_message(client.encode_request(request)), request.deadline)
+    meta = _METAS[name]
+    if request.record is not None and (fields := request_fields(request.record, request.span)):
+        meta = with_request_fields(meta, fields)
+    return write_frame(meta, write_message(client.encode_request(request)), request.deadline)
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:

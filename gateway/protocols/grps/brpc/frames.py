@@ -6,7 +6,7 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.types import NO_HEADERS, Buffer, Headers, Message
 from gateway.protobuf.schema import Protobuf, parse
-from gateway.protobuf.wire import varint
+from gateway.protobuf.wire import read_varint, varint
 from gateway.protocols.grps.descriptors import RpcMeta
 
 HEADER = Struct("!4sII")
@@ -126,12 +126,13 @@ def with_correlation_id(message: Message, correlation_id: int, seconds_left: flo
     prefix, *payload = message.parts
     meta = bytes(prefix[HEADER.size :])
     if seconds_left is not None:
-        meta = _with_timeout(meta, min(max(1, int(seconds_left * 1000)), _MAX_TIMEOUT_MS))
+        milliseconds = min(max(1, int(seconds_left * 1000)), _MAX_TIMEOUT_MS)
+        meta = with_request_fields(meta, _TIMEOUT_MS + varint(milliseconds))
     return write_frame(meta + correlation_field(correlation_id), tuple(payload), message.deadline)
 
 
-def _with_timeout(meta: bytes, milliseconds: int) -> bytes:
-    """`meta` begins with its request part, of less than 128 bytes; timeout_ms becomes the last field of that part."""
-    end = 2 + meta[1]
-    request = meta[2:end] + _TIMEOUT_MS + varint(milliseconds)
-    return _REQUEST + varint(len(request)) + request + meta[end:]
+def with_request_fields(meta: bytes, fields: bytes) -> bytes:
+    """`meta`, which begins with its request part, with more fields at the end of that part."""
+    size, start = read_varint(meta, len(_REQUEST))
+    end = start + size
+    return b"".join((_REQUEST, varint(size + len(fields)), meta[start:end], fields, meta[end:]))

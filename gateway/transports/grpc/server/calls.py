@@ -45,8 +45,8 @@ AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Mess
 @frozen
 class Method:
     """What serves a method: `answer` for one request and one reply, or `stream` for any number of both. `refuse` makes
-    the reply to a request that failed unexpectedly. `record` is None if nobody observes, and for gRPC's own
-    services."""
+    the reply to a request that failed unexpectedly, None for gRPC's own services. `record` is None if nobody
+    observes."""
 
     name: str
     answer: Answer | None = None
@@ -244,6 +244,8 @@ class ServerCall:
         known, name = as_gateway_error(error, self._record), self._method.name
         error.__traceback__ = None  # whoever raised it may hold it in a frame that holds the request
         if self._method.refuse is None:
+            if self._record is not None:
+                self._record.failed(known)
             return refused(known)
         return self._method.refuse(known, Message(name, name, pattern=name, record=self._record))
 

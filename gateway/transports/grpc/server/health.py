@@ -6,9 +6,9 @@ All services have the same status, since backends belong to routes and not to se
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 
-from gateway.core.errors import Status
+from gateway.core.errors import Reason, refusal
 from gateway.core.transport import Ready
-from gateway.core.types import Message
+from gateway.core.types import Message, bytes_of
 from gateway.protobuf.schema import Protobuf, parse
 from gateway.transports.grpc.schema import (
     HEALTH,
@@ -47,12 +47,13 @@ class HealthService:
     async def _check(self, message: Message) -> Message:
         request = parse(HealthCheckRequest, message.body)
         if request.service not in self._services:
-            text = f"no service {request.service[:200]!r} here"
-            return Message(status=Status.NOT_FOUND, parts=(text.encode(),))
-        return _reply(await self._now())
+            raise refusal(Reason.PATH_NOT_FOUND, f"no service {request.service[:200]!r} here")
+        now = await self._now()
+        return _reply(now, message, now.status)
 
     async def _watch(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """The status now, and again after each change, until the listener ends."""
+        """The status now, and again after each change, until the listener ends. The record of the request ends with the
+        first one: clients watch for hours."""
         async for message in messages:
             is_known = parse(HealthCheckRequest, message.body).service in self._services
             told = None
@@ -60,7 +61,9 @@ class HealthService:
                 is_last = self._ending.is_set()
                 now = await self._now() if is_known else _UNKNOWN
                 if now != told:
-                    yield _reply(now)
+                    yield (reply := _reply(now, message, now.status))
+                    if message.record is not None:
+                        message.record.end(0, bytes_of(reply))
                 if is_last:
                     return
                 told = now
@@ -68,7 +71,7 @@ class HealthService:
 
     async def _list(self, message: Message) -> Message:
         now = await self._now()
-        return _reply(HealthListResponse(statuses=dict.fromkeys(self._services, now)))
+        return _reply(HealthListResponse(statuses=dict.fromkeys(self._services, now)), message, now.status)
 
     async def _now(self) -> Protobuf:
         if self._ending.is_set() or not await self._ready() or self._ending.is_set():
@@ -89,5 +92,12 @@ _NOT_SERVING = HealthCheckResponse(status=NOT_SERVING)
 _UNKNOWN = HealthCheckResponse(status=SERVICE_UNKNOWN)
 
 
-def _reply(response: Protobuf) -> Message:
+_REASONS = {NOT_SERVING: Reason.NOT_READY.value, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUND.value}
+"""What records say of an answer that is not SERVING. The call itself succeeds."""
+
+
+def _reply(response: Protobuf, request: Message, status: int) -> Message:
+    """The reply to `request`, whose record notes why `status` is not SERVING."""
+    if request.record is not None:
+        request.record.reason = _REASONS.get(status, "")
     return Message(parts=(response.SerializeToString(),))

@@ -7,6 +7,7 @@ from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
+from gateway.core.record import Record
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
 from gateway.transports.base_listener import BaseListener
@@ -131,8 +132,10 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
     descriptors = Descriptors(
         [schema.DESCRIPTORS, *(each.carrier.descriptors for each in protocols if isinstance(each.carrier, GrpcForm))]
     )
-    yield from HealthService(services, exchanges.ready, ending).methods()
-    yield from Reflection(services, descriptors).methods()
+    for method in HealthService(services, exchanges.ready, ending).methods():
+        yield replace(method, record=_recorder_of_own("health", protocols, exchanges))
+    for method in Reflection(services, descriptors).methods():
+        yield replace(method, record=_recorder_of_own("reflection", protocols, exchanges))
     yield from own
 
 
@@ -152,6 +155,20 @@ def _of_protocol(name: str, protocol: Protocol, exchanges: Exchanges) -> Method:
     if isinstance(protocol.carrier, GrpcForm) and name in protocol.carrier.streams:
         return Method(name, stream=lambda messages: stream(messages, protocol), refuse=refuse, record=record)
     return Method(name, lambda message: exchange(message, protocol), refuse=refuse, record=record)
+
+
+def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: Exchanges) -> StartRecord | None:
+    """Starts the records of requests for one of gRPC's own services."""
+    start = _recorder([(protocols[0], "")], exchanges)
+    if start is None:
+        return None
+
+    def start_own(message: Message) -> Record:
+        record = start(message)
+        record.in_protocol, record.operation = "grpc", operation
+        return record
+
+    return start_own
 
 
 def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -> StartRecord | None:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 
 from gateway.core.errors import Status
-from gateway.core.types import Message
+from gateway.core.types import Message, bytes_of
 from gateway.protobuf.schema import Protobuf, parse
 from gateway.transports.grpc.schema import REFLECTIONS, ServerReflectionRequest, ServerReflectionResponse
 from gateway.transports.grpc.server.calls import Method
@@ -38,7 +38,10 @@ class Reflection:
     async def _serve(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
         async for message in messages:
             response = self.answer(parse(ServerReflectionRequest, message.body))
-            yield Message(parts=(response.SerializeToString(),))
+            reply = Message(parts=(response.SerializeToString(),))
+            yield reply
+            if message.record is not None:
+                message.record.end(0, bytes_of(reply))
 
     def answer(self, asked: Protobuf) -> Protobuf:
         """The response to one question."""

@@ -21,7 +21,7 @@ from collections.abc import Awaitable
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, set_field
 from gateway.core.protocol import Protocol, StreamForm
 from gateway.core.record import GIVEN_UP
 from gateway.core.tasks import spawn
@@ -208,7 +208,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _begin(self, message: Message) -> None:
         context, size = self._context, len(message.parts[1])
         if context.record is not None:
-            context.record(message, context.protocol)
+            self._start_record(context.record, message)
         try:
             if is_compressed(message, self._framing):
                 self._admit(message)
@@ -224,6 +224,13 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         task = spawn(self._answer(reply, message))
         self._count_in_flight(task, size)
         task.add_done_callback(self._answered)
+
+    def _start_record(self, start: StartRecord, message: Message) -> None:
+        form = self._context.protocol.carrier
+        assert isinstance(form, StreamForm)
+        if form.context is not None:
+            set_field(message, "headers", form.context(message))
+        start(message, self._context.protocol)
 
     def _admit(self, message: Message) -> None:
         """Refuse a message before it is decompressed. For others the exchange does it."""
@@ -263,7 +270,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """Write the reply to a message that does not reach the exchange."""
         context = self._context
         if context.record is not None:
-            context.record(message, context.protocol)
+            self._start_record(context.record, message)
         self._write(context.refuse(error, context.protocol, message), message)
 
     def _answered(self, task: "asyncio.Task[None]") -> None:

@@ -1,0 +1,79 @@
+"""Request ids and traces in RpcRequestMeta, as the headers that they are on other wires, and back.
+
+    request_id              x-request-id; without one the digits of log_id
+    trace_id, span_id       the lower half of the trace id, and the parent id, of a sampled traceparent
+
+brpc's client writes the ids of its own span into a request, and its server takes the three numbers as they are for the
+span of the server: so span_id names the span that the request is part of, and parent_span_id the one above that. A
+server records what has a trace_id. So there is one in requests of sampled traces only.
+"""
+
+from gateway.core.errors import DecodeError
+from gateway.core.record import ID_HEADER, Record
+from gateway.core.spans import TRACE_PARENT, Span, TraceContext, read_context
+from gateway.core.types import NO_HEADERS, Headers, Message
+from gateway.protobuf.wire import varint
+from gateway.protocols.grps.brpc.frames import HEADER, read_meta
+from gateway.protocols.grps.brpc.service import decode_text
+
+_BITS = 0xFFFFFFFFFFFFFFFF
+"""Protobuf writes a negative int64 as the unsigned number of the same bits."""
+_LARGEST_LOG_ID = 2**63 - 1
+
+# Keys of fields of RpcRequestMeta.
+_LOG_ID = b"\x18"
+_TRACE_ID = b"\x20"
+_SPAN_ID = b"\x28"
+_PARENT_SPAN_ID = b"\x30"
+_REQUEST_ID = b"\x3a"
+
+_ID = ID_HEADER.encode()
+
+
+def read_headers(message: Message) -> Headers:
+    """The request id and the trace in a client's frame, as headers; none where it has no meta that can be read. A trace
+    id of 64 bits is the lower half of one of 128."""
+    if len(message.parts[0]) < HEADER.size:
+        return NO_HEADERS
+    try:
+        call = read_meta(message).request
+    except DecodeError:
+        return NO_HEADERS  # the codec says what is wrong
+    raw = []
+    given = decode_text(call.request_id) or (str(call.log_id) if call.log_id else "")
+    if given:
+        raw.append((_ID, given.encode()))
+    if call.trace_id and call.span_id:
+        raw.append((TRACE_PARENT, b"00-%032x-%016x-01" % (call.trace_id & _BITS, call.span_id & _BITS)))
+    return Headers(tuple(raw)) if raw else NO_HEADERS
+
+
+def request_fields(record: Record, span: Span | None) -> bytes:
+    """The fields that a request to a backend, made in `span`, has because of its record, in the order of their
+    numbers. An id that is a number of log_id's size is in log_id, too: brpc's servers write that into their logs."""
+    identifier = record.id if record.telling.forwards else ""
+    fields = b""
+    if identifier.isdecimal() and str(number := int(identifier)) == identifier and number <= _LARGEST_LOG_ID:
+        fields = _LOG_ID + varint(number)
+    fields += _trace_fields(record, span)
+    if identifier:
+        fields += _REQUEST_ID + varint(len(identifier)) + identifier.encode()
+    return fields
+
+
+def _trace_fields(record: Record, span: Span | None) -> bytes:
+    if isinstance(record.context, TraceContext):
+        context, above = record.context, record.context.id
+        own = above if span is None else span.id
+    elif record.context is None and record.traceparent and record.telling.forwards:
+        # Nobody traces here: the client's own span is passed on, as over HTTP.
+        found = read_context(record.traceparent, (), 0)
+        if not isinstance(found, TraceContext):
+            return b""
+        context, own, above = found, found.parent, 0
+    else:
+        return b""
+    if not context.is_sampled or not context.trace & _BITS:
+        return b""
+    fields = _TRACE_ID + varint(context.trace & _BITS) + _SPAN_ID + varint(own)
+    return fields + _PARENT_SPAN_ID + varint(above) if above not in (0, own) else fields
