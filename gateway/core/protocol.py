@@ -285,6 +285,9 @@ class StreamForm:
     framing: Framing
     credential: Callable[[Message], Headers] | None = None
     """The credential in a message, as the header that it is on other wires; None if messages have no place for one."""
+    with_credential: Callable[[Message, bytes], Message] | None = None
+    """A message to a server with this value of the header Authorization as its credential; None if messages have no
+    place for one."""
 
 
 Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm

@@ -147,6 +147,7 @@ GRPS_BRPC = Protocol(
             inflate=compression.inflate,
         ),
         credential=frames.credential,
+        with_credential=frames.with_credential,
     ),
     patterns=(),
     decode_request=brpc_server.decode_request,
