@@ -15,15 +15,14 @@ from typing import Any
 import gateway.policies
 import gateway.protocols
 import gateway.transports
-from gateway.core.protocol import Carrier, HttpForm, Limits, Protocol, StreamForm
-from gateway.core.transport import Connector, Handler, StreamHandler
+from gateway.core.protocol import Protocol
+from gateway.core.transport import Handler, StreamHandler
 
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel
 
     from gateway.policies.context import PolicyContext
     from gateway.policies.places import PolicyState
-    from gateway.transports.tls import ClientTls
 
 POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 """The attributes that make a module a policy."""
@@ -77,32 +76,6 @@ def transport(name: str) -> ModuleType:
     if name not in known:
         raise LookupError(f"no transport {name!r}; expected {', '.join(known)}")
     return import_module(f"{gateway.transports.__name__}.{name}")
-
-
-def connect(
-    address: str, protocol: Protocol, limits: Limits, ip: str = "", tls: "ClientTls | None" = None
-) -> Connector:
-    """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. Raises
-    ValueError if `address` is not valid for the protocol's transport."""
-    connector: Connector = transport(protocol.transport).Connector(
-        address,
-        connection_per_call=protocol.traits.servers.connection_per_call,
-        limits=limits,
-        ip=ip,
-        tls=tls,
-        **_framing(protocol.carrier),
-    )
-    return connector
-
-
-def _framing(carrier: Carrier) -> dict[str, object]:
-    """The Connector's arguments that tell where a message ends. Only byte streams need them."""
-    match carrier:
-        case StreamForm():
-            return {"framing": carrier.framing}
-        case HttpForm() if carrier.stream_framing is not None:
-            return {"stream_framing": carrier.stream_framing}
-    return {}
 
 
 def scan_protocols(package: ModuleType) -> dict[str, Protocol]:

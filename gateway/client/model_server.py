@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NoReturn
 
-from gateway import registry
+from gateway.assembly.connecting import connect
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Cast, RouteSettings
@@ -90,7 +90,7 @@ class ModelServer:
         traits = traits_at_endpoints(traits, [address])
         if trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
-        connector = registry.connect(address, protocol, limits, tls=tls)
+        connector = connect(address, protocol, limits, tls=tls)
         if headers:
             connector = FixedHeaders(connector, protocol, headers)
         self._endpoint = Endpoint(address, connector)
