@@ -33,10 +33,10 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from gateway import registry
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal, unsupported
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
-from gateway.core.operations import Operation
+from gateway.core.operations import CALLS, DERIVATIVES, Operation
 from gateway.core.patterns import Match, PathTable, rows
 from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.types import (
@@ -189,14 +189,32 @@ def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
 
 
 def _asked_in(protocol: Protocol, request: Request) -> Request:
-    """`request` as one of a client of `protocol`. A packet's reply repeats numbers of the request's packet: of a
-    request that came otherwise, those of the packet that a client would send."""
+    """`request` as one of a client of `protocol`.
+
+    If it came otherwise, its reply is that to one inference (of a derivative where the protocol has them), or to the
+    question that a server would be asked. A packet's reply repeats numbers of the request's packet.
+    """
     if request.protocol == protocol.name:
         return request
-    if not isinstance(protocol.carrier, StreamForm):
-        return replace(request, origin=None)
-    packet = encode_request(protocol.name, replace(request, origin=None))
-    return replace(request, origin=decode_request(protocol.name, packet.body, model=request.model).origin)
+    request = replace(request, origin=None)
+    if request.operation not in CALLS:
+        return _reread(protocol, request)
+    if not (protocol.traits.wire.derivatives and request.operation in DERIVATIVES):
+        request = replace(request, operation=Operation.INFER)
+    if isinstance(protocol.carrier, StreamForm):
+        return replace(request, origin=_reread(protocol, request).origin)
+    return request
+
+
+def _reread(protocol: Protocol, request: Request) -> Request:
+    message = encode_request(protocol.name, request)
+    method = message.method or "POST"
+    asked = decode_request(
+        protocol.name, message.body, path=message.path, method=method, headers=message.headers, model=request.model
+    )
+    if asked.operation is not request.operation:
+        raise unsupported(f"clients of {protocol.name} cannot ask for {request.operation.value!r}")
+    return asked
 
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gateway.assembly.server_info import INFO
-from gateway.cli.call import call
+from gateway.cli.call import EPILOG, call
 from gateway.cli.check import check
 from gateway.cli.demo import demo
 from gateway.cli.explain import explain
@@ -22,8 +22,9 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, reference, call):
+for command in (serve, demo, check, schema, route, explain, reference):
     application.command()(command)
+application.command(epilog=EPILOG)(call)
 application.add_typer(keys, name="keys")
 
 

@@ -16,6 +16,7 @@ TLS_MARK = "+tls"
 
 _SCHEMES = {"http": ("http", "https"), "grpc": ("", "grpcs"), "tcp": ("tcp", "tcps")}
 """For each transport the schemes of its addresses, without and with TLS."""
+_ALL_SCHEMES = ("http", "https", "grpcs", "dns", "tcp", "tcps", "unix")
 _SCHEMES_OF_TLS = ("https", "grpcs", "tcps")
 
 
@@ -45,6 +46,8 @@ def split_address(address: str, protocol: str, transports: "dict[str, str]", *, 
         if protocol and protocol != name:
             raise ValueError(f"the address {address!r} is one of {name}, and protocol={protocol!r} was given")
         return ServerAddress(name, _transport_address(rest, transports[name], tls=tls or bool(mark)))
+    if not protocol and separator and scheme not in _ALL_SCHEMES:
+        raise ValueError(f"no protocol {name!r}; expected {', '.join(transports)}")
     if not protocol:
         raise ValueError(f"the address {address!r} does not say the protocol; {_expected(transports)}")
     if protocol not in transports:
