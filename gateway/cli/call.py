@@ -102,17 +102,6 @@ def call(
         _fail(USAGE, "only one of --stream, --gradient, --apply-jacobian and --apply-hessian is possible")
     try:
         address, model, file = _words(words, address, model)
-        request = _request(file, model)
-        given = call_inputs.assigned(assigned, operation)
-        request = replace(
-            request,
-            operation=operation,
-            version=version,
-            inputs=call_inputs.combined(request.inputs, given),
-            outputs=(*request.outputs, *map(RequestedOutput, select)),
-            parameters={**request.parameters, **call_inputs.parameters(parameters)},
-        )
-        call_outputs.check(output)
         client = AsyncClient(
             address,
             protocol=protocol or None,
@@ -126,6 +115,17 @@ def call(
             verify=not insecure,
             flavor=flavor,
         )
+        request = _request(file, model)
+        given = call_inputs.assigned(assigned, operation)
+        request = replace(
+            request,
+            operation=operation,
+            version=version,
+            inputs=call_inputs.combined(request.inputs, given),
+            outputs=(*request.outputs, *map(RequestedOutput, select)),
+            parameters={**request.parameters, **call_inputs.parameters(parameters)},
+        )
+        call_outputs.check(output)
     except (BadArgument, DecodeError, GatewayError, ValueError) as error:
         _fail(USAGE, error)
     run(_call(client, request, cast, output, as_json=as_json or not sys.stdout.isatty()))
