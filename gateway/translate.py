@@ -14,7 +14,8 @@ Four functions convert, for each wire form:
 
 `encode_error` writes an error for the client. A message is its body alone: without HTTP's head, without the five bytes
 before a message of gRPC; of byte streams (grps-brpc, mip) the whole packet. Nothing is fitted to a model: names,
-datatypes and shapes stay as they are. What a protocol cannot carry is an error; the gateway's bridge may know a way.
+datatypes and shapes stay as they are. What a protocol cannot carry is an error; the gateway's bridge may know a way. A
+protocol without names of tensors gives tensors without names: give them names before another one writes them.
 
 The values are those of `gateway.core.types`:
 
