@@ -84,7 +84,7 @@ WRITTEN_OTHERWISE = {"v2-rest"}
 @pytest.mark.parametrize("protocol", REQUESTS)
 def test_a_client_s_bytes_are_read(protocol: str) -> None:
     body, where = REQUESTS[protocol]
-    request = decode_request(protocol, body, **where)
+    request = decode_request(protocol, body, **where)  # type: ignore[arg-type]
     (given,) = request.inputs
     assert (request.operation, request.model) == (Operation.INFER, "double")
     assert (given.array.tolist(), given.name or "x") == ([1.0, 2.0], "x")
@@ -117,7 +117,7 @@ def test_a_server_s_bytes_are_read(protocol: str) -> None:
 def test_an_answer_is_written_as_its_server_would(protocol: str, request_is_read: bool) -> None:
     """Also to a request that was made by hand, or came in another protocol."""
     body, where = REQUESTS[protocol]
-    request = decode_request(protocol, body, **where) if request_is_read else CANONICAL
+    request = decode_request(protocol, body, **where) if request_is_read else CANONICAL  # type: ignore[arg-type]
     message = encode_response(protocol, ANSWER, request)
     assert bytes(message.body) == RESPONSES[protocol]
     assert message.status == (200 if protocols()[protocol].transport == "http" else 0)

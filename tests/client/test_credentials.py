@@ -121,9 +121,13 @@ def test_tls_on_every_transport(protocol: str, secured: Callable[[str], str], fi
 
 def test_a_client_certificate_is_shown(secured: Callable[[str], str], files: Files, tmp_path: Path) -> None:
     stranger = Authority().issue(tmp_path, "stranger")
-    shown = {"certificate": str(stranger.certificate), "certificate_key": str(stranger.key)}
-    with Client(secured("v2-rest"), key=KEY, ca=str(files.ca), **shown) as client, pytest.raises(ConnectError):
-        client.infer("double", x=POINT)
-    shown = {"certificate": str(files.certificate), "certificate_key": str(files.key)}
-    with Client(secured("v2-rest"), key=KEY, ca=str(files.ca), **shown) as client:
-        assert client.infer("double", x=POINT)["y"].tolist() == [[2.0, 4.0]]
+    for shown, is_known in ((stranger, False), (files, True)):
+        pair = str(shown.certificate), str(shown.key)
+        with Client(
+            secured("v2-rest"), key=KEY, ca=str(files.ca), certificate=pair[0], certificate_key=pair[1]
+        ) as client:
+            if is_known:
+                assert client.infer("double", x=POINT)["y"].tolist() == [[2.0, 4.0]]
+            else:
+                with pytest.raises(ConnectError):
+                    client.infer("double", x=POINT)
