@@ -138,7 +138,7 @@ def test_triton_errors(triton_client: Client) -> None:
         triton_client.infer("nobody", [1.0])
     with pytest.raises(InvalidInput, match="is INT64, expected FP64"):
         triton_client.infer("posterior", np.array([1, 2]))
-    with pytest.raises(InvalidInput, match="unknown input 'thet'; did you mean 'theta'"):
+    with pytest.raises(InvalidInput, match="unknown input 'thet', did you mean 'theta'"):
         triton_client.infer("posterior", thet=[1.0, 2.0])
 
 
@@ -175,7 +175,7 @@ def test_mlserver(form: str, mlserver: V2Server) -> None:
     with Client(f"{form}://{mlserver.http if form == 'v2-rest' else mlserver.grpc}") as client:
         assert client.infer("double", x=[[1.0, 2.0, 3.0]])["y"].tolist() == [[2.0, 4.0, 6.0]]
         assert client.infer("double", [1.0, 2.0, 3.0])["y"].tolist() == [2.0, 4.0, 6.0]
-        assert client.infer("upper", ["a", "é"])["OUTPUT0"].tolist() == [b"A", "É".encode()]
+        assert client.infer("upper", ["a", "bc"])["OUTPUT0"].tolist() == [b"A", b"BC"]
         with pytest.raises(NotFound):
             client.infer("nobody", [1.0])
 
