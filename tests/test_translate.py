@@ -128,7 +128,7 @@ def test_an_answer_is_written_as_its_server_would(protocol: str, request_is_read
 def test_what_one_protocol_reads_another_one_writes(front: str, back: str) -> None:
     sent = encode_request(front, CANONICAL)
     where = {"path": sent.path, "headers": sent.headers, "model": "double"} if sent.path else {"model": "double"}
-    request = decode_request(front, sent.body, **where)  # type: ignore[arg-type]
+    request = decode_request(front, sent.body, **where)
     named = [replace(each, name="x") for each in request.inputs]  # several protocols have no names
     message = encode_request(back, replace(request, inputs=tuple(named)))
     where = {"path": message.path, "headers": message.headers} if message.path else {}

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gateway.client import AsyncClient, Client, InvalidInput, NotFound, ServerError, Timeout, Unsupported
+from gateway.client import AsyncClient, Client, InvalidInput, NotFound, Outputs, ServerError, Timeout, Unsupported
 from gateway.core.operations import Operation
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton
@@ -150,7 +150,7 @@ def test_triton_streams(triton: Triton) -> None:
         responses = client.stream("repeat", n=[10_000])
         assert next(responses)["OUTPUT0"].item() == 0
         responses.close()
-        received = []
+        received: list[Outputs] = []
         with pytest.raises((ServerError, InvalidInput)):
             received.extend(client.stream("repeat", n=[-2]))
         assert client.infer("posterior", THETA)["logdensity"].shape == (1,)
