@@ -1,7 +1,7 @@
 """Counters of requests and the last errors, for the status API."""
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from gateway.core.frozen import frozen
@@ -39,8 +39,12 @@ class Counters:
         self._by_backend: dict[str, Counter[str]] = {}
         self._errors: deque[RequestError] = deque(maxlen=MOST_ERRORS)
 
-    def observe(self, record: Record) -> None:
-        """Count a request that has ended."""
+    def count(self, records: Iterable[Record]) -> None:
+        """Count requests that have ended."""
+        for each in records:
+            self._count(each)
+
+    def _count(self, record: Record) -> None:
         status = record.status
         listener = self._by_listener.get(record.listener)
         if listener is None:
