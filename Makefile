@@ -7,7 +7,7 @@ WORKERS := 2
 # A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
 SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix metrics chart pages docs peers lock clean
+.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix conformance metrics chart pages docs peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -58,6 +58,9 @@ bench: setup peers  ## ratios, side by side in one run
 matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document
 	$(BIN)/python -m tests.documents.generate
+
+conformance: setup peers  ## the tables of docs/conformance.md: what real servers do otherwise than the specifications say
+	$(BIN)/python -m tests.interop.conformance
 
 metrics: setup  ## the table of metrics in docs/observability.md
 	$(BIN)/python -m tests.observing.document

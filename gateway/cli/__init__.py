@@ -7,6 +7,7 @@ import typer
 from gateway.assembly.server_info import INFO
 from gateway.cli.call import EPILOG, call
 from gateway.cli.check import check
+from gateway.cli.conformance import conformance
 from gateway.cli.demo import demo
 from gateway.cli.explain import explain
 from gateway.cli.keys import keys
@@ -22,7 +23,7 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, reference):
+for command in (serve, demo, check, schema, route, explain, reference, conformance):
     application.command()(command)
 application.command(epilog=EPILOG)(call)
 application.add_typer(keys, name="keys")

@@ -23,8 +23,9 @@ def test_without_arguments_it_lists_its_commands() -> None:
         ("explain", "Explain what becomes of a request."),
         ("reference", "Serve bundled models or Python callables."),
         ("call", "Send one inference to a model server."),
+        ("conformance", "Check a server against the specification of its protocol."),
     ):
-        assert f"  {command:9}  {what}\n" in result.output
+        assert f"  {command:11}  {what}\n" in result.output
 
 
 @pytest.mark.parametrize(

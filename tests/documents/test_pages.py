@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from jsonschema import Draft202012Validator
 
 from gateway.cli.options import catalog
 from gateway.config import json_schema, loads
+from gateway.config.document import compose
 from tests.deploy.rendered import render
 from tests.documents import examples as runnable
 from tests.documents.command_lines import Line, lines_not_run, problems
@@ -109,7 +109,7 @@ OTHER_PROGRAMS = {"scrape_configs"}
 @by_place([block for block in in_languages("yaml") if not is_configuration(block)])
 def test_each_part_of_a_configuration_follows_the_schema(found: Block) -> None:
     """A part is some keys of the top, or of one route, or a list of routes; in the chart's README it is its values."""
-    document = yaml.safe_load(found.text)
+    document = compose(found.text, {"REDIS_PASSWORD": "secret"})[0].plain()
     if found.page.parent.name == "gateway" or found.file == "values.yaml":
         schema, value = CHART, document
     elif isinstance(document, list):

@@ -1,0 +1,27 @@
+"""Protobuf's messages for the checks: Google's protobuf package and the descriptors that protoc compiled. The gateway's
+own encoding of hot messages has no part in it."""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+V2 = "protocols/v2/grpc/descriptors.binpb"
+GRPS = "protocols/grps/descriptors.binpb"
+GRPC = "transports/grpc/descriptors.binpb"
+
+
+@cache
+def message(path: str, name: str) -> Any:
+    """The class of the message with the full name, of the descriptors in a file of the package."""
+    return message_factory.GetMessageClass(_pool(path).FindMessageTypeByName(name))
+
+
+@cache
+def _pool(path: str) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for each in FileDescriptorSet.FromString(files("gateway").joinpath(path).read_bytes()).file:
+        pool.Add(each)
+    return pool

@@ -1,0 +1,201 @@
+"""Servers that are wrong in one way: relays in front of a reference server that change what comes back."""
+
+import asyncio
+import json
+import select
+import socket
+import socketserver
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import grpc
+
+from gateway.app import serve_reference
+from gateway.cli.options import catalog
+from gateway.config import reference_config
+
+Change = Callable[[str, bytes, int, bytes], tuple[int, bytes]]
+"""Of an HTTP reply: path, the request's body, status and body to status and body."""
+ChangeMessage = Callable[[str, bytes, bytes], bytes]
+"""Of a message: method, request and reply to reply. Raises RpcFailure for another status."""
+ChangeBytes = Callable[[bytes, bytes], bytes]
+"""Of a byte stream: all that was sent so far, and a reply, to reply; empty closes the connection."""
+
+CODES = {each.name: each for each in grpc.StatusCode}
+
+
+class RpcFailure(Exception):  # noqa: N818 - a reply
+    """A status other than OK, by its name."""
+
+
+@asynccontextmanager
+async def reference(protocol: str, model: str) -> AsyncIterator[str]:
+    """The address of a reference server."""
+    bind = f"{'tcp://' if protocol in ('mip', 'grps-brpc') else ''}127.0.0.1:0"
+    config = reference_config(protocol, bind, [model], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    try:
+        yield str(listener.address).removeprefix("tcp://")
+    finally:
+        await listener.drain(0)
+
+
+def members(path: str, **changed: Any) -> Change:
+    """Other values for members of the JSON replies to a path."""
+
+    def change(asked: str, sent: bytes, status: int, body: bytes) -> tuple[int, bytes]:
+        if not asked.endswith(path) or status != 200:
+            return status, body
+        return status, json.dumps({**json.loads(body), **changed}).encode()
+
+    return change
+
+
+def mapped(path: str, function: Callable[[Any], Any]) -> Change:
+    """The JSON replies to a path as a function makes them."""
+
+    def change(asked: str, sent: bytes, status: int, body: bytes) -> tuple[int, bytes]:
+        if not asked.endswith(path) or status != 200:
+            return status, body
+        return status, json.dumps(function(json.loads(body))).encode()
+
+    return change
+
+
+def errors(status: int, body: bytes) -> Change:
+    """One reply for everything that the server refuses."""
+    return lambda path, sent, was, received: (was, received) if was == 200 else (status, body)
+
+
+def lenient(body: bytes) -> Change:
+    """What is refused is accepted."""
+    return errors(200, body)
+
+
+@contextmanager
+def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterator[str]:
+    """The address of a relay over HTTP."""
+
+    class Relay(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _relay(self) -> None:
+            sent = self._body()
+            connection = HTTPConnection(upstream, timeout=10)
+            headers = {key: value for key, value in self.headers.items() if key.lower() != "transfer-encoding"}
+            connection.request(self.command, self.path, sent or None, headers)
+            reply = connection.getresponse()
+            status, body = change(self.path, sent, reply.status, reply.read())
+            self.send_response(status)
+            for name, value in reply.getheaders():
+                if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            if not keep_alive:
+                self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(body)
+            connection.close()
+
+        do_GET = do_POST = _relay  # noqa: N815 - names of the base class
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Relay)) as address:
+        yield address
+
+
+@contextmanager
+def over_tcp(upstream: str, change: ChangeBytes) -> Iterator[str]:
+    """The address of a relay of byte streams."""
+    host, _, port = upstream.rpartition(":")
+
+    class Relay(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            sent = b""
+            with socket.create_connection((host, int(port)), 10) as back:
+                while True:
+                    ready, _, _ = select.select([self.request, back], [], [], 10)
+                    if self.request in ready:
+                        data = self.request.recv(1 << 20)
+                        sent += data
+                        if data:
+                            back.sendall(data)
+                        else:
+                            back.shutdown(socket.SHUT_WR)
+                            ready = [back]
+                    if back in ready:
+                        data = back.recv(1 << 20)
+                        data = change(sent, data) if data else b""
+                        if not data:
+                            return
+                        self.request.sendall(data)
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay)
+    server.daemon_threads = True
+    with _serving(server) as address:
+        yield address
+
+
+@contextmanager
+def over_grpc(upstream: str, change: ChangeMessage) -> Iterator[str]:
+    """The address of a relay over gRPC, for calls with one request and one reply; streams are not there."""
+    channel = grpc.insecure_channel(upstream)
+
+    class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: Any) -> Any:
+            if details.method.endswith(("ModelStreamInfer", "PredictStreaming", "ServerReflectionInfo")):
+                return None
+            return grpc.unary_unary_rpc_method_handler(lambda sent, context: relayed(details.method, sent, context))
+
+    def relayed(method: str, sent: bytes, context: Any) -> bytes:
+        refused = None
+        try:
+            reply = channel.unary_unary(method)(sent, timeout=10)
+        except grpc.RpcError as error:
+            refused, reply = error, b""
+        try:
+            changed = change(method, sent, reply)
+        except RpcFailure as failure:
+            context.abort(CODES[str(failure)], "broken")
+        if refused is not None:
+            context.abort(refused.code(), refused.details())
+        return changed
+
+    server = grpc.server(ThreadPoolExecutor(4), (Relay(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+        channel.close()
+
+
+@contextmanager
+def _serving(server: socketserver.TCPServer) -> Iterator[str]:
+    _, port = server.socket.getsockname()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
