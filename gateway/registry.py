@@ -15,30 +15,37 @@ from typing import Any
 import gateway.policies
 import gateway.protocols
 import gateway.transports
-from gateway.config import catalog
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Handler, StreamHandler
-from gateway.policies.context import PolicyContext
-from gateway.policies.places import PolicyState
+
+if typing.TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from gateway.policies.context import PolicyContext
+    from gateway.policies.places import PolicyState
 
 POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 """The attributes that make a module a policy."""
 
 
-class PolicyModule(catalog.Policy, typing.Protocol):
-    """The module of a policy, with the functions that apply it."""
+class PolicyModule(typing.Protocol):
+    """The module of a policy: the model of its keys in YAML, and the functions that apply it."""
 
-    def wrap(self, handler: Handler, settings: Any, *context: PolicyContext) -> Handler:
+    # As `config.catalog.Policy`, which is not imported: with pydantic it takes half a second.
+    @property
+    def Settings(self) -> "type[BaseModel]": ...  # noqa: N802 - a class in the module
+
+    def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
         """A Handler that applies the policy to `handler`. `context` is given if the module `wants_context`."""
 
-    def wrap_stream(self, handler: StreamHandler, settings: Any, *context: PolicyContext) -> StreamHandler:
+    def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
         """A StreamHandler that applies the policy to `handler`."""
 
 
 class StatefulPolicyModule(PolicyModule, typing.Protocol):
     """The module of a policy that keeps a state for each place where it is configured."""
 
-    def state(self, settings: Any) -> PolicyState:
+    def state(self, settings: Any) -> "PolicyState":
         """The state of the place with these settings."""
 
 

@@ -1,4 +1,4 @@
-"""One server without a configuration: how `gateway call` reaches the server that it asks."""
+"""One server without a configuration, asked in the words of a protocol's clients."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gateway.assembly.server_info import INFO
-from gateway.cli.call import call
+from gateway.cli.call import EPILOG, call
 from gateway.cli.check import check
 from gateway.cli.conformance import conformance
 from gateway.cli.demo import demo
@@ -23,8 +23,9 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, reference, call, conformance):
+for command in (serve, demo, check, schema, route, explain, reference, conformance):
     application.command()(command)
+application.command(epilog=EPILOG)(call)
 application.add_typer(keys, name="keys")
 
 

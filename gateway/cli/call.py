@@ -1,56 +1,188 @@
-"""`gateway call`: one inference over any protocol, with request and reply as V2 JSON."""
+"""`gateway call`: one inference over any protocol. On a terminal the reply is a table, elsewhere V2 JSON."""
 
-import asyncio
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
+from urllib.parse import quote
 
 import typer
 
-from gateway import registry
-from gateway.assembly.one_backend import one_backend
-from gateway.cli.options import fail, run
+from gateway import translate
+from gateway.bridge.settings import Cast
+from gateway.cli import call_inputs, call_outputs
+from gateway.cli.call_inputs import BadArgument
+from gateway.cli.options import run
+from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
+from gateway.client.asynchronous import TIMEOUT
 from gateway.core.errors import DecodeError, GatewayError
-from gateway.core.exchange import decoded
-from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Translate
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.types import Request, RequestedOutput, Response
+
+SERVER_ERROR, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
+"""The exit codes of errors: the call failed; the command or a file is wrong; there is no connection; no answer in
+time."""
 
 JSON_PROTOCOL = "v2-rest"
-"""The protocol whose JSON format the input file and the output have."""
+"""The protocol whose JSON is the form of FILE and of what is printed."""
 
-OUTPUT_SETTINGS = Translate(nan="literal")
-"""How the reply is encoded: NaN and infinities are printed as such, since no route sets `translate.nan` here."""
+EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server cannot be reached, 4 no answer in time."
 
 
 def call(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A V2 inference request as JSON; - is standard input.")],
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol that the server speaks.")],
-    address: Annotated[str, typer.Option(metavar="ADDRESS", help="HOST:PORT, or a URL where the protocol has one.")],
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model's name on the server.")],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[ADDRESS] [MODEL] [FILE]",
+            help="ADDRESS: PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT or PROTOCOL:///SOCKET. MODEL: its name on "
+            "the server. FILE: a V2 inference request as JSON, - for standard input; or arrays, .npy or .npz.",
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = "",
+    address: Annotated[str, typer.Option(metavar="ADDRESS", help="ADDRESS, as an option.")] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="MODEL, as an option.")] = "",
+    assigned: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="An input: x=1,2,3 or x=[[1,2],[3,4]] or x=@FILE.npy; an empty NAME goes by position. Repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = "",
+    parameters: Annotated[
+        list[str],
+        typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable."),
+    ] = [],  # noqa: B006
+    select: Annotated[
+        list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
+    ] = [],  # noqa: B006
+    stream: Annotated[bool, typer.Option("--stream", help="Print each response of a model that streams.")] = False,
+    gradient: Annotated[bool, typer.Option("--gradient", help="Ask for the gradient; --set sens=...")] = False,
+    apply_jacobian: Annotated[
+        bool, typer.Option("--apply-jacobian", help="Ask for the Jacobian times a vector; --set vec=...")
+    ] = False,
+    apply_hessian: Annotated[
+        bool, typer.Option("--apply-hessian", help="Ask for the Hessian's action; --set sens=... --set vec=...")
+    ] = False,
+    cast: Annotated[
+        Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")
+    ] = "refuse",
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait so long for the answer; 0: any time.", min=0)
+    ] = TIMEOUT,
+    headers: Annotated[
+        list[str], typer.Option("--header", metavar="NAME=VALUE", help="A header to send. Repeatable.")
+    ] = [],  # noqa: B006
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", envvar="GATEWAY_KEY", help="An API key to send.", show_envvar=True)
+    ] = None,
+    ca: Annotated[str | None, typer.Option(metavar="FILE", help="The CA of the server's certificate (PEM).")] = None,
+    certificate: Annotated[str | None, typer.Option(metavar="FILE", help="A client certificate (PEM).")] = None,
+    certificate_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
+    server_name: Annotated[str | None, typer.Option(metavar="NAME", help="The name in the certificate.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Accept any certificate of the server.")] = False,
+    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON on a terminal, too.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the outputs to FILE.npz, or a single one to FILE.npy.")
+    ] = None,
 ) -> None:
-    """Send one inference to a model server. The reply is printed as V2 JSON."""
-    if protocol not in registry.protocols():
-        fail(f"no protocol {protocol!r}; expected {', '.join(registry.protocols())}")
+    """Send one inference to a model server. The reply is printed as V2 JSON, on a terminal as a table."""
+    derivatives = {
+        Operation.GRADIENT: gradient,
+        Operation.APPLY_JACOBIAN: apply_jacobian,
+        Operation.APPLY_HESSIAN: apply_hessian,
+    }
+    wanted = [operation for operation, is_wanted in derivatives.items() if is_wanted]
+    operation = wanted[0] if wanted else Operation.STREAM if stream else Operation.INFER
+    if len(wanted) + stream > 1:
+        _fail(USAGE, "only one of --stream, --gradient, --apply-jacobian and --apply-hessian is possible")
     try:
-        body = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        fail(f"{file}: {error.strerror}")
-    run(_call(body, protocol, address, model))
+        address, model, file = _words(words, address, model)
+        client = AsyncClient(
+            address,
+            protocol=protocol or None,
+            timeout=timeout or None,
+            headers=call_inputs.headers(headers),
+            key=key,
+            ca=ca,
+            certificate=certificate,
+            certificate_key=certificate_key,
+            server_name=server_name,
+            verify=not insecure,
+            flavor=flavor,
+        )
+        request = _request(file, model)
+        given = call_inputs.assigned(assigned, operation)
+        request = replace(
+            request,
+            operation=operation,
+            version=version,
+            inputs=call_inputs.combined(request.inputs, given),
+            outputs=(*request.outputs, *map(RequestedOutput, select)),
+            parameters={**request.parameters, **call_inputs.parameters(parameters)},
+        )
+        call_outputs.check(output)
+    except (BadArgument, DecodeError, GatewayError, ValueError) as error:
+        _fail(USAGE, error)
+    run(_call(client, request, cast, output, as_json=as_json or not sys.stdout.isatty()))
 
 
-async def _call(body: bytes, protocol: str, address: str, model: str) -> None:
-    json_protocol = registry.protocols()[JSON_PROTOCOL]
-    message = Message(
-        "POST",
-        parts=(body,),
-        pattern="POST /v2/models/{model}/infer",
-        captures={"model": model},
-        received=asyncio.get_running_loop().time(),
-    )
+def _words(words: list[str], address: str, model: str) -> tuple[str, str, str]:
+    """The address, the model and the file (or an empty text), of which options may have given the first two. Raises
+    BadParameter, with which the command ends."""
+    rest = list(words)
+    address = address or (rest.pop(0) if rest else "")
+    model = model or (rest.pop(0) if rest else "")
+    if not address or not model or len(rest) > 1:
+        raise typer.BadParameter("expected ADDRESS MODEL [FILE], or --address and --model in place of the first two")
+    return address, model, rest[0] if rest else ""
+
+
+def _request(file: str, model: str) -> Request:
+    """The request in a file, without what only a client's own protocol needs to know."""
+    if not file:
+        return Request(Operation.INFER, model)
+    if file.endswith(call_inputs.ARRAY_FILES):
+        return Request(Operation.INFER, model, inputs=call_inputs.read_arrays(file))
+    body = call_inputs.read(file)
+    path = f"/v2/models/{quote(model, safe='')}/infer"
+    return replace(translate.decode_request(JSON_PROTOCOL, body, path=path), origin=None)
+
+
+async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path | None, *, as_json: bool) -> None:
+    show = call_outputs.json_line if as_json else call_outputs.table
     try:
-        async with one_backend(registry.protocols()[protocol], address, json_protocol) as handler:
-            request = decoded(message, json_protocol, ListenerSettings("call"))
-            reply = json_protocol.encode_response(await handler(request), request, OUTPUT_SETTINGS)
-    except (DecodeError, GatewayError, ValueError) as error:
-        fail(error)
-    print(bytes(reply.body).decode())
+        async with client, aclosing(_responses(client, request, cast)) as responses:
+            async for response in responses:
+                if output is not None:
+                    call_outputs.save(output, response)
+                else:
+                    print(show(response, request), flush=True)
+    except ConnectError as error:
+        _fail(UNREACHABLE, error)
+    except Timeout as error:
+        _fail(TIMED_OUT, error)
+    except (ClientError, GatewayError) as error:
+        _fail(SERVER_ERROR, error)
+    except (BadArgument, OSError) as error:
+        _fail(USAGE, error)
+
+
+async def _responses(client: AsyncClient, request: Request, cast: Cast) -> AsyncGenerator[Response, None]:
+    if request.operation is Operation.STREAM:
+        async with aclosing(client.ask_stream(request, cast=cast)) as responses:
+            async for each in responses:
+                yield each
+        return
+    response = await client.ask(request, cast=cast)
+    assert isinstance(response, Response)
+    yield response
+
+
+def _fail(code: int, message: object) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(code)

@@ -127,17 +127,17 @@ class Deadlines:
                 each.ring()
 
 
-_deadlines: Deadlines | None = None
-_loop: asyncio.AbstractEventLoop | None = None
+_known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
+"""Those of the loop that asked last, and that loop: one value, because several threads may have a loop each."""
 
 
 def deadlines() -> Deadlines:
     """The deadlines of the running loop."""
-    global _deadlines, _loop
-    loop = asyncio.get_running_loop()
-    if _deadlines is None or loop is not _loop:
-        _deadlines, _loop = Deadlines(loop), loop
-    return _deadlines
+    global _known
+    loop, known = asyncio.get_running_loop(), _known
+    if known is None or known[1] is not loop:
+        _known = known = Deadlines(loop), loop
+    return known[0]
 
 
 class TimeLimit:

@@ -288,6 +288,9 @@ class StreamForm:
     context: Callable[[Message], Headers] | None = None
     """The request id and the trace in a message, as the headers that they are on other wires; None if messages have no
     place for them."""
+    with_credential: Callable[[Message, bytes], Message] | None = None
+    """A message to a server with this value of the header Authorization as its credential; None if messages have no
+    place for one."""
 
 
 Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm

@@ -149,6 +149,7 @@ GRPS_BRPC = Protocol(
         ),
         credential=frames.credential,
         context=brpc_context.read_headers,
+        with_credential=frames.with_credential,
     ),
     patterns=(),
     decode_request=brpc_server.decode_request,

@@ -94,6 +94,14 @@ def credential(message: Message) -> Headers:
     return Headers(((b"authorization", text if b" " in text else b"Bearer " + text),))
 
 
+def with_credential(message: Message, authorization: bytes) -> Message:
+    """A request frame with a credential where brpc's Authenticator puts it, with its scheme."""
+    header, *payload = message.parts
+    meta = parse(RpcMeta, memoryview(header)[HEADER.size :])
+    meta.authentication_data = authorization
+    return write_frame(meta.SerializeToString(), tuple(payload), message.deadline)
+
+
 def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:
     """The frame of a serialized RpcMeta and a payload, without an attachment.
 

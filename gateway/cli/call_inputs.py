@@ -1,0 +1,136 @@
+"""What `gateway call` sends: files, and the values of its options."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from gateway.client.outputs import as_parameters, as_tensor
+from gateway.core.errors import GatewayError
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.types import Parameters, Tensor
+
+ARRAY_FILES = (".npy", ".npz")
+
+
+class BadArgument(Exception):  # noqa: N818 - what is wrong is an argument
+    """An argument or a file is wrong; the text says which, and what is expected."""
+
+
+def read(file: str) -> bytes:
+    """The bytes of a file, or of standard input for `-`. Raises BadArgument if it cannot be read."""
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise BadArgument(f"{file}: {error.strerror}") from error
+
+
+def read_arrays(file: str) -> tuple[Tensor, ...]:
+    """The arrays of an .npz file with their names, or the one of an .npy file without a name.
+
+    Raises:
+        BadArgument: it cannot be read, or holds Python objects.
+    """
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return (as_tensor("", loaded),)
+        with loaded:
+            return tuple(as_tensor(name, loaded[name]) for name in loaded.files)
+    except OSError as error:
+        raise BadArgument(f"{file}: {os.strerror(error.errno) if error.errno else error}") from error
+    except (ValueError, EOFError, GatewayError) as error:
+        raise BadArgument(f"{file}: {error}") from error
+
+
+def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
+    """The tensors of `--set`: of a derivative its own come last, with 0 for the positions that are left out.
+
+    Raises:
+        BadArgument: one has no form as a tensor, or one that a derivative needs is missing.
+    """
+    given: dict[str, Tensor] = {}
+    unnamed: list[Tensor] = []
+    for text in texts:
+        name, value = _pair(text, "--set")
+        tensor = _assigned_tensor(name, value)
+        if not name:
+            unnamed.append(tensor)
+        elif name in given:
+            raise BadArgument(f"--set {name} is given twice")
+        else:
+            given[name] = tensor
+    own = [_of_derivative(name, given.pop(name, None)) for name in DERIVATIVES.get(operation, ())]
+    return (*unnamed, *given.values(), *own)
+
+
+def combined(inputs: Iterable[Tensor], given: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """The inputs of a file, and those of `--set`, which replace the ones of the same name."""
+    given = tuple(given)
+    replaced = {each.name for each in given if each.name}
+    return (*(each for each in inputs if each.name not in replaced), *given)
+
+
+def parameters(texts: Iterable[str]) -> Parameters:
+    """The parameters of `--parameter`. Raises BadArgument if one has no value that can be sent."""
+    try:
+        return as_parameters({name: _json_or_text(value) for name, value in _pairs(texts, "--parameter")})
+    except GatewayError as error:
+        raise BadArgument(f"--parameter: {error}") from error
+
+
+def headers(texts: Iterable[str]) -> Mapping[str, str]:
+    """The headers of `--header`. Raises BadArgument for one without a value."""
+    return dict(_pairs(texts, "--header"))
+
+
+def _of_derivative(name: str, tensor: Tensor | None) -> Tensor:
+    if tensor is not None:
+        return tensor
+    if name in INDEX_TENSORS:
+        return as_tensor(name, [0])
+    raise BadArgument(f"the derivative needs --set {name}=...")
+
+
+def _assigned_tensor(name: str, value: str) -> Tensor:
+    if value.startswith("@"):
+        (tensor, *others) = read_arrays(value[1:])
+        if others or not value.endswith(".npy"):
+            raise BadArgument(f"--set {name}={value}: expected an .npy file, which holds one array")
+        return as_tensor(name, tensor.array)
+    try:
+        return as_tensor(name, json.loads(value) if value.startswith("[") else list(map(_scalar, value.split(","))))
+    except (ValueError, GatewayError) as error:
+        raise BadArgument(f"--set {name}: {error}") from error
+
+
+def _scalar(text: str) -> object:
+    """A number, or true, false, or text."""
+    for read_as in (int, float):
+        try:
+            return read_as(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _pairs(texts: Iterable[str], option: str) -> Iterable[tuple[str, str]]:
+    return [_pair(text, option) for text in texts]
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        # A header without a value may be a secret.
+        raise BadArgument(f"{option}: expected NAME=VALUE")
+    return name, value

@@ -1,0 +1,83 @@
+"""What `gateway call` does with a response: prints it as a table or as V2 JSON, or writes it to a file."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from gateway import translate
+from gateway.cli.call_inputs import ARRAY_FILES, BadArgument
+from gateway.client.outputs import Array
+from gateway.core.datatypes import Datatype
+from gateway.core.types import Request, Response, Tensor, Translate
+
+SETTINGS = Translate(nan="literal")
+"""How JSON is printed: NaN and infinities as such."""
+
+SHOWN = 6
+"""Elements of a tensor that a table shows."""
+WIDEST = 60
+"""Characters of a value that a table shows."""
+
+
+def json_line(response: Response, request: Request) -> str:
+    """The response as V2 JSON in one line. Raises GatewayError if BYTES are not UTF-8."""
+    return bytes(translate.encode_response("v2-rest", response, request, SETTINGS).body).decode()
+
+
+def table(response: Response, request: Request) -> str:
+    """The outputs with name, datatype, shape and the first values, in columns."""
+    rows = [("output", "datatype", "shape", "values")]
+    rows += [(each.name, each.datatype.value, str(list(each.shape)), _values(each)) for each in response.outputs]
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    return "\n".join(
+        f"{name:{widths[0]}}  {datatype:{widths[1]}}  {shape:{widths[2]}}  {values}".rstrip()
+        for name, datatype, shape, values in rows
+    )
+
+
+def _values(tensor: Tensor) -> str:
+    shown = [_value(each) for each in tensor.array.reshape(-1)[:SHOWN].tolist()]
+    return " ".join([*shown, "..."] if tensor.elements > SHOWN else shown)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    return text if len(text) <= WIDEST else f"{text[:WIDEST]}..."
+
+
+def check(output: Path | None) -> None:
+    """Check that arrays can be written to a file of this name. Raises BadArgument."""
+    if output is not None and output.suffix not in ARRAY_FILES:
+        raise BadArgument(f"--output is {str(output)!r}, expected a name that ends in {' or '.join(ARRAY_FILES)}")
+
+
+def save(output: Path, response: Response) -> None:
+    """Write the outputs to a file: .npz has any number, by name; .npy has one. A later response replaces an earlier
+    one.
+
+    Raises:
+        BadArgument: .npy and not one output, or an output has no form in these files.
+        OSError: the file cannot be written.
+    """
+    arrays = {each.name: _storable(each) for each in response.outputs}
+    if output.suffix == ".npz":
+        np.savez(output, allow_pickle=False, **arrays)
+    elif len(arrays) == 1:
+        np.save(output, next(iter(arrays.values())), allow_pickle=False)
+    else:
+        raise BadArgument(f"the response has {len(arrays)} outputs, which {output.suffix} cannot hold; .npz can")
+    print(f"{output}: {', '.join(f'{name} {list(each.shape)}' for name, each in arrays.items())}", file=sys.stderr)
+
+
+def _storable(tensor: Tensor) -> Array:
+    if tensor.datatype is Datatype.BYTES:
+        raise BadArgument(
+            f"output {tensor.name!r} is BYTES, which files of arrays cannot hold without pickling; use JSON"
+        )
+    if tensor.datatype is Datatype.BF16:
+        return tensor.array.astype(np.float32)  # numpy's files have no BF16; FP32 holds each of its values
+    return tensor.array

@@ -1,0 +1,45 @@
+"""A client for model servers of every protocol: `Client`, `AsyncClient` and their errors. `docs/client.md` shows how to
+use it.
+
+It is made of the parts that face backends in the gateway (codecs, connectors, bridge), and opens no port.
+"""
+
+import logging
+
+from gateway.client.asynchronous import AsyncClient
+from gateway.client.errors import (
+    BadReply,
+    ClientError,
+    ConnectError,
+    InvalidInput,
+    NotFound,
+    Refused,
+    ServerError,
+    Timeout,
+    Unsupported,
+)
+from gateway.client.outputs import Outputs
+from gateway.client.synchronous import Client
+from gateway.core.types import ModelEntry, ServerInfo, Signature, TensorSpec
+
+__all__ = [
+    "AsyncClient",
+    "BadReply",
+    "Client",
+    "ClientError",
+    "ConnectError",
+    "InvalidInput",
+    "ModelEntry",
+    "NotFound",
+    "Outputs",
+    "Refused",
+    "ServerError",
+    "ServerInfo",
+    "Signature",
+    "TensorSpec",
+    "Timeout",
+    "Unsupported",
+]
+
+# As libraries do: what the parts log is seen only where the program has set up logging.
+logging.getLogger("gateway").addHandler(logging.NullHandler())

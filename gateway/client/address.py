@@ -1,0 +1,68 @@
+"""The address of a server as users of the client write it: a URL whose scheme is the wire form.
+
+| address | meaning |
+|---|---|
+| `v2-rest://host:8000` | a wire form, host and port; over HTTP also a path that goes before that of every request |
+| `v2-rest+tls://host:8000` | the same over TLS |
+| `mip:///run/model.sock` | a unix socket (byte streams and gRPC) |
+| `https://host/prefix`, `grpcs://host:1`, `host:port` | any address that a backend of the gateway may have, with the wire form apart (`protocol=`) |
+"""  # noqa: E501 - a table
+
+from collections.abc import Iterable
+
+from gateway.core.frozen import frozen
+
+TLS_MARK = "+tls"
+
+_SCHEMES = {"http": ("http", "https"), "grpc": ("", "grpcs"), "tcp": ("tcp", "tcps")}
+"""For each transport the schemes of its addresses, without and with TLS."""
+_ALL_SCHEMES = ("http", "https", "grpcs", "dns", "tcp", "tcps", "unix")
+_SCHEMES_OF_TLS = ("https", "grpcs", "tcps")
+
+
+@frozen
+class ServerAddress:
+    """A wire form, and an address as its transport reads it."""
+
+    protocol: str
+    address: str
+
+    @property
+    def tls(self) -> bool:
+        """Whether the address says that the server is reached over TLS."""
+        return self.address.partition("://")[0] in _SCHEMES_OF_TLS
+
+
+def split_address(address: str, protocol: str, transports: "dict[str, str]", *, tls: bool) -> ServerAddress:
+    """The ServerAddress in `address`. `protocol` is the wire form that was named apart, or empty; `transports` has the
+    transport of each wire form; `tls` asks for TLS where the address does not.
+
+    Raises:
+        ValueError: it names no wire form, an unknown one, or another one than `protocol`.
+    """
+    scheme, separator, rest = address.partition("://")
+    name, mark, _ = scheme.partition(TLS_MARK)
+    if separator and name in transports:
+        if protocol and protocol != name:
+            raise ValueError(f"the address {address!r} is one of {name}, and protocol={protocol!r} was given")
+        return ServerAddress(name, _transport_address(rest, transports[name], tls=tls or bool(mark)))
+    if not protocol and separator and scheme not in _ALL_SCHEMES:
+        raise ValueError(f"no protocol {name!r}; expected {', '.join(transports)}")
+    if not protocol:
+        raise ValueError(f"the address {address!r} does not say the protocol; {_expected(transports)}")
+    if protocol not in transports:
+        raise ValueError(f"no protocol {protocol!r}; expected {', '.join(transports)}")
+    if not separator and tls:
+        return ServerAddress(protocol, _transport_address(address, transports[protocol], tls=True))
+    return ServerAddress(protocol, address)
+
+
+def _transport_address(rest: str, transport: str, *, tls: bool) -> str:
+    if rest.startswith("/") and transport != "http":
+        return f"unix://{rest}"
+    scheme = _SCHEMES[transport][tls]
+    return f"{scheme}://{rest}" if scheme else rest
+
+
+def _expected(names: Iterable[str]) -> str:
+    return f"expected PROTOCOL://HOST:PORT with one of {', '.join(names)}, or protocol=NAME beside it"

@@ -1,0 +1,77 @@
+"""Headers that go with every request to a server: credentials, and whatever a proxy on the way asks for."""
+
+from collections.abc import AsyncGenerator, Mapping
+
+from gateway.core.frozen import replace
+from gateway.core.protocol import GrpcForm, Protocol, StreamForm
+from gateway.core.transport import Connector
+from gateway.core.types import Headers, Message, Metadata
+
+AUTHORIZATION = b"authorization"
+
+RawHeaders = tuple[tuple[bytes, bytes], ...]
+
+
+def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeaders:
+    """The headers as they are sent: `headers`, and `key` as a bearer token (RFC 6750), as which the gateway takes API
+    keys.
+
+    Raises:
+        ValueError: both are given and `headers` has an Authorization; a name or a value is not text for a header.
+    """
+    raw = tuple((_encoded(name).lower(), _encoded(value)) for name, value in (headers or {}).items())
+    if key is None:
+        return raw
+    if any(name == AUTHORIZATION for name, _ in raw):
+        raise ValueError("`key` and the header Authorization cannot both be given")
+    return (*raw, (AUTHORIZATION, b"Bearer " + _encoded(key)))
+
+
+def _encoded(text: str) -> bytes:
+    if not text.isascii() or not text.isprintable() or text != text.strip() or not text:
+        # The text may be a secret.
+        raise ValueError("a header's name and value must be printable ASCII without blanks around them")
+    return text.encode()
+
+
+def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
+    """Check that messages of a protocol have a place for these headers.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if headers and isinstance(protocol.carrier, StreamForm):
+        others = [name.decode() for name, _ in headers if name != AUTHORIZATION]
+        if others or protocol.carrier.with_credential is None:
+            what = f"the header {others[0]!r}" if others else "a key"
+            raise ValueError(f"messages of {protocol.name} have no place for {what}")
+
+
+class FixedHeaders:
+    """A Connector that adds headers to the messages of another one. On a byte stream the only one is the credential, in
+    the place that its messages have for it."""
+
+    def __init__(self, connector: Connector, protocol: Protocol, headers: RawHeaders) -> None:
+        self._connector = connector
+        self._headers = headers
+        self._kind = Metadata if isinstance(protocol.carrier, GrpcForm) else Headers
+        self._carrier = protocol.carrier
+
+    async def exchange(self, message: Message) -> Message:
+        """As the other Connector's."""
+        return await self._connector.exchange(self._with_headers(message))
+
+    def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """As the other Connector's."""
+        return self._connector.stream(self._with_headers(message))
+
+    async def close(self) -> None:
+        """As the other Connector's."""
+        await self._connector.close()
+
+    def _with_headers(self, message: Message) -> Message:
+        carrier = self._carrier
+        if isinstance(carrier, StreamForm):
+            assert carrier.with_credential is not None
+            return carrier.with_credential(message, self._headers[0][1])
+        return replace(message, headers=self._kind((*message.headers.raw, *self._headers)))

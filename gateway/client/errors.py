@@ -1,0 +1,134 @@
+"""The errors of the client: one tree below ClientError, made of the gateway's Status and Reason.
+
+| class | meaning |
+|---|---|
+| ConnectError | no connection to the server, or it broke; `sent` says whether the request may have reached the server |
+| Timeout | no answer within the time limit, the client's own or the server's |
+| NotFound | the server has no such model or version, or no such path |
+| InvalidInput | the request is wrong: names, datatypes, shapes, values, parameters |
+| Refused | the server does not take it: a key is missing or wrong, no permission, too large, too many requests |
+| Unsupported | the model, the server or the protocol does not have the operation |
+| ServerError | the model or the server failed |
+| BadReply | a ServerError: the reply is not of the protocol, or contradicts the model's metadata |
+"""
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_input
+
+SERVER = "server"
+"""The name of the server in the errors of the parts that the client is made of."""
+
+
+class ClientError(Exception):
+    """A call failed. `str()` of it is a sentence that says why.
+
+    - `status`: the class of the error, by gRPC's canonical codes, whatever the protocol.
+    - `reason`: the cause, finer than `status`. Servers of most protocols do not tell it; it is then assumed.
+    - `address`: that of the server.
+    - `retry_after`: the seconds after which the server asks to try again; None if it does not say.
+    """
+
+    def __init__(
+        self, message: str, status: Status, reason: Reason, address: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.status = status
+        self.reason = reason
+        self.address = address
+        self.retry_after = retry_after
+
+
+class ConnectError(ClientError):
+    """There is no connection to the server, or it broke. `sent`: the server may have seen the request."""
+
+    sent = False
+
+
+class Timeout(ClientError):
+    """There was no answer in time."""
+
+
+class NotFound(ClientError):
+    """There is no such model, version or path."""
+
+
+class InvalidInput(ClientError):
+    """The request is wrong. The text names the tensor or parameter, what it is and what is expected."""
+
+
+class Refused(ClientError):
+    """The server does not take the request: credentials, permissions, size, or too many requests."""
+
+
+class Unsupported(ClientError):
+    """The model, the server or the protocol does not have the operation."""
+
+
+class ServerError(ClientError):
+    """The model or the server failed."""
+
+
+class BadReply(ServerError):
+    """The reply is not of the protocol, or contradicts the model's metadata."""
+
+
+_CLASSES: dict[Status, type[ClientError]] = {
+    Status.INVALID_ARGUMENT: InvalidInput,
+    Status.OUT_OF_RANGE: InvalidInput,
+    Status.FAILED_PRECONDITION: InvalidInput,
+    Status.ALREADY_EXISTS: InvalidInput,
+    Status.DEADLINE_EXCEEDED: Timeout,
+    Status.NOT_FOUND: NotFound,
+    Status.UNAUTHENTICATED: Refused,
+    Status.PERMISSION_DENIED: Refused,
+    Status.RESOURCE_EXHAUSTED: Refused,
+    Status.UNIMPLEMENTED: Unsupported,
+}
+
+
+def as_client_error(error: Exception, address: str) -> ClientError:
+    """The ClientError for an error of the parts that the client is made of. A DecodeError is about the request: what is
+    wrong with replies is a GatewayError."""
+    if isinstance(error, DecodeError | TypeError | ValueError):
+        error = invalid_input(str(error))
+    assert isinstance(error, GatewayError)
+    kind = _CLASSES.get(error.status, ServerError)
+    if error.reason is Reason.INVALID_OUTPUT:
+        kind = BadReply
+    elif isinstance(error, TransportError) and error.status is Status.UNAVAILABLE:
+        kind = ConnectError
+    found = kind(_in_words_of_the_client(error.message, address), error.status, error.reason, address)
+    found.retry_after = error.retry_after
+    if isinstance(found, ConnectError) and isinstance(error, TransportError):
+        found.sent = error.sent
+    return found
+
+
+def timed_out(seconds: float, address: str) -> Timeout:
+    """The error for an answer that did not come within the client's own limit."""
+    text = f"{address}: no answer within {seconds:g} s; `timeout` sets the limit in seconds, None is no limit"
+    return Timeout(text, Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, address)
+
+
+def _in_words_of_the_client(text: str, address: str) -> str:
+    """`text` without the words for configuration files, which a client does not have."""
+    text = text.replace(f"backend {SERVER!r} at {address}", address).replace(f"backend {SERVER!r}", address)
+    for hint, own in HINTS.items():
+        text = text.replace(hint, own)
+    return text
+
+
+HINTS = {
+    "`translate: {cast: round}` or `{cast: saturate}` on the route allows it": (
+        'convert the array with `astype`, or call with cast="round" or cast="saturate"'
+    ),
+    "`translate: {cast: round}` rounds, `{cast: saturate}` also clips": (
+        'cast="round" rounds, cast="saturate" also clips'
+    ),
+    "`translate: {cast: saturate}` clips it": 'cast="saturate" clips it',
+    "for a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response": (
+        "call a model that streams with `stream`"
+    ),
+    "; `flavor` on the backend saves the question": "",
+}
+"""What errors of the bridge advise for configuration files, and what the client advises in its place."""

@@ -1,0 +1,95 @@
+"""An event loop in a thread of its own, for callers without one, or in one that runs already (notebooks)."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines for any number of threads, until it is stopped. Then `at_end` is awaited in the loop, what is
+    left is cancelled, and the loop is closed.
+
+    The thread is a daemon: it does not keep the process alive.
+    """
+
+    def __init__(self, name: str, at_end: Callable[[], Awaitable[None]]) -> None:
+        self._at_end = at_end
+        self._process = os.getpid()
+        self._started = threading.Event()
+        self._is_stopped = False
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop
+        self._end: asyncio.Event
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What `coroutine` returns or raises. An interrupt of the caller (Ctrl-C) cancels it.
+
+        Raises:
+            RuntimeError: it is stopped, or this is another process than the one that made it.
+        """
+        with self._lock:
+            why_not = self._why_not()
+            if why_not:
+                coroutine.close()
+                raise RuntimeError(why_not)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise RuntimeError("the client was closed during the call") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run `coroutine`, which gives something up. Nothing happens if the loop is stopped. The garbage collector may
+        call this in any thread; in the loop's own it does not wait."""
+        if threading.current_thread() is not self._thread:
+            try:
+                self.run(coroutine)
+            except RuntimeError:
+                return
+        else:
+            asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Stop. May be called again. With `wait` it returns when the thread has ended."""
+        with self._lock:
+            is_first, self._is_stopped = not self._is_stopped, True
+            if is_first and self._process == os.getpid():
+                self._loop.call_soon_threadsafe(self._end.set)
+        if wait and self._process == os.getpid() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _why_not(self) -> str:
+        if self._process != os.getpid():
+            return "the client was made in another process: make one after the fork"
+        return "the client is closed" if self._is_stopped else ""
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._until_stopped())
+
+    async def _until_stopped(self) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        self._started.set()
+        await self._end.wait()
+        await self._at_end()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where there is one; None is the one of Python."""
+    if sys.platform == "win32":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop

@@ -1,0 +1,154 @@
+"""A model server as the client reaches it: a connector, the codecs of its protocol, and bridges to them.
+
+The client stands where a listener's protocol stands in the gateway. It is a protocol without a wire (PYTHON), which can
+name and type every tensor; so requests are always fitted to the model's signature where the server tells a signature
+that can be relied on. It is asked for once a minute.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import NoReturn
+
+from gateway.assembly.connecting import connect
+from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Cast, RouteSettings
+from gateway.bridge.signature_cache import SignatureCache
+from gateway.client.credentials import FixedHeaders
+from gateway.client.errors import SERVER
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation, split_companion
+from gateway.core.protocol import (
+    NO_HTTP,
+    Limits,
+    Models,
+    Protocol,
+    Target,
+    Traits,
+    Wire,
+    resolve_batch,
+    traits_at_endpoints,
+)
+from gateway.core.transport import Handler
+from gateway.core.types import Answer, Request, Response
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.readiness import is_ready
+from gateway.transports.tls import ClientTls
+
+
+def _no_wire(*_: object) -> NoReturn:
+    raise NotImplementedError("the client's own side has no messages")
+
+
+PYTHON = Protocol(
+    name="python",
+    carrier=NO_HTTP,
+    patterns=(),
+    decode_request=_no_wire,
+    encode_response=_no_wire,
+    encode_error=_no_wire,
+    encode_request=_no_wire,
+    decode_response=_no_wire,
+    traits=Traits(
+        # Numbers of Python are untyped, and inputs may be given by position.
+        wire=Wire(untyped=True, derivatives=True, streams=True),
+        # Where the server's metadata cannot be relied on, the user sees it all the same.
+        models=Models(versions=bool, trusted_metadata=False),
+    ),
+)
+"""The client's side of the bridge."""
+
+
+class ModelServer:
+    """One server. Must be made, used and closed in one event loop.
+
+    `headers` are sent with every request, also with those for metadata. `max_in_flight` is the most calls at once;
+    further ones wait; None: as many as servers of this protocol take by default, 0: any number.
+
+    Raises:
+        ValueError: the protocol has no such flavor or batch, or its messages have no place for the headers.
+    """
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        address: str,
+        *,
+        limits: Limits,
+        tls: ClientTls | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        max_in_flight: int | None = None,
+        flavor: str = "",
+        batch: str = "",
+        trust_metadata: bool = False,
+    ) -> None:
+        self.protocol = protocol
+        self.address = address
+        batch, traits = resolve_batch(protocol, batch)
+        traits = traits_at_endpoints(traits, [address])
+        if trust_metadata:
+            traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
+        connector = connect(address, protocol, limits, tls=tls)
+        if headers:
+            connector = FixedHeaders(connector, protocol, headers)
+        self._endpoint = Endpoint(address, connector)
+        self._target = Target(SERVER, address=address, flavor=flavor, batch=batch, limits=limits)
+        most = traits.servers.max_in_flight if max_in_flight is None else max_in_flight
+        self._backend = Backend(self._target, protocol, [self._endpoint], most)
+        signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
+        self._backend.on_recovery(signatures.drop_all)
+        self._side = BackendSide(
+            SERVER,
+            protocol.name,
+            traits,
+            self._backend,
+            signatures,
+            most + 1 if most else ROWS_AT_ONCE,
+            self._backend.stream if traits.wire.streams else None,
+            limits,
+        )
+        self._bridges: dict[Cast, Bridge] = {}
+
+    async def ask(self, request: Request, cast: Cast = "refuse") -> Answer:
+        """The server's answer. Operations on the server as a whole (`models`, ...) go to it unchanged, those on a model
+        through the bridge.
+
+        Raises:
+            DecodeError: the tensors do not fit.
+            GatewayError: that of the server, or of the way to it.
+        """
+        return await self._handler(request, cast)(request)
+
+    async def stream(self, request: Request, cast: Cast = "refuse") -> AsyncGenerator[Response, None]:
+        """The server's responses; one if it does not stream. Raises as `ask`, also after some responses."""
+        async with aclosing(self._bridge(cast).stream(request)) as responses:
+            async for each in responses:
+                yield each
+
+    async def is_ready(self) -> bool:
+        """Whether the server says that it is ready; False if it cannot be reached."""
+        return await is_ready(self.protocol, self._endpoint.connector, self._target)
+
+    async def close(self) -> None:
+        """Close every connection. Calls in flight fail."""
+        await self._endpoint.close()
+
+    def _handler(self, request: Request, cast: Cast) -> Handler:
+        if request.operation in _ON_THE_SERVER:
+            return self._backend
+        bridge = self._bridge(cast)
+        companion = split_companion(request.model)
+        if companion is not None and self._side.traits.wire.derivatives:
+            return bridge.companion(companion[1])
+        return bridge
+
+    def _bridge(self, cast: Cast) -> Bridge:
+        bridge = self._bridges.get(cast)
+        if bridge is None:
+            bridge = self._bridges[cast] = Bridge(RouteSettings(cast=cast), PYTHON, self._side)
+        return bridge
+
+
+_ON_THE_SERVER = frozenset({Operation.MODELS, Operation.SERVER_METADATA, Operation.LIVE, Operation.READY})

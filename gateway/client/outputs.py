@@ -1,0 +1,108 @@
+"""Values of Python as tensors, and tensors as arrays of numpy.
+
+What has a `dtype` (arrays and scalars of numpy, tensors of other libraries on the CPU) keeps its datatype: the bridge
+widens it where the model's datatype holds every value, and refuses anything else. Numbers, lists and tuples of Python
+have no datatype, as in JSON: an integer becomes the model's datatype if it has that value, a number with a fraction is
+rounded to the model's float type.
+
+BYTES are arrays of objects: `bytes`, and `str`, which is sent as UTF-8. BF16 is `ml_dtypes.bfloat16`, in both
+directions; an array of uint16 is UINT16, never BF16.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway.core.datatypes import NUMBERS
+from gateway.core.errors import invalid_input
+from gateway.core.frozen import replace
+from gateway.core.types import MAX_RANK, Parameters, ParameterValue, Response, Tensor
+from gateway.core.types import tensor as make_tensor
+from gateway.json import write
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+class Outputs(dict[str, Array]):
+    """The outputs of one inference: arrays by name, in the server's order. Arrays may be changed in place.
+
+    `model` and `version` are those that answered (`version` is empty if the server does not tell it), `id` that of the
+    request, `parameters` those of the response.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], response: Response) -> None:
+        super().__init__(arrays)
+        self.model = response.model
+        self.version = response.version
+        self.id = response.id
+        self.parameters: dict[str, ParameterValue] = dict(response.parameters)
+
+
+def as_tensor(name: str, value: object) -> Tensor:
+    """The Tensor with this value.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, there is no datatype for it, lists have different lengths, or it has more than
+            MAX_RANK dimensions.
+    """
+    what = f"input {name!r}" if name else "an input"
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "SU" and not hasattr(value, "dtype"):
+            array = np.asarray(value, object)  # numpy's own strings have no NULs at their end
+        if array.ndim > MAX_RANK:
+            raise ValueError(f"it has {array.ndim} dimensions, at most {MAX_RANK} are possible")
+        if array.dtype.kind == "V" and array.dtype.names is not None:
+            raise TypeError(f"numpy dtype {array.dtype} has no datatype")
+        found = make_tensor(name, array)
+    except (TypeError, ValueError) as error:
+        raise invalid_input(f"{what}: {error}") from error
+    is_plain = not hasattr(value, "dtype") and found.datatype in NUMBERS
+    return replace(found, untyped=True) if is_plain and not _holds_typed(value) else found
+
+
+def _holds_typed(value: object) -> bool:
+    """Whether a list holds arrays or scalars that have a datatype, which is then that of the whole."""
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    return hasattr(value, "dtype")
+
+
+def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tuple[Tensor, ...]:
+    """Tensors of `positional` values, without names, and of `named` ones."""
+    return (*(as_tensor("", value) for value in positional), *(as_tensor(*each) for each in named.items()))
+
+
+def as_array(tensor: Tensor) -> Array:
+    """The elements of `tensor` as an array that may be changed; copied only if the bytes received may not."""
+    array = tensor.array
+    return array if array.flags.writeable else array.copy()
+
+
+def as_outputs(response: Response) -> Outputs:
+    """The outputs of `response` as arrays."""
+    return Outputs({each.name: as_array(each) for each in response.outputs}, response)
+
+
+def as_parameters(parameters: Mapping[str, object] | None) -> Parameters:
+    """Parameters of a request; a mapping or a list becomes its JSON text, which `config` of UM-Bridge is.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, a value is none of bool, int, float, str, mapping and list.
+    """
+    return {name: _as_parameter(name, value) for name, value in (parameters or {}).items()}
+
+
+def _as_parameter(name: str, value: object) -> ParameterValue:
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return _as_parameter(name, value.item())
+    if isinstance(value, dict | list | tuple):
+        try:
+            return write(value).decode()
+        except (TypeError, ValueError) as error:
+            raise invalid_input(f"parameter {name!r}: {error}") from error
+    expected = "a bool, int, float, str, dict or list"
+    raise invalid_input(f"parameter {name!r} is {type(value).__name__}, expected {expected}")

@@ -1,0 +1,79 @@
+"""The canonical requests that the client's methods send."""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from gateway.client.outputs import as_parameters, as_tensor, as_tensors
+from gateway.core.errors import invalid_input
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.types import Request, RequestedOutput, Tensor
+
+Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
+"""The outputs that are asked for: names, or for each name its parameters; None: all."""
+
+
+def inference(
+    operation: Operation,
+    model: str,
+    arrays: Iterable[object],
+    named: Mapping[str, object],
+    inputs: Mapping[str, object] | None,
+    outputs: Wanted = None,
+    parameters: Mapping[str, object] | None = None,
+    version: str = "",
+    id: str | None = None,
+) -> Request:
+    """A request for `infer` or `stream`. `arrays` are inputs by position, `named` and `inputs` by name.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, a value has no form as a tensor or a parameter, or an input is given twice.
+    """
+    return Request(
+        operation,
+        model,
+        version,
+        id,
+        inputs=as_tensors(arrays, _together(named, inputs)),
+        outputs=_requested(outputs),
+        parameters=as_parameters(parameters),
+    )
+
+
+def derivative(
+    operation: Operation,
+    model: str,
+    arrays: Iterable[object],
+    named: Mapping[str, object],
+    inputs: Mapping[str, object] | None,
+    tensors: Mapping[str, object],
+    parameters: Mapping[str, object] | None = None,
+    version: str = "",
+) -> Request:
+    """A request for a derivative: the model's inputs, then the `tensors` of the derivative itself. Raises as
+    `inference`."""
+    own = tuple(_tensor_of_derivative(name, tensors[name]) for name in DERIVATIVES[operation])
+    given = as_tensors(arrays, _together(named, inputs))
+    return Request(operation, model, version, inputs=given + own, parameters=as_parameters(parameters))
+
+
+def _tensor_of_derivative(name: str, value: object) -> Tensor:
+    return as_tensor(name, [value] if name in INDEX_TENSORS else value)
+
+
+def _together(named: Mapping[str, object], inputs: Mapping[str, object] | None) -> Mapping[str, object]:
+    if not inputs:
+        return named
+    for name in inputs:
+        if name in named:
+            raise invalid_input(f"input {name!r} is given twice: by keyword and in `inputs`")
+    return {**inputs, **named}
+
+
+def _requested(outputs: Wanted) -> tuple[RequestedOutput, ...]:
+    if outputs is None:
+        return ()
+    if isinstance(outputs, str):
+        return (RequestedOutput(outputs),)
+    if isinstance(outputs, Mapping):
+        return tuple(RequestedOutput(name, as_parameters(each)) for name, each in outputs.items())
+    return tuple(RequestedOutput(name) for name in outputs)

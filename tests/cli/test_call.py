@@ -1,0 +1,162 @@
+"""`gateway call`: what it sends, what it prints, and its exit codes."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gateway.cli import call_inputs
+from gateway.cli.call_inputs import BadArgument
+from gateway.core.operations import Operation
+from tests.cli.commands import ENVIRON, gateway
+from tests.client.servers import holding, served
+from tests.interop.processes import free_port
+
+MODELS = ("double", "posterior", "count", "upper", "identity")
+
+
+@pytest.fixture(scope="module")
+def v2() -> Iterator[str]:
+    with served("v2-grpc", *MODELS) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def science() -> Iterator[str]:
+    with served("umbridge", "posterior") as address:
+        yield address
+
+
+def data(*arguments: str, given: bytes = b"") -> list[object]:
+    """The data of the first output of each line that is printed."""
+    result = gateway("call", *arguments, given=given)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [json.loads(line)["outputs"][0]["data"] for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("x=1,2.5", [2.0, 5.0]), ("x=[[1,2],[3,4]]", [2.0, 4.0, 6.0, 8.0]), ("=5", [10.0]), ("x=-1e3", [-2000.0])],
+)
+def test_an_input_is_written_on_the_command_line(v2: str, value: str, expected: list[float]) -> None:
+    assert data(v2, "double", "--set", value) == [expected]
+
+
+def test_text_on_the_command_line(v2: str) -> None:
+    assert data(v2, "upper", "--set", "text=grün,a") == [["GRÜN", "A"]]
+
+
+def test_arrays_come_from_files(v2: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[1.5]]))
+    np.savez(tmp_path / "all.npz", x=np.array([[1.5]]))
+    assert data(v2, "double", "--set", f"x=@{tmp_path / 'x.npy'}") == [[3.0]]
+    assert data(v2, "double", str(tmp_path / "x.npy")) == [[3.0]]
+    assert data(v2, "double", str(tmp_path / "all.npz")) == [[3.0]]
+
+
+def test_an_option_replaces_an_input_of_the_file(v2: str) -> None:
+    document = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [1]}]}
+    assert data(v2, "double", "-", "--set", "x=4", given=json.dumps(document).encode()) == [[8.0]]
+
+
+def test_a_stream_is_a_line_for_each_response(v2: str) -> None:
+    assert data(v2, "count", "--set", "n=3", "--stream") == [[0], [1], [2]]
+
+
+def test_derivatives(v2: str, science: str) -> None:
+    for address, theta in ((v2, "theta"), (science, "input0")):
+        assert data(address, "posterior", "--set", f"{theta}=1,2", "--gradient", "--set", "sens=1") == [[20.0, -10.0]]
+        assert data(address, "posterior", "--set", f"{theta}=1,2", "--apply-jacobian", "--set", "vec=1,0") == [[20.0]]
+
+
+def test_the_protocol_may_be_an_option(v2: str) -> None:
+    place = v2.partition("://")[2]
+    assert data("--protocol", "v2-grpc", "--address", place, "--model", "double", "--set", "x=1") == [[2.0]]
+    assert data("--protocol", "v2-grpc", place, "double", "--set", "x=1") == [[2.0]]
+
+
+def test_outputs_are_written_to_a_file(v2: str, tmp_path: Path) -> None:
+    for name in ("out.npz", "out.npy"):
+        result = gateway("call", v2, "double", "--set", "x=1,2", "--output", str(tmp_path / name))
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == f"{tmp_path / name}: y [2]\n"
+    assert np.load(tmp_path / "out.npz")["y"].tolist() == np.load(tmp_path / "out.npy").tolist() == [2.0, 4.0]
+    result = gateway("call", v2, "upper", "--set", "text=a", "--output", str(tmp_path / "text.npz"))
+    assert (result.exit_code, result.stderr.count("BYTES")) == (2, 1)
+
+
+def test_on_a_terminal_it_prints_a_table(v2: str) -> None:
+    def printed(*arguments: str) -> list[str]:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "gateway", "call", v2, *arguments]
+        process = subprocess.run(command, env=ENVIRON, stdout=theirs, check=True, timeout=60)
+        os.close(theirs)
+        text = os.read(ours, 65536).decode()
+        os.close(ours)
+        assert process.returncode == 0
+        return text.splitlines()
+
+    assert printed("double", "--set", "x=1,2,3,4,5,6,7.5") == [
+        "output  datatype  shape  values",
+        "y       FP64      [7]    2 4 6 8 10 12 ...",
+    ]
+    assert printed("upper", "--set", "text=a\nb") == [
+        "output  datatype  shape  values",
+        r"upper   BYTES     [1]    A\nB",
+    ]
+    assert json.loads(printed("double", "--set", "x=1", "--json")[0])["outputs"][0]["data"] == [2.0]
+
+
+FAILURES = {
+    "model": (1, ("nobody", "--set", "x=1"), "no model 'nobody'"),
+    "input": (1, ("double", "--set", "z=1"), "unknown input 'z'; the model takes 'x'"),
+    "derivative": (1, ("identity", "--set", "x=1", "--gradient", "--set", "sens=1"), "identity"),
+    "no value": (2, ("double", "--set", "x"), "--set: expected NAME=VALUE"),
+    "twice": (2, ("double", "--set", "x=1", "--set", "x=2"), "--set x is given twice"),
+    "ragged": (2, ("double", "--set", "x=[[1],[2,3]]"), "--set x: input 'x': "),
+    "no file": (2, ("double", "--set", "x=@no/such.npy"), "no/such.npy: No such file or directory"),
+    "no array": (2, ("double", "no/such.npz"), "no/such.npz: No such file or directory"),
+    "two kinds": (2, ("double", "--stream", "--gradient"), "only one of --stream, --gradient"),
+    "no sens": (2, ("posterior", "--gradient", "--set", "theta=1,2"), "the derivative needs --set sens=..."),
+    "output": (2, ("double", "--set", "x=1", "--output", "a.txt"), "expected a name that ends in .npy or .npz"),
+    "header": (2, ("double", "--header", "secret"), "--header: expected NAME=VALUE"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES.values(), ids=FAILURES)
+def test_what_is_wrong_is_said_in_one_line(v2: str, case: tuple[int, tuple[str, ...], str]) -> None:
+    code, arguments, said = case
+    result = gateway("call", v2, *arguments)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
+    assert said in result.stderr
+
+
+def test_a_server_that_is_not_there_and_one_that_is_silent() -> None:
+    result = gateway("call", f"v2-rest://127.0.0.1:{free_port()}", "double", "--set", "x=1")
+    assert (result.exit_code, "connection refused" in result.stderr) == (3, True)
+    with holding() as (_, held):
+        result = gateway("call", f"v2-rest://127.0.0.1:{held.port}", "m", "--set", "x=1", "--timeout", "0.05")
+    assert (result.exit_code, "`timeout` sets the limit" in result.stderr) == (4, True)
+
+
+def test_an_npy_file_with_objects_is_refused(tmp_path: Path) -> None:
+    """Reading one would run what its author wants."""
+    np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(BadArgument, match="allow_pickle"):
+        call_inputs.read_arrays(str(tmp_path / "objects.npy"))
+
+
+def test_positions_of_derivatives_are_0_where_they_are_left_out() -> None:
+    tensors = call_inputs.assigned(["input0=1", "sens=2", "in_wrt=1"], Operation.GRADIENT)
+    assert [(each.name, each.array.tolist()) for each in tensors] == [
+        ("input0", [1]),
+        ("out_wrt", [0]),
+        ("in_wrt", [1]),
+        ("sens", [2]),
+    ]

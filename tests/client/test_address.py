@@ -1,0 +1,62 @@
+"""Addresses and other arguments, before anything is connected."""
+
+import re
+
+import pytest
+
+from gateway.client import Client
+from gateway.client.address import split_address
+from gateway.registry import protocols
+
+TRANSPORTS = {name: each.transport for name, each in protocols().items()}
+
+
+@pytest.mark.parametrize(
+    ("written", "protocol", "tls", "expected"),
+    [
+        ("v2-rest://host:8000", "", False, ("v2-rest", "http://host:8000")),
+        ("v2-rest+tls://host:8000/below", "", False, ("v2-rest", "https://host:8000/below")),
+        ("v2-rest://host:8000", "", True, ("v2-rest", "https://host:8000")),
+        ("v2-grpc://[::1]:8001", "", False, ("v2-grpc", "[::1]:8001")),
+        ("grps-grpc+tls://host:1", "", False, ("grps-grpc", "grpcs://host:1")),
+        ("grps-brpc://host:1", "", False, ("grps-brpc", "tcp://host:1")),
+        ("grps-brpc+tls://host:1", "grps-brpc", False, ("grps-brpc", "tcps://host:1")),
+        ("mip:///run/model.sock", "", False, ("mip", "unix:///run/model.sock")),
+        ("https://host/below", "umbridge", False, ("umbridge", "https://host/below")),
+        ("host:1", "mip", False, ("mip", "host:1")),
+        ("host:1", "v2-rest", True, ("v2-rest", "https://host:1")),
+    ],
+)
+def test_an_address_is_that_of_a_transport(written: str, protocol: str, tls: bool, expected: tuple[str, str]) -> None:
+    found = split_address(written, protocol, TRANSPORTS, tls=tls)
+    assert (found.protocol, found.address) == expected
+    assert found.tls is expected[1].startswith(("https", "grpcs", "tcps"))
+
+
+@pytest.mark.parametrize(
+    ("address", "arguments", "why"),
+    [
+        ("umbridg://host:1", {}, "no protocol 'umbridg'; expected "),
+        ("https://host:1", {}, "does not say the protocol; expected PROTOCOL://HOST:PORT"),
+        ("host:1", {"protocol": "v3"}, "no protocol 'v3'"),
+        ("v2-rest://host:1", {"protocol": "v2-grpc"}, "is one of v2-rest, and protocol='v2-grpc' was given"),
+        ("v2-grpc://host", {}, "it has no port"),
+        ("v2-rest://host:1", {"flavor": "tritn"}, "no flavor 'tritn'; expected one of "),
+        ("mip://host:1", {"batch": "halves"}, "no batch 'halves'; expected one of split"),
+        ("v2-rest://host:1", {"batch": "whole"}, "v2-rest has none"),
+        ("mip://host:1", {"key": "secret"}, "messages of mip have no place for a key"),
+        ("grps-brpc://host:1", {"headers": {"x-user": "a"}}, "have no place for the header 'x-user'"),
+        ("v2-rest://host:1", {"key": "a", "headers": {"Authorization": "b"}}, "cannot both be given"),
+        ("v2-rest://host:1", {"headers": {"a": "b\r\nc: d"}}, "must be printable ASCII"),
+        ("v2-rest+tls://host:1", {"ca": "no/such/file"}, "`ca`: it cannot be read: no such file"),
+        ("v2-rest+tls://host:1", {"certificate": "a"}, "`certificate` and `certificate_key` go together"),
+        ("http://host:1", {"protocol": "v2-rest", "verify": False}, "cannot be reached over TLS"),
+        ("mip:///run/a.sock", {"tls": True}, "cannot be reached over TLS"),
+        ("v2-rest://host:1", {"max_message": 0}, "max_message is 0"),
+    ],
+)
+def test_a_wrong_argument_is_named(address: str, arguments: dict[str, object], why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(why)) as caught:
+        Client(address, **arguments)  # type: ignore[arg-type]
+
+    assert "secret" not in str(caught.value)
