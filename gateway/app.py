@@ -1,14 +1,11 @@
-"""The composition root: makes a running gateway of a Config, binds its sockets, and drains and stops it."""
+"""A running gateway: starts what a Config says, changes to another one while it runs, drains and stops."""
 
 import asyncio
 import logging
-import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 
 from gateway import registry
 from gateway.admin import register, status
@@ -16,19 +13,18 @@ from gateway.admin.access import AccessCheck
 from gateway.admin.health import HealthServer
 from gateway.admin.metrics import Metrics
 from gateway.admin.server import AdminServer
-from gateway.admin.statistics import ListenerStatistics
-from gateway.assembly.access import AccessLogs
 from gateway.assembly.assembly import Assembly, Connect
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn, port_alpn
+from gateway.assembly.connecting import connect, parse_address
 from gateway.assembly.endpoints import SharedEndpoints
-from gateway.assembly.reference import REFERENCE, reference_router
-from gateway.assembly.routes import any_model
+from gateway.assembly.listening import binding, listen
+from gateway.assembly.observing import Observing
+from gateway.assembly.process_limits import ProcessLimits
+from gateway.assembly.reference import serve_reference
+from gateway.assembly.reloading import ReloadError, Replaced, Replacements, staying
+from gateway.assembly.server_info import INFO
 from gateway.assembly.serving import Serving
-from gateway.bridge.backend import BackendSide
-from gateway.bridge.bridge import Bridge
-from gateway.bridge.settings import RouteSettings
-from gateway.bridge.signature_cache import SignatureCache
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
 from gateway.config.effective import effective
@@ -39,67 +35,24 @@ from gateway.config.keys import (
     HealthConfig,
     ListenerConfig,
     ListenerTlsConfig,
-    ReferenceConfig,
-    RequestIdsConfig,
-    ShedConfig,
-    TracingConfig,
 )
 from gateway.config.keys import Ready as ReadyRule
-from gateway.core import patterns
 from gateway.core.address import Address
 from gateway.core.certificates import CertificateError
-from gateway.core.exchange import answer
-from gateway.core.principal import Permission
-from gateway.core.protocol import (
-    DEFAULT_LIMITS,
-    Carrier,
-    HttpForm,
-    Limits,
-    ListenerSettings,
-    Protocol,
-    StreamForm,
-    Target,
-    resolve_batch,
-    traits_at_endpoints,
-)
-from gateway.core.record import Observer, Telling
-from gateway.core.streaming import answer_stream
+from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.tasks import spawn
-from gateway.core.transport import Connector, Exchanges, Handler, Listener, Ready, Select
-from gateway.core.types import Answer, Request, ServerInfo
+from gateway.core.transport import Connector, Exchanges, Listener, Ready
 from gateway.discovery.register import Registrations
-from gateway.explain import explaining
-from gateway.observing.counters import Counters
-from gateway.observing.recording import OnStart, Recording
-from gateway.observing.tracing import Tracing
-from gateway.reference.handler import check
-from gateway.reference.loading import find
 from gateway.routing.backend import Backend
-from gateway.routing.endpoint import Endpoint
-from gateway.routing.router import Router
-from gateway.transports import listener_connections, memory
+from gateway.transports import memory
 from gateway.transports.shedding import Shedding
-from gateway.transports.tls import ClientTls
 
 log = logging.getLogger(__name__)
-
-INFO = ServerInfo("inference-gateway", version("inference-gateway"))
 
 PORTS = ("health", "admin")
 """The ports beside the listeners, named as their keys."""
 
-SECONDS_FOR_LAST_SPANS = 5.0
-"""How long the collector has for the spans that are left when tracing ends."""
-
 NOT_RUNNING = "the gateway has not started yet, or is stopping"
-
-
-class BindError(Exception):
-    """An address of the configuration cannot be bound."""
-
-
-class ReloadError(Exception):
-    """A configuration that is valid, but that a running gateway cannot change to."""
 
 
 class Gateway:
@@ -119,15 +72,7 @@ class Gateway:
         self.reloads = 0
         self.last_reload_error: status.LoadError | None = None
         """Why the last attempt to read the configuration again failed; None if it did not."""
-        self.observers: list[Observer] = []
-        """Those that are told of each request when it has ended. A listener uses those that are here when it starts, or
-        is renewed by a reload."""
-        self._counters = Counters()
-        """What the status API tells of requests."""
-        self.tracing: Tracing | None = None
-        self._tracing: TracingConfig | None = None
-        """The settings of `tracing`."""
-        self._access_logs = AccessLogs()
+        self.observing = Observing()
         self._reload_file = reload_file
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
@@ -141,19 +86,15 @@ class Gateway:
         self._serving: dict[str, Serving] = {}
         self._assembly = self._assemble(config)
         self._reloading = asyncio.Lock()
-        self._leaving: set[Listener] = set()
-        """Removed listeners with open connections."""
-        self._retirements: set[asyncio.Task[None]] = set()
+        self._replacements = Replacements(lambda: self.observing.close_logs(kept=self.config.log))
+        self._limits = ProcessLimits()
         self._memory_task: asyncio.Task[None] | None = None
         self._certificates_task: asyncio.Task[None] | None = None
-        self._shedding: Shedding | None = None
-        self._shed: ShedConfig | None = None
-        """The settings of `_shedding`."""
         self._metrics = Metrics(self)
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         return Assembly(
-            config, self._protocols, registry.policies(), _parse_address, connect, self._clock, INFO,
+            config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
             lambda: self.ready, self._endpoints, previous, self._connect_over_tls,
         )  # fmt: skip
 
@@ -179,13 +120,13 @@ class Gateway:
 
     async def _start(self) -> None:
         config = self.config
-        self._set_process_limits(config)
-        self._open_access_log(config, ValueError)
+        self._limits.apply(config.limits)
+        self.observing.open_access_log(config.log, ValueError)
         memory.set_allocator()
-        self._trace(config.tracing)
+        self.observing.trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         self._metrics.renew(config)
-        self._metrics.join(self.observers, config)
+        self._metrics.join(self.observing.observers, config)
         for reference in config.reference:
             listener = await serve_reference(reference, self._clock)
             self.references.append(listener)
@@ -207,21 +148,6 @@ class Gateway:
         assembly.start()
         self._registrations.clear()
         self._registrations.update(assembly.discovery.registrations)
-
-    def _set_process_limits(self, config: Config) -> None:
-        limits, connections = config.limits, listener_connections.PROCESS_CONNECTIONS
-        connections.fit(limits.connections)
-        connections.clients.limit = limits.connections_per_client
-        memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
-        memory.PROCESS_MEMORY.per_client = limits.memory_per_client
-        if limits.shed != self._shed:  # else it goes on, also while the gateway is overloaded
-            self._shed = limits.shed
-            if self._shedding is not None:
-                self._shedding.stop()
-            self._shedding = None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)
-            if self._shedding is not None:
-                self._shedding.start()
-        connections.shedding = self._shedding
 
     async def _listen(
         self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly
@@ -254,50 +180,13 @@ class Gateway:
         return found
 
     def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
-        handlers = serving.exchanges(self._is_ready_for_clients, self._recording(config, assembly.config))
+        handlers = serving.exchanges(self._is_ready_for_clients, self.observing.recording(config, assembly.config))
         statistics = assembly.statistics.get(config.name)
         return statistics.record_exchanges(handlers) if statistics else handlers
 
-    def _recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
-        """What makes the records of a listener's requests; None if nobody wants them."""
-        access = self._access_logs.get(config.log)
-        observers = self.observers if access is None else [*self.observers, access.observe]
-        if config.admin is not None:
-            observers = [*observers, self._counters.observe]
-        starts: list[OnStart] = [explaining.on_start(_needed_to_explain(listener))] if listener.allow_explain else []
-        if self.tracing is not None:
-            starts.append(self.tracing.start_record)
-        if not observers and not starts and config.request_ids is None and not listener.reply_headers:
-            return None
-        ids = config.request_ids or RequestIdsConfig()
-        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
-        return Recording(listener.name, observers, telling, accepts_ids=ids.accept, starts=starts)
-
-    def _open_access_log(self, config: Config, refused: type[Exception]) -> None:
-        """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
-        try:
-            self._access_logs.get(config.log)
-        except OSError as error:
-            raise refused(f"log.access.path {config.log.access.path!r} cannot be opened: {error.strerror}") from None
-
     def reopen_logs(self) -> None:
         """Open the file of the access log again, which a program that rotates logs may have renamed."""
-        self._access_logs.reopen()
-
-    def _trace(self, config: TracingConfig | None) -> Tracing | None:
-        """What traces requests with these settings; begun, if they are new. Returns the one before, if it has to
-        end."""
-        if config == self._tracing:
-            return None
-        before, self._tracing, self.tracing = self.tracing, config, None
-        if config is not None:
-            from gateway.observing.otlp import OtlpExporter  # needs the extra `tracing`
-
-            headers = {name: each.get_secret_value() for name, each in config.headers.items()}
-            export = OtlpExporter(config.otlp, headers, config.timeout, config.service, INFO.version)
-            self.tracing = Tracing(export, config.sample, config.interval)
-            self.tracing.start()
-        return before
+        self.observing.reopen_logs()
 
     async def _start_port(self, name: str, config: Config, assembly: Assembly) -> AdminServer | HealthServer:
         server: AdminServer | HealthServer
@@ -347,24 +236,24 @@ class Gateway:
             return (*found, *not_applied(self.config, config))
 
     async def _change_to(self, config: Config) -> None:
-        all_rows, staying = self._rows(config), self._staying(config)
-        for name, before in staying.items():
+        all_rows, stays = self._rows(config), staying(self.config, config, self._protocols)
+        for name, before in stays.items():
             if why := self.listeners[before].why_not_renewed(all_rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
-        self._open_access_log(config, ReloadError)
+        self.observing.open_access_log(config.log, ReloadError)
         try:
             self._certificates.prepare(config)
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
         assembly = self._assemble(config, self._assembly)
-        self._metrics.join(self.observers, config)
+        self._metrics.join(self.observing.observers, config)
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, AdminServer | HealthServer] = {}
         try:
             assembly.discovery.inherit(self._assembly.discovery)
             await assembly.discovery.start()
             for each in config.listeners:
-                if each.name not in staying:
+                if each.name not in stays:
                     started[each.name] = await self._listen(each, all_rows[each.name], assembly)
             for name in PORTS:
                 if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
@@ -379,19 +268,19 @@ class Gateway:
             await assembly.close_unused_connectors()
             raise
         # From here to the end of `_switch` nothing waits: no request can begin in between.
-        await self._retire(*self._switch(config, assembly, staying, started, ports, all_rows))
+        replaced = self._switch(config, assembly, stays, started, ports, all_rows)
+        await self._replacements.end(replaced, assembly, config.drain.timeout)
 
     def _switch(
         self,
         config: Config,
         assembly: Assembly,
-        staying: Mapping[str, str],
+        stays: Mapping[str, str],
         started: Mapping[str, tuple[Listener, Serving]],
         ports: Mapping[str, AdminServer | HealthServer],
         all_rows: Mapping[str, Sequence[tuple[Protocol, str]]],
-    ) -> tuple[Assembly, list[Listener], list[AdminServer | HealthServer], list[asyncio.Task[None]]]:
-        """Answer every request that begins from now on by `assembly`. Returns what has to end: the Assembly before,
-        listeners and ports that are gone, and the tasks of requests in flight."""
+    ) -> Replaced:
+        """Answer every request that begins from now on by `assembly`."""
         old, listeners, serving = self._assembly, self.listeners, self._serving
         gone_ports = [port for name, port in self.ports.items() if name in ports or _bind(config, name) is None]
         self.ports = {name: port for name, port in self.ports.items() if port not in gone_ports} | dict(ports)
@@ -400,12 +289,9 @@ class Gateway:
         self.listeners, self._serving = {}, {}
         self._take_over(assembly)
         self._certificates.take_over(config)
-        self._set_process_limits(config)
+        self._limits.apply(config.limits)
         self._metrics.renew(config)
-        is_traced_anew = config.tracing != self._tracing
-        before = self._trace(config.tracing)
-        if before is not None:
-            spawn(before.stop(SECONDS_FOR_LAST_SPANS))
+        is_traced_anew = self.observing.trace(config.tracing)
         running: list[asyncio.Task[None]] = []
         for each in config.listeners:
             if each.name in started:
@@ -414,8 +300,8 @@ class Gateway:
                     continue
                 listener, serves = started[each.name]
             else:
-                listener = self.listeners[each.name] = listeners[staying[each.name]]
-                serves = self._serving[each.name] = serving[staying[each.name]]
+                listener = self.listeners[each.name] = listeners[stays[each.name]]
+                serves = self._serving[each.name] = serving[stays[each.name]]
             settings = self._settings(each)
             serves.renew(settings, assembly, explains=each.allow_explain)
             running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
@@ -426,76 +312,8 @@ class Gateway:
         if isinstance(admin, AdminServer) and admin.access is not None:
             admin.access.asked = assembly.asked_by_admin
         kept = set(map(id, self.listeners.values()))
-        return old, [each for each in listeners.values() if id(each) not in kept], gone_ports, running
-
-    async def _retire(
-        self,
-        old: Assembly,
-        listeners: Sequence[Listener],
-        ports: Sequence[AdminServer | HealthServer],
-        running: Sequence["asyncio.Task[None]"],
-    ) -> None:
-        """Free the addresses of what is gone; let the requests in flight end in the background."""
-        self._leaving.update(listeners)
-        try:
-            for listener in listeners:
-                await listener.stop_accepting()
-        finally:
-            ending = self._end(old, self._assembly, listeners, ports, running, tuple(self._retirements))
-            task = spawn(ending)
-            self._retirements.add(task)
-            task.add_done_callback(self._retirements.discard)
-
-    async def _end(
-        self,
-        old: Assembly,
-        new: Assembly,
-        listeners: Sequence[Listener],
-        ports: Sequence[AdminServer | HealthServer],
-        running: Sequence["asyncio.Task[None]"],
-        earlier: Sequence["asyncio.Task[None]"],
-    ) -> None:
-        try:
-            for port in ports:
-                await port.stop()
-            given_up = sum(await asyncio.gather(*(each.drain(self.config.drain.timeout) for each in listeners)))
-            self._leaving.difference_update(listeners)
-            if given_up:
-                log.warning("removed listeners are closed; requests given up: %d", given_up)
-            if running:
-                await asyncio.wait(running)
-            await old.streams.all_ended()
-            await old.close()
-            await self._access_logs.close(kept=self.config.log)
-            if earlier:  # their requests may use the Connectors that this reload replaced
-                await asyncio.wait(earlier)
-        finally:
-            await new.close_unused_connectors()
-
-    def _staying(self, config: Config) -> dict[str, str]:
-        """The listeners that keep their sockets: each new name with the name before. A listener at the address of
-        another one that is gone is that one with another name.
-
-        Raises:
-            ReloadError: one has the address of another transport's listener.
-        """
-        places = {each.name: _place(each) for each in self.config.listeners}
-        staying = {each.name: each.name for each in config.listeners if places.get(each.name) == _place(each)}
-        for each in config.listeners:
-            if each.name in staying or not (each.bind.port or each.bind.path):
-                continue
-            taken = staying.values()
-            before = next((name for name, at in places.items() if at == _place(each) and name not in taken), None)
-            if before is not None:
-                staying[each.name] = before
-        transports = {each.name: self._protocols[each.protocols[0]].transport for each in self.config.listeners}
-        for name, before in staying.items():
-            protocol = next(each.protocols[0] for each in config.listeners if each.name == name)
-            wanted = self._protocols[protocol].transport
-            if wanted != transports[before]:
-                text = f"its transport cannot change from {transports[before]} to {wanted}"
-                raise ReloadError(f"listener {name!r}: {text} at the same address while the gateway runs")
-        return staying
+        gone = [each for each in listeners.values() if id(each) not in kept]
+        return Replaced(old, gone, gone_ports, running)
 
     def announce_end(self) -> None:
         """Stop being ready, and announce to clients that their connections will close. Requests are still answered."""
@@ -513,12 +331,9 @@ class Gateway:
         ends_at = self._clock() + seconds
         self._assembly.stop()
         given_up = await asyncio.gather(
-            *(listener.drain(seconds) for listener in (*self.listeners.values(), *self._leaving))
+            *(listener.drain(seconds) for listener in (*self.listeners.values(), *self._replacements.listeners))
         )
-        for task in self._retirements:
-            task.cancel()
-        if self._retirements:
-            await asyncio.wait(self._retirements)
+        await self._replacements.give_up()
         await self._assembly.end()
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
@@ -526,16 +341,12 @@ class Gateway:
         given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
         for server in self.ports.values():
             await server.stop()
-        if self.tracing is not None:
-            await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, max(ends_at - self._clock(), 0.5)))
-            self.tracing = None
+        await self.observing.stop(max(ends_at - self._clock(), 0.5))
         for background in (self._memory_task, self._certificates_task):
             if background is not None:
                 background.cancel()
-        if self._shedding is not None:
-            self._shedding.stop()
+        self._limits.stop()
         self._metrics.stop()
-        await self._access_logs.close()
         return sum(given_up)
 
     async def _is_ready_for_clients(self) -> bool:
@@ -559,7 +370,7 @@ class Gateway:
     @property
     def shedding(self) -> Shedding | None:
         """What refuses work while the gateway is overloaded, if anything does."""
-        return self._shedding
+        return self._limits.shedding
 
     @property
     def has_reload_failed(self) -> bool:
@@ -568,6 +379,7 @@ class Gateway:
 
     def status(self) -> status.GatewayStatus:
         """The current state, for the status API."""
+        counters, tracing, shedding = self.observing.counters, self.observing.tracing, self.shedding
         return status.GatewayStatus(
             version=INFO.version,
             ready=self.ready,
@@ -578,47 +390,27 @@ class Gateway:
                 each.name: status.ListenerStatus(
                     address=listener.address,
                     protocols=list(each.protocols),
-                    requests=dict(self._counters.of_listener(each.name)),
+                    requests=dict(counters.of_listener(each.name)),
                     refused_connections=listener.refused_connections,
                 )
                 for each in self.config.listeners
                 if (listener := self.listeners.get(each.name)) is not None
             },
             shedding=None
-            if self._shedding is None
-            else status.SheddingStatus(since=self._shedding.since, refused=self._shedding.refused),
+            if shedding is None
+            else status.SheddingStatus(since=shedding.since, refused=shedding.refused),
             backends={
-                name: _backend_status(backend, self._counters.of_backend(name))
+                name: status.backend_status(backend, counters.of_backend(name))
                 for name, backend in self._assembly.backends.items()
             },
             policies=[
                 status.PolicyStatus(place=place, policy=name, state=dict(state.status()))
                 for place, name, state in self._assembly.policy_states
             ],
-            last_errors=[
-                status.RequestErrorStatus(
-                    at=each.at,
-                    request_id=each.id,
-                    listener=each.listener,
-                    operation=each.operation,
-                    model=each.model,
-                    route=each.route,
-                    backend=each.backend,
-                    endpoint=each.endpoint,
-                    status=each.status,
-                    reason=each.reason,
-                )
-                for each in self._counters.last_errors()
-            ],
-            tracing=None
-            if self.tracing is None
-            else status.TracingStatus(sent=self.tracing.sent, dropped=self.tracing.dropped),
+            last_errors=list(counters.last_errors()),
+            tracing=None if tracing is None else status.TracingStatus(sent=tracing.sent, dropped=tracing.dropped),
             certificates=self._certificates.status(),
         )
-
-
-def _place(config: ListenerConfig) -> tuple[str, int, str]:
-    return config.bind.host, config.bind.port, config.bind.path
 
 
 def _bind(config: Config, port: str) -> Address | None:
@@ -627,163 +419,6 @@ def _bind(config: Config, port: str) -> Address | None:
     return None if found is None else found.bind
 
 
-def _needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
-    """The permissions that clients need to see explanations: on listeners that ask for credentials, and on those whose
-    errors do not name backends either."""
-    needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
-    return (*needed, "details") if listener.errors.detail == "brief" else needed
-
-
 def _tls(config: Config, port: str) -> ListenerTlsConfig | None:
     found: HealthConfig | AdminConfig | None = getattr(config, port)
     return None if found is None else found.tls
-
-
-def _backend_status(backend: Backend, requests: Mapping[str, int]) -> status.BackendStatus:
-    return status.BackendStatus(
-        protocol=backend.protocol.name,
-        max_in_flight=backend.max_in_flight,
-        waiting=len(backend.queue),
-        requests=dict(requests),
-        queue=_queue_status(backend) if backend.max_in_flight else None,
-        endpoints=[
-            status.EndpointStatus(
-                address=each.address,
-                in_flight=each.in_flight,
-                state=each.health.state.value,
-                last_error=status.LastError(text=last.text, at=last.at) if last else None,
-                ejected_until=each.health.ejected_until,
-            )
-            for each in backend.endpoints
-            for last in [each.health.last]
-        ],
-    )
-
-
-def _queue_status(backend: Backend) -> status.QueueStatus:
-    is_free = any(each.in_flight < backend.max_in_flight for each in backend.endpoints)
-    return status.QueueStatus(
-        length=backend.queue_settings.length,
-        timeout=backend.queue_settings.timeout,
-        estimated_wait=0.0 if is_free else backend.seconds_until(len(backend.queue) + 1),
-        clients=[
-            status.ClientWaiting(client=client, waiting=waiting)
-            for client, waiting in backend.queue.longest(status.MOST_CLIENTS)
-        ],
-    )
-
-
-async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -> Listener:
-    """Serve reference models over one protocol.
-
-    Raises:
-        BindError: the address cannot be bound.
-        ValueError: a model cannot be loaded, or cannot be served over this protocol.
-    """
-    protocol = registry.protocols()[config.protocol]
-    models = [find(name) for name in config.models]
-    check(models, protocol)
-    statistics = ListenerStatistics(clock) if protocol.http.pages else None
-    router = reference_router(models, protocol, clock, INFO, statistics)
-    # A request that names no model is for the only model, or for the first one if the protocol lets clients omit the
-    # name.
-    has_default = len(models) == 1 or protocol.traits.models.may_be_named
-    settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "")
-    # At `/` a single model answers; with several, the reply there lists their paths.
-    rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
-    handlers = exchanges(settings, router.select)
-    with binding(f"reference {config.protocol!r}", config.bind):
-        return await listen(
-            settings, rows, statistics.record_exchanges(handlers) if statistics else handlers, config.bind
-        )
-
-
-def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
-    """The Exchanges of a Listener whose requests always go to the Destinations that `select` finds."""
-    return Exchanges(
-        lambda message, protocol: answer(message, protocol, settings, select),
-        lambda messages, protocol: answer_stream(messages, protocol, settings, select),
-        lambda error, protocol, message: protocol.encode_error(error, None, message),
-    )
-
-
-async def listen(
-    settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], exchanges: Exchanges, address: Address
-) -> Listener:
-    """Start a Listener for protocols of one transport. `rows` has each protocol with the path prefix it is served
-    below."""
-    transport = registry.transport(rows[0][0].transport)
-    listener: Listener = transport.Listener(settings, rows, exchanges)
-    await listener.start(address)
-    return listener
-
-
-@contextmanager
-def binding(what: str, address: Address) -> Iterator[None]:
-    """Turn an OSError into a BindError that names `what`, the place in the configuration, and `address`."""
-    try:
-        yield
-    except OSError as error:
-        # The event loop's own text repeats the address. Error numbers of getaddrinfo are negative and unknown to
-        # strerror.
-        number = error.errno or 0
-        reason = os.strerror(number) if number > 0 else error.strerror
-        raise BindError(f"{what}: cannot bind {address}: {reason or error}") from error
-
-
-def _parse_address(address: str, protocol: Protocol) -> Hashable:
-    parsed: Hashable = registry.transport(protocol.transport).parse_address(address)
-    return parsed
-
-
-def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "", tls: ClientTls | None = None) -> Connector:
-    """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. Raises
-    ValueError if `address` is not valid for the protocol's transport."""
-    transport = registry.transport(protocol.transport)
-    connector: Connector = transport.Connector(
-        address,
-        connection_per_call=protocol.traits.servers.connection_per_call,
-        limits=limits,
-        ip=ip,
-        tls=tls,
-        **_framing(protocol.carrier),
-    )
-    return connector
-
-
-def _framing(carrier: Carrier) -> dict[str, object]:
-    """The Connector's arguments that tell where a message ends. Only byte streams need them."""
-    match carrier:
-        case StreamForm():
-            return {"framing": carrier.framing}
-        case HttpForm() if carrier.stream_framing is not None:
-            return {"stream_framing": carrier.stream_framing}
-    return {}
-
-
-@asynccontextmanager
-async def one_backend(protocol: Protocol, address: str, client: Protocol) -> AsyncIterator[Handler]:
-    """A Handler that converts requests of the protocol `client` and sends them to the server at `address`. The
-    companion models (`M.gradient`) stand for the derivatives of a server that has them.
-
-    Raises:
-        ValueError: `address` is not a valid address for the protocol's transport.
-    """
-    connector = connect(address, protocol, DEFAULT_LIMITS)
-    batch, traits = resolve_batch(protocol, "")
-    traits = traits_at_endpoints(traits, [address])
-    target = Target("server", batch=batch)
-    backend = Backend(target, protocol, [Endpoint(address, connector)], traits.servers.max_in_flight)
-    signatures = SignatureCache(backend, traits, asyncio.get_running_loop().time)
-    upstream = BackendSide("server", protocol.name, traits, backend, signatures, backend.capacity + 1)
-    try:
-        router = Router([any_model(Bridge(RouteSettings(), client, upstream), client)], {})
-
-        async def handle(request: Request) -> Answer:
-            handler = router.select(request).handler
-            assert handler is not None
-            return await handler(request)
-
-        yield handle
-    finally:
-        await connector.close()

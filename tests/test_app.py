@@ -11,8 +11,13 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from gateway.app import INFO, BindError, Gateway, connect, one_backend, serve_reference
+from gateway.app import Gateway
 from gateway.assembly.assembly import Assembly
+from gateway.assembly.connecting import connect
+from gateway.assembly.listening import BindError
+from gateway.assembly.one_backend import one_backend
+from gateway.assembly.reference import serve_reference
+from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.errors import Status, TransportError

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import Gateway, one_backend
+from gateway.app import Gateway
+from gateway.assembly.one_backend import one_backend
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.errors import GatewayError

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from gateway import registry
-from gateway.app import Gateway, connect, exchanges, listen
+from gateway.app import Gateway
+from gateway.assembly.connecting import connect
+from gateway.assembly.listening import exchanges, listen
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.address import Address

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import serve_reference
+from gateway.assembly.reference import serve_reference
 from gateway.config.keys import ReferenceConfig
 from tests.failing_servers import running, status_of, survive
 from tests.relay import PASS, Then, Way, relaying

@@ -35,7 +35,7 @@ MIP_PING = bytes.fromhex("0001000000000000")
 
 def overload(gateway: Gateway, level: Level) -> Shedding:
     """Only the measurements are made up."""
-    shedding = gateway._shedding
+    shedding = gateway.shedding
     assert shedding is not None
     shedding.stop()
     for _ in range(level * UP_LOOKS):

@@ -11,7 +11,8 @@ from sys import executable
 
 import pytest
 
-from gateway.app import Gateway, serve_reference
+from gateway.app import Gateway
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from tests.interop.processes import Process, free_port

@@ -10,7 +10,8 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from gateway.app import Gateway, serve_reference
+from gateway.app import Gateway
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.keys import ReferenceConfig

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from gateway import registry
-from gateway.app import Gateway, connect, exchanges, listen
+from gateway.app import Gateway
+from gateway.assembly.connecting import connect
+from gateway.assembly.listening import exchanges, listen
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.address import Address
@@ -50,7 +52,7 @@ class Observed:
         self.address = address
         self.records: list[Record] = []
         self._more = asyncio.Event()
-        gateway.observers.append(self._observe)
+        gateway.observing.observers.append(self._observe)
 
     def _observe(self, record: Record) -> None:
         self.records.append(record)
@@ -278,7 +280,7 @@ async def test_the_wait_in_a_queue_is_told() -> None:
 
 async def test_without_observers_nothing_is_noted() -> None:
     async with observed(V2_REST) as running:
-        running.gateway.observers.clear()
+        running.gateway.observing.observers.clear()
         await running.gateway.reload(running.gateway.config.model_copy(update={"ready": "none"}))
         reply = await running.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert b"x-request-id" not in reply
@@ -308,7 +310,7 @@ async def test_a_request_id_is_accepted_or_made_and_returned_over_http(
     headers: bytes, is_right: Callable[[bytes], bool]
 ) -> None:
     async with observed(V2_REST, top="request_ids: {}") as running:
-        running.gateway.observers.clear()
+        running.gateway.observing.observers.clear()
         length = b"Content-Length: %d\r\n\r\n" % len(BODY)
         reply = await running.send(
             b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + length + BODY

@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from gateway import registry
-from gateway.app import Gateway, one_backend, serve_reference
+from gateway.app import Gateway
+from gateway.assembly.one_backend import one_backend
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.errors import GatewayError, drop_tracebacks

@@ -13,7 +13,9 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from gateway.app import BindError, Gateway, ReloadError
+from gateway.app import Gateway
+from gateway.assembly.listening import BindError
+from gateway.assembly.reloading import ReloadError
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from tests.attacks.clients import Grpc
@@ -134,12 +136,12 @@ async def test_slots_of_an_endpoint_are_counted_across_a_reload() -> None:
 async def test_load_shedding_goes_on_through_a_reload_that_does_not_change_it() -> None:
     shed = "limits: {shed: {lag: 5}}"
     async with running(LISTENER + BACKEND + shed) as gateway:
-        before = gateway._shedding
+        before = gateway.shedding
         assert before is not None
         await gateway.reload(config(LISTENER + BACKEND + shed + "\ndrain: {timeout: 7}"))
-        assert gateway._shedding is before
+        assert gateway.shedding is before
         await gateway.reload(config(LISTENER + BACKEND + shed.replace("5", "6")))
-        assert gateway._shedding not in (None, before)
+        assert gateway.shedding not in (None, before)
         await gateway.reload(config(LISTENER + BACKEND))
         assert gateway.status().shedding is None
 
@@ -292,7 +294,7 @@ async def test_ports_beside_the_listeners_follow_their_addresses() -> None:
         await gateway.reload(config(LISTENER + BACKEND + f'admin: {{bind: "127.0.0.1:{ports[0]}"}}\n'))
         body = (await ask(ports[0], get("/status"))).partition(b"\r\n\r\n")[2]
         assert json.loads(body)["configuration"]["reloads"] == 3
-        await asyncio.gather(*gateway._retirements)  # the port is closed in the background
+        await gateway._replacements.all_ended()  # the port is closed in the background
         with pytest.raises(ConnectionRefusedError):
             await ask(ports[1], get("/readyz"))
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.app import Gateway, connect, serve_reference
+from gateway.app import Gateway
+from gateway.assembly.connecting import connect
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.errors import GatewayError, Status

@@ -64,7 +64,7 @@ class Wires:
 def reference(protocol: str, *models: Model) -> Server:
     """A reference server."""
     spoken = protocols()[protocol]
-    router = reference_router(models, spoken, lambda: 0.0, INFO)
+    router = reference_router(models, spoken, lambda: 0.0)
     settings = ListenerSettings(REFERENCE, model=models[0].name if len(models) == 1 else "")
     table = PathTable(patterns.rows([(spoken, "")], settings.model, ()))
 

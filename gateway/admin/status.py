@@ -1,12 +1,15 @@
 """The status API: the state of listeners, backends and endpoints as JSON."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from fastapi import FastAPI, Response
 from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
+
+from gateway.observing.counters import RequestError
+from gateway.routing.backend import Backend
 
 
 class LastError(BaseModel):
@@ -32,24 +35,6 @@ class EndpointStatus(BaseModel):
     ejected_until: datetime | None
     """After this time one call is sent as a trial, and an answer to it makes the endpoint up. None while it is not
     down, or down because probes fail."""
-
-
-class RequestErrorStatus(BaseModel):
-    """A request that ended with an error. The log has more about it under the same request id."""
-
-    at: datetime
-    """In UTC."""
-    request_id: str
-    listener: str
-    operation: str
-    model: str
-    """As the client named it; empty if the request could not be read."""
-    route: str
-    backend: str
-    endpoint: str
-    """Of the last try; empty if there was none."""
-    status: str
-    reason: str
 
 
 class TracingStatus(BaseModel):
@@ -178,7 +163,7 @@ class GatewayStatus(BaseModel):
     backends: dict[str, BackendStatus]
     policies: list[PolicyStatus] = []
     """Those that keep a state."""
-    last_errors: list[RequestErrorStatus] = []
+    last_errors: list[RequestError] = []
     """The last requests that ended with an error, the newest first."""
     tracing: TracingStatus | None = None
     """Null without `tracing`."""
@@ -211,6 +196,40 @@ class NotReloaded(BaseModel):
 
 Reload: TypeAlias = Callable[[], Awaitable[Reloaded | NotReloaded]]
 """Reads the configuration again."""
+
+
+def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStatus:
+    """The status of `backend`. `requests`: those of clients that it answered, by their status."""
+    return BackendStatus(
+        protocol=backend.protocol.name,
+        max_in_flight=backend.max_in_flight,
+        waiting=len(backend.queue),
+        requests=dict(requests),
+        queue=_queue_status(backend) if backend.max_in_flight else None,
+        endpoints=[
+            EndpointStatus(
+                address=each.address,
+                in_flight=each.in_flight,
+                state=each.health.state.value,
+                last_error=LastError(text=last.text, at=last.at) if last else None,
+                ejected_until=each.health.ejected_until,
+            )
+            for each in backend.endpoints
+            for last in [each.health.last]
+        ],
+    )
+
+
+def _queue_status(backend: Backend) -> QueueStatus:
+    is_free = any(each.in_flight < backend.max_in_flight for each in backend.endpoints)
+    return QueueStatus(
+        length=backend.queue_settings.length,
+        timeout=backend.queue_settings.timeout,
+        estimated_wait=0.0 if is_free else backend.seconds_until(len(backend.queue) + 1),
+        clients=[
+            ClientWaiting(client=client, waiting=waiting) for client, waiting in backend.queue.longest(MOST_CLIENTS)
+        ],
+    )
 
 
 def application(

@@ -1,19 +1,26 @@
-"""The Router of a reference server: Python models served to clients of one protocol."""
+"""A reference server: Python models served to clients of one protocol."""
 
 from collections.abc import Callable, Sequence
 
+from gateway import registry
 from gateway.admin.statistics import ListenerStatistics
+from gateway.assembly.listening import binding, exchanges, listen
 from gateway.assembly.routes import any_model, joined_versions, route, without_policies
+from gateway.assembly.server_info import INFO
 from gateway.assembly.server_operations import server_operations
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
+from gateway.config.keys import ReferenceConfig
+from gateway.core import patterns
 from gateway.core.operations import Operation
-from gateway.core.protocol import Models, Protocol, Traits, Wire
-from gateway.core.transport import Destination
-from gateway.core.types import Answer, Request, ServerInfo
+from gateway.core.protocol import ListenerSettings, Models, Protocol, Traits, Wire
+from gateway.core.transport import Destination, Listener
+from gateway.core.types import Answer, Request
+from gateway.reference.handler import check
 from gateway.reference.handler import handler as reference_handler
+from gateway.reference.loading import find
 from gateway.reference.model import Model
 from gateway.reference.streams import stream_handler as reference_stream_handler
 from gateway.routing.conditions import Conditions
@@ -27,11 +34,35 @@ IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(ver
 """The traits of the reference models: named, typed and batched tensors, derivatives as operations, any version."""
 
 
+async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -> Listener:
+    """Serve reference models over one protocol.
+
+    Raises:
+        BindError: the address cannot be bound.
+        ValueError: a model cannot be loaded, or cannot be served over this protocol.
+    """
+    protocol = registry.protocols()[config.protocol]
+    models = [find(name) for name in config.models]
+    check(models, protocol)
+    statistics = ListenerStatistics(clock) if protocol.http.pages else None
+    router = reference_router(models, protocol, clock, statistics)
+    # A request that names no model is for the only model, or for the first one if the protocol lets clients omit the
+    # name.
+    has_default = len(models) == 1 or protocol.traits.models.may_be_named
+    settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "")
+    # At `/` a single model answers; with several, the reply there lists their paths.
+    rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
+    handlers = exchanges(settings, router.select)
+    with binding(f"reference {config.protocol!r}", config.bind):
+        return await listen(
+            settings, rows, statistics.record_exchanges(handlers) if statistics else handlers, config.bind
+        )
+
+
 def reference_router(
     models: Sequence[Model],
     client: Protocol,
     clock: Callable[[], float],
-    info: ServerInfo,
     statistics: ListenerStatistics | None = None,
 ) -> Router:
     """The Router: one route for each model, and one for unknown models, whose error names the known ones. `statistics`
@@ -49,5 +80,5 @@ def reference_router(
         return await handler(request)
 
     # Clients may take a reference server offline, as they may the real servers.
-    own = server_operations(info, Readiness(lambda: True, {REFERENCE}), {REFERENCE: statistics} if statistics else {})
+    own = server_operations(INFO, Readiness(lambda: True, {REFERENCE}), {REFERENCE: statistics} if statistics else {})
     return Router(routes, {**own, Operation.MODELS: Destination(listed)}, joined_versions([client]))

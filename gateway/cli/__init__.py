@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.app import INFO
+from gateway.assembly.server_info import INFO
 from gateway.cli.call import call
 from gateway.cli.check import check
 from gateway.cli.demo import demo

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from gateway import registry
-from gateway.app import one_backend
+from gateway.assembly.one_backend import one_backend
 from gateway.cli.options import fail, run
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.exchange import decoded

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from gateway.app import BindError, serve_reference
+from gateway.assembly.listening import BindError
+from gateway.assembly.reference import serve_reference
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog, fail, run
 from gateway.cli.stopping import Signals, drain_on_signal

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from gateway.admin.status import ConfigurationError, LoadError, NotReloaded, Reloaded
-from gateway.app import BindError, Gateway, ReloadError
+from gateway.app import Gateway
+from gateway.assembly.listening import BindError
+from gateway.assembly.reloading import ReloadError
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, Problem, load_with_warnings

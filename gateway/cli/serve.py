@@ -4,8 +4,10 @@ import logging
 import sys
 from pathlib import Path
 
-from gateway.app import INFO, BindError, Gateway
+from gateway.app import Gateway
 from gateway.assembly.access import is_on
+from gateway.assembly.listening import BindError
+from gateway.assembly.server_info import INFO
 from gateway.cli.examples import examples
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import ConfigFile, fail, read_with_warnings, run

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
 from time import monotonic
 
 from gateway import registry
-from gateway.app import INFO
 from gateway.assembly.assembly import Assembly, Connect
+from gateway.assembly.server_info import INFO
 from gateway.config.keys import BackendConfig, Config, EndpointConfig
 from gateway.config.policies import PolicyConfig
 from gateway.core.frozen import frozen

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from time import perf_counter
 
-from gateway.app import connect
 from gateway.assembly.assembly import Assembly
+from gateway.assembly.connecting import connect
 from gateway.bridge.comparison import MOST_SHOWN, TensorChange, TensorShown, compare, shown
 from gateway.config.keys import Config
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal

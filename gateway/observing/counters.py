@@ -25,17 +25,20 @@ Place: TypeAlias = tuple[str, str, str, str]
 
 @frozen
 class RequestError:
-    """One request that ended with an error, with the fields of its Record. It has no text: that may hold something of
-    the request."""
+    """A request that ended with an error, as the status API shows it. It has no text: that may hold something of the
+    request. The log has more about it under the same request id."""
 
     at: datetime
-    id: str
+    """In UTC."""
+    request_id: str
     listener: str
     operation: str
     model: str
+    """As the client named it; empty if the request could not be read."""
     route: str
     backend: str
     endpoint: str
+    """Of the last try; empty if there was none."""
     status: str
     reason: str
 

@@ -4,8 +4,9 @@ import logging
 
 import pytest
 
-from gateway.app import Gateway, one_backend
+from gateway.app import Gateway
 from gateway.assembly.brief_errors import BriefErrors
+from gateway.assembly.one_backend import one_backend
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.keys import Config

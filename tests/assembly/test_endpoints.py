@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 from gateway import registry
-from gateway.app import INFO
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.endpoints import SharedEndpoints
+from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.protocol import Limits, Protocol

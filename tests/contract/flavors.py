@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway.app import INFO
+from gateway.assembly.server_info import INFO
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.frozen import frozen, replace

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
-from gateway.app import Gateway, connect, serve_reference
+from gateway.app import Gateway
+from gateway.assembly.connecting import connect
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loading
 from gateway.config.keys import Config, ReferenceConfig

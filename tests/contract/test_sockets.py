@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from gateway.app import connect, serve_reference
+from gateway.assembly.connecting import connect
+from gateway.assembly.reference import serve_reference
 from gateway.config.keys import ReferenceConfig
 from gateway.core.errors import GatewayError, Status
 from gateway.core.exchange import ask

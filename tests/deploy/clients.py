@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gateway import registry
-from gateway.app import one_backend
+from gateway.assembly.one_backend import one_backend
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.exchange import decoded
 from gateway.core.protocol import ListenerSettings

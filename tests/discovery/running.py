@@ -5,7 +5,8 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from gateway.app import Gateway, serve_reference
+from gateway.app import Gateway
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.transport import Listener

@@ -6,7 +6,7 @@ from base64 import b64encode
 import numpy as np
 import pytest
 
-from gateway.app import serve_reference
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.operations import Operation

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app import INFO
+from gateway.assembly.server_info import INFO
 from tests.interop.processes import Gateway, free_port, run_client
 
 CONFIG = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gateway import registry
-from gateway.app import connect
+from gateway.assembly.connecting import connect
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Protocol, Target

@@ -10,7 +10,8 @@ import grpc.aio
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from gateway.app import Gateway, serve_reference
+from gateway.app import Gateway
+from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.observing.tracing import MOST_WAITING, Tracing

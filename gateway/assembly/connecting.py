@@ -1,0 +1,40 @@
+"""Connectors to servers, by the transport of their protocol."""
+
+from collections.abc import Hashable
+
+from gateway import registry
+from gateway.core.protocol import Carrier, HttpForm, Limits, Protocol, StreamForm
+from gateway.core.transport import Connector
+from gateway.transports.tls import ClientTls
+
+
+def parse_address(address: str, protocol: Protocol) -> Hashable:
+    """`address` in the form that is equal for equal addresses of the protocol's transport. Raises ValueError if it is
+    not valid."""
+    parsed: Hashable = registry.transport(protocol.transport).parse_address(address)
+    return parsed
+
+
+def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "", tls: ClientTls | None = None) -> Connector:
+    """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. Raises
+    ValueError if `address` is not valid for the protocol's transport."""
+    transport = registry.transport(protocol.transport)
+    connector: Connector = transport.Connector(
+        address,
+        connection_per_call=protocol.traits.servers.connection_per_call,
+        limits=limits,
+        ip=ip,
+        tls=tls,
+        **_framing(protocol.carrier),
+    )
+    return connector
+
+
+def _framing(carrier: Carrier) -> dict[str, object]:
+    """The Connector's arguments that tell where a message ends. Only byte streams need them."""
+    match carrier:
+        case StreamForm():
+            return {"framing": carrier.framing}
+        case HttpForm() if carrier.stream_framing is not None:
+            return {"stream_framing": carrier.stream_framing}
+    return {}

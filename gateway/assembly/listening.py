@@ -1,0 +1,49 @@
+"""Listeners: starting one at an address, and the error for an address that cannot be bound."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from gateway import registry
+from gateway.core.address import Address
+from gateway.core.exchange import answer
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.streaming import answer_stream
+from gateway.core.transport import Exchanges, Listener, Select
+
+
+class BindError(Exception):
+    """An address of the configuration cannot be bound."""
+
+
+async def listen(
+    settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], exchanges: Exchanges, address: Address
+) -> Listener:
+    """Start a Listener for protocols of one transport. `rows` has each protocol with the path prefix it is served
+    below."""
+    transport = registry.transport(rows[0][0].transport)
+    listener: Listener = transport.Listener(settings, rows, exchanges)
+    await listener.start(address)
+    return listener
+
+
+def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
+    """The Exchanges of a Listener whose requests always go to the Destinations that `select` finds."""
+    return Exchanges(
+        lambda message, protocol: answer(message, protocol, settings, select),
+        lambda messages, protocol: answer_stream(messages, protocol, settings, select),
+        lambda error, protocol, message: protocol.encode_error(error, None, message),
+    )
+
+
+@contextmanager
+def binding(what: str, address: Address) -> Iterator[None]:
+    """Turn an OSError into a BindError that names `what`, the place in the configuration, and `address`."""
+    try:
+        yield
+    except OSError as error:
+        # The event loop's own text repeats the address. Error numbers of getaddrinfo are negative and unknown to
+        # strerror.
+        number = error.errno or 0
+        reason = os.strerror(number) if number > 0 else error.strerror
+        raise BindError(f"{what}: cannot bind {address}: {reason or error}") from error

@@ -1,0 +1,91 @@
+"""What observes the requests of a gateway: the counters of the status API, the access log, metrics and tracing."""
+
+from gateway.assembly.access import AccessLogs
+from gateway.assembly.server_info import INFO
+from gateway.config.keys import Config, ListenerConfig, LogConfig, RequestIdsConfig, TracingConfig
+from gateway.core.principal import Permission
+from gateway.core.record import Observer, Telling
+from gateway.core.tasks import spawn
+from gateway.explain import explaining
+from gateway.observing.counters import Counters
+from gateway.observing.recording import OnStart, Recording
+from gateway.observing.tracing import Tracing
+
+SECONDS_FOR_LAST_SPANS = 5.0
+"""How long the collector has for the spans that are left when tracing ends."""
+
+
+class Observing:
+    """The observers of a gateway over all its configurations."""
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+        """Those that are told of each request when it has ended, beside the counters and the access log. A listener
+        uses those that are here when it starts, or is renewed by a reload."""
+        self.counters = Counters()
+        """What the status API tells of requests."""
+        self.tracing: Tracing | None = None
+        self._tracing: TracingConfig | None = None
+        """The settings of `tracing`."""
+        self._access_logs = AccessLogs()
+
+    def recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
+        """What makes the records of a listener's requests; None if nobody wants them."""
+        access = self._access_logs.get(config.log)
+        observers = self.observers if access is None else [*self.observers, access.observe]
+        if config.admin is not None:
+            observers = [*observers, self.counters.observe]
+        starts: list[OnStart] = [explaining.on_start(_needed_to_explain(listener))] if listener.allow_explain else []
+        if self.tracing is not None:
+            starts.append(self.tracing.start_record)
+        if not observers and not starts and config.request_ids is None and not listener.reply_headers:
+            return None
+        ids = config.request_ids or RequestIdsConfig()
+        telling = Telling(ids.reply, listener.reply_headers, ids.forward)
+        return Recording(listener.name, observers, telling, accepts_ids=ids.accept, starts=starts)
+
+    def open_access_log(self, config: LogConfig, refused: type[Exception]) -> None:
+        """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
+        try:
+            self._access_logs.get(config)
+        except OSError as error:
+            raise refused(f"log.access.path {config.access.path!r} cannot be opened: {error.strerror}") from None
+
+    def reopen_logs(self) -> None:
+        """Open the file of the access log again, which a program that rotates logs may have renamed."""
+        self._access_logs.reopen()
+
+    async def close_logs(self, kept: LogConfig | None = None) -> None:
+        """Close all access logs but the one with the settings `kept`."""
+        await self._access_logs.close(kept)
+
+    def trace(self, config: TracingConfig | None) -> bool:
+        """Trace requests with these settings from now on. What traced them before sends its last spans in the
+        background. Returns False if the settings are the same as before, so that nothing changes."""
+        if config == self._tracing:
+            return False
+        before, self._tracing, self.tracing = self.tracing, config, None
+        if config is not None:
+            from gateway.observing.otlp import OtlpExporter  # needs the extra `tracing`
+
+            headers = {name: each.get_secret_value() for name, each in config.headers.items()}
+            export = OtlpExporter(config.otlp, headers, config.timeout, config.service, INFO.version)
+            self.tracing = Tracing(export, config.sample, config.interval)
+            self.tracing.start()
+        if before is not None:
+            spawn(before.stop(SECONDS_FOR_LAST_SPANS))
+        return True
+
+    async def stop(self, seconds: float) -> None:
+        """Send the last spans, for at most `seconds`, and close the access logs."""
+        if self.tracing is not None:
+            await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, seconds))
+            self.tracing = None
+        await self.close_logs()
+
+
+def _needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
+    """The permissions that clients need to see explanations: on listeners that ask for credentials, and on those whose
+    errors do not name backends either."""
+    needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
+    return (*needed, "details") if listener.errors.detail == "brief" else needed

@@ -1,0 +1,35 @@
+"""The limits of the whole process (`limits` at the top of a configuration): connections, memory, load shedding."""
+
+from gateway.config.keys import ProcessLimitsConfig, ShedConfig
+from gateway.transports import listener_connections, memory
+from gateway.transports.shedding import Shedding
+
+
+class ProcessLimits:
+    """The limits of the process over all configurations of a gateway."""
+
+    def __init__(self) -> None:
+        self.shedding: Shedding | None = None
+        """What refuses work while the gateway is overloaded, if anything does."""
+        self._shed: ShedConfig | None = None
+        """The settings of `shedding`."""
+
+    def apply(self, limits: ProcessLimitsConfig) -> None:
+        """Limit the process by these settings from now on."""
+        connections = listener_connections.PROCESS_CONNECTIONS
+        connections.fit(limits.connections)
+        connections.clients.limit = limits.connections_per_client
+        memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
+        memory.PROCESS_MEMORY.per_client = limits.memory_per_client
+        if limits.shed != self._shed:  # else it goes on, also while the gateway is overloaded
+            self._shed = limits.shed
+            self.stop()
+            self.shedding = None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)
+            if self.shedding is not None:
+                self.shedding.start()
+        connections.shedding = self.shedding
+
+    def stop(self) -> None:
+        """Measure no more whether the gateway is overloaded."""
+        if self.shedding is not None:
+            self.shedding.stop()

@@ -1,0 +1,7 @@
+"""What the gateway says of itself where clients ask for a server's name and version."""
+
+from importlib.metadata import version
+
+from gateway.core.types import ServerInfo
+
+INFO = ServerInfo("inference-gateway", version("inference-gateway"))
