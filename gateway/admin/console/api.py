@@ -5,6 +5,7 @@ import asyncio
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from time import monotonic
 from typing import Annotated, Any
@@ -87,12 +88,16 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
     """Add the paths below `/api`."""
     lists = ModelLists(clock)
     checked: list[tuple[Config, list[str], list[LineMark]]] = []
+    drawn: list[tuple[Config, datetime, dict[str, Any]]] = []
 
     @app.get("/api/topology", response_model=Topology)
     async def read_topology(request: Request) -> Response:
         """Listeners, routes and backends, and which leads to which."""
-        found = topology(gateway.config, gateway.listeners, gateway.version, gateway.loaded_at, gateway.reloads)
-        return _reply(request, found.model_dump(mode="json"))
+        config, loaded_at = gateway.config, gateway.loaded_at
+        if not drawn or drawn[0][0] is not config or drawn[0][1] != loaded_at:
+            made = partial(topology, config, dict(gateway.listeners), gateway.version, loaded_at, gateway.reloads)
+            drawn[:] = [(config, loaded_at, await asyncio.to_thread(lambda: made().model_dump(mode="json")))]
+        return _reply(request, drawn[0][2])
 
     @app.get("/api/traffic", response_model=traffic.Traffic)
     async def read_traffic(
@@ -141,7 +146,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
     async def read_models(request: Request) -> Response:
         """The models of all backends, as their servers list them or routes name them."""
         found = await lists.read(gateway.config, gateway.backend_sides)
-        return _reply(request, found.model_dump(mode="json"))
+        return _reply(request, await asyncio.to_thread(found.model_dump, mode="json"))
 
     @app.get("/api/models/signature")
     async def read_signature(

@@ -48,7 +48,7 @@ export function show(root, { attempt }) {
     setText(told, matching.length === found.errors.length ? count(matching.length) : `${matching.length} of ${found.errors.length}`);
     const reasons = new Map();
     for (const each of matching) reasons.set(each.reason, [...(reasons.get(each.reason) ?? []), each]);
-    list.replaceChildren(...[...reasons].map(([reason, errors]) => group(reason, errors, found.reasons[reason])));
+    list.replaceChildren(...[...reasons].map(([reason, errors]) => group(reason, errors, found.reasons[reason], found.errors.length)));
     if (!matching.length) {
       list.append(html("p", { class: "muted" }, found.errors.length ? "Nothing matches the filter." : "No request has failed since the start."));
     }
@@ -69,10 +69,10 @@ export function show(root, { attempt }) {
   return { update };
 }
 
-function group(reason, errors, explanation) {
+function group(reason, errors, explanation, of) {
   const columns = FIELDS.filter(([, read]) => errors.some((each) => read(each) !== NONE));
   const rows = errors.map((each) => html("tr", {}, ...columns.map(([, read]) => html("td", {}, read(each)))));
-  const heading = html("h2", {}, html("span", { class: "badge down" }, reason || "unknown"), ` ${errors.length} of the last`);
+  const heading = html("h2", {}, html("span", { class: "badge down" }, reason || "unknown"), ` ${errors.length} of the last ${of}`);
   return html(
     "section",
     { class: "panel reason" },

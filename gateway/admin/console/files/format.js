@@ -40,9 +40,10 @@ export function time(iso) {
 
 /** The conditions of a route in one line. */
 export function conditions(match) {
-  const parts = Object.entries(match).map(([name, value]) => {
-    const text = typeof value === "object" ? JSON.stringify(value) : value;
-    return name === "model" ? String(text) : `${name}: ${text}`;
-  });
+  const { model, ...others } = match;
+  const parts = Object.entries(others).map(
+    ([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`,
+  );
+  if (model !== undefined) parts.unshift(String(model));
   return parts.length ? parts.join(", ") : "every request";
 }

@@ -19,7 +19,7 @@ class Figure {
     this.name = name;
     this.text = text;
     this.value = html("span", { class: "value" }, NONE);
-    this.line = svg("polyline", { points: "" });
+    this.line = svg("path", { d: "" });
     const chart = svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true", class: `spark ${name}` }, this.line);
     this.element = html("div", { class: "figure" }, html("dt", {}, title), html("dd", {}, this.value, chart));
   }
@@ -27,10 +27,20 @@ class Figure {
   update(history) {
     const now = history[history.length - 1];
     setText(this.value, now ? this.text(now) : NONE);
-    const values = history.map((point) => point[this.name] ?? 0);
+    const values = history.map((point) => point[this.name]);
     const most = Math.max(...values, 1e-9);
     const step = 100 / Math.max(values.length - 1, 1);
-    this.line.setAttribute("points", values.map((value, at) => `${(at * step).toFixed(1)},${(23 - (22 * value) / most).toFixed(1)}`).join(" "));
+    let pen = "M"; // lifted where there is no value, such as a latency without requests
+    const parts = values.map((value, at) => {
+      if (value === null) {
+        pen = "M";
+        return "";
+      }
+      const part = `${pen}${(at * step).toFixed(1)} ${(23 - (22 * value) / most).toFixed(1)}`;
+      pen = "L";
+      return part;
+    });
+    this.line.setAttribute("d", parts.join(""));
   }
 }
 

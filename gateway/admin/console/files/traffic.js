@@ -74,7 +74,9 @@ export class Traffic {
     }
     const isFirst = this.first === null;
     if (isFirst) this.first = time;
+    const isLate = !isFirst && time - this.time > WINDOW; // the page was hidden, or the gateway away
     if (changed || isFirst) for (const path of reply.paths) this.#sample(path, isFirst ? time : this.time, time);
+    if (isLate) this.#beginAgain(time);
     this.now = reply;
     this.time = time;
     this.#group(bounds);
@@ -90,6 +92,13 @@ export class Traffic {
       const samples = before === time ? [sample] : [{ time: before, ok: 0, errors: 0, latencies: {} }, sample];
       this.paths.set(key, { path, samples });
     }
+  }
+
+  /** Compute rates from now on: nobody knows how what happened in between is spread over the time. */
+  #beginAgain(time) {
+    this.first = time;
+    this.history = [];
+    for (const each of this.paths.values()) each.samples = [{ ...each.samples.at(-1), time }];
   }
 
   #change({ samples }) {
