@@ -34,7 +34,6 @@ backends:
   gone:
     protocol: v2-rest
     endpoints: ["http://127.0.0.1:NOTHING"]
-    policies: [{timeout: {seconds: 30}}]
 routes:
   - {match: {model: posterior}, backend: science}
   - {match: {model: broken}, backend: gone}

@@ -77,7 +77,9 @@ def take(page: Page, gateway: Looked) -> None:
         page.locator("main tbody tr, main .node").first.wait_for()
         page.wait_for_function("() => !document.body.textContent.includes('Asking')")
         if name == "overview":
-            page.wait_for_function("() => document.querySelector('.spark path').getAttribute('d').split('L').length > 5")
+            page.wait_for_function(
+                "() => document.querySelector('.spark path').getAttribute('d').split('L').length > 5"
+            )
         for theme in THEMES:
             page.emulate_media(color_scheme="light" if theme == "light" else "dark")
             file = IMAGES / f"console-{name}-{theme}.png"

@@ -75,7 +75,10 @@ async def test_the_topology_says_which_leads_to_which(client: httpx.AsyncClient)
     assert [each.name for each in found.listeners] == ["http", "science"]
     secret, broken, renamed, *_ = found.routes
     assert (secret.place, secret.listeners) == ("routes[0]", ["http"])
-    assert [(each.name, each.role, each.weight) for each in secret.backends] == [("lab", "main", 3), ("gone", "main", 1)]
+    assert [(each.name, each.role, each.weight) for each in secret.backends] == [
+        ("lab", "main", 3),
+        ("gone", "main", 1),
+    ]
     assert [(each.name, each.role) for each in broken.backends] == [("gone", "main"), ("lab", "fallback")]
     assert broken.listeners == ["http", "science"]
     assert (renamed.match, renamed.rewrite, renamed.policies) == ({"model": "my-*"}, {"model": "{1}"}, ["timeout"])
@@ -152,7 +155,10 @@ async def test_models_are_listed_with_the_names_that_clients_use(client: httpx.A
     listed = {(each.backend, each.name): each for each in found.models}
     double = listed["lab", "double"]
     assert double.source == "server"
-    assert {(each.route, each.name) for each in double.reached_by} == {("routes[2]", "my-double"), ("routes[3]", "double")}
+    assert {(each.route, each.name) for each in double.reached_by} == {
+        ("routes[2]", "my-double"),
+        ("routes[3]", "double"),
+    }
     broken = listed["gone", "broken"]  # its server does not answer
     assert (broken.source, [each.route for each in broken.reached_by]) == ("configuration", ["routes[1]"])
 

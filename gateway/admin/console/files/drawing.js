@@ -169,7 +169,7 @@ export class Drawing {
       });
       return group;
     });
-    this.edges = edges.map((edge) => this.#edge(layer, edge, places)).filter(Boolean);
+    this.edges = edges.map((edge) => this.#edge(layer, edge, edges, places)).filter(Boolean);
     drawing.append(layer, ...columns);
     this.element.replaceChildren(drawing);
     if (focused !== null) this.element.querySelector(`[data-node="${CSS.escape(focused)}"]`)?.focus();
@@ -195,7 +195,7 @@ export class Drawing {
     return svg("g", { role: "listitem" }, link);
   }
 
-  #edge(layer, edge, places) {
+  #edge(layer, edge, edges, places) {
     const from = places.get(edge.from);
     const target = places.get(edge.to);
     if (!from || !target) return null;
@@ -204,7 +204,11 @@ export class Drawing {
     const d = `M${x1} ${from.y}C${x1 + bend} ${from.y} ${x2 - bend} ${target.y} ${x2} ${target.y}`;
     const full = svg("title");
     const line = svg("path", { d, class: "line" });
-    const label = svg("text", { class: "flow", x: (x1 + x2) / 2, y: (from.y + target.y) / 2 - 5 });
+    // at the end where fewer lines meet, so that the figures do not cover each other
+    const isAtStart = edges.filter((each) => each.from === edge.from).length < edges.filter((each) => each.to === edge.to).length;
+    const label = isAtStart
+      ? svg("text", { class: "flow", x: x1 + 8, y: from.y - 6 })
+      : svg("text", { class: "flow", x: x2 - 8, y: target.y - 6, "text-anchor": "end" });
     layer.append(svg("g", { class: edge.role === "fallback" ? "edge fallback" : "edge" }, full, svg("path", { d, class: "reach" }), line, label));
     return { ...edge, full, line, label };
   }
@@ -240,12 +244,18 @@ export class Drawing {
   #flow(traffic, edge) {
     const sum = sumOfEdge(traffic, edge);
     const isLive = sum.requests > 0;
-    edge.line.setAttribute("class", isLive ? (sum.errors ? "line live failing" : "line live") : "line");
+    edge.line.setAttribute("class", isLive ? `line live ${trouble(sum)}` : "line");
     edge.line.style.strokeWidth = isLive ? String(1.5 + Math.min(6, 1.6 * Math.log10(1 + 10 * sum.rate))) : "";
     setText(edge.label, isLive ? rate(sum.rate) : "");
     const facts = [rate(sum.rate), `${share(sum.errors, sum.requests)} failed`, `median ${seconds(sum.quantile(0.5))}`];
     setText(edge.full, `${nameOf(edge.from)} → ${nameOf(edge.to)}\n${facts.join(" · ")}`);
   }
+}
+
+/** The class of a line on which requests fail: some of them, or half and more. */
+function trouble({ errors, requests }) {
+  if (!errors) return "";
+  return 2 * errors < requests ? "troubled" : "failing";
 }
 
 const nameOf = (id) => split(id)[1].split("\u0000").pop();
