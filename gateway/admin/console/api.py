@@ -15,10 +15,9 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
 from gateway.admin.console import traffic
-from gateway.admin.console.configuration import Configuration, ReloadFailure, marked
-from gateway.admin.console.configuration import Mark as LineMark
+from gateway.admin.console.configuration import Configuration, LineMark, ReloadFailure, marked
 from gateway.admin.console.explanations import EXPLANATIONS
-from gateway.admin.console.models import ModelLists, Models, ModelSignature, signature
+from gateway.admin.console.models import ModelLists, ListedModels, ModelSignature, signature
 from gateway.admin.console.topology import Topology, topology
 from gateway.admin.status import LoadError
 from gateway.bridge.backend import BackendSide
@@ -142,7 +141,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
         failure = None if error is None else ReloadFailure(text=error.text, at=error.at.isoformat())
         return _reply(request, Configuration(lines=lines, marks=marks, failure=failure).model_dump(mode="json"))
 
-    @app.get("/api/models", response_model=Models)
+    @app.get("/api/models", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
         """The models of all backends, as their servers list them or routes name them."""
         found = await lists.read(gateway.config, gateway.backend_sides)

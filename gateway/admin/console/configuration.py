@@ -17,7 +17,7 @@ from gateway.config.keys import Config
 from gateway.config.problems import Finding, without_credentials
 
 
-class Mark(BaseModel):
+class LineMark(BaseModel):
     """What is said about a line."""
 
     line: int
@@ -38,13 +38,13 @@ class Configuration(BaseModel):
     """The configuration in use."""
 
     lines: list[str]
-    marks: list[Mark]
+    marks: list[LineMark]
     failure: ReloadFailure | None = None
     """Null if the last attempt to read the file succeeded."""
 
 
-def marked(config: Config, findings: Iterable[Finding]) -> tuple[list[str], list[Mark]]:
-    """The lines of `config`, and a Mark for each finding."""
+def marked(config: Config, findings: Iterable[Finding]) -> tuple[list[str], list[LineMark]]:
+    """The lines of `config`, and a LineMark for each finding."""
     text = yaml.dump(effective(config), Dumper=_Plain, sort_keys=False, width=10**6, allow_unicode=True)
     root = yaml.compose(text, Loader=yaml.CSafeLoader)
     marks = [_mark(root, finding) for finding in findings]
@@ -59,10 +59,10 @@ class _Plain(yaml.CSafeDumper):
         return True
 
 
-def _mark(root: Any, finding: Finding) -> Mark:
+def _mark(root: Any, finding: Finding) -> LineMark:
     line, node = _found(root, finding.location)
     message = finding.message.replace(VALUE, _shown(node))
-    return Mark(line=line, kind="warning", text=without_credentials(message))
+    return LineMark(line=line, kind="warning", text=without_credentials(message))
 
 
 def _found(root: Any, location: Location) -> tuple[int, Any]:

@@ -51,7 +51,7 @@ class ListedModel(BaseModel):
     reached_by: list[ReachedBy]
 
 
-class Models(BaseModel):
+class ListedModels(BaseModel):
     """The models of all backends."""
 
     models: list[ListedModel]
@@ -87,7 +87,7 @@ class ModelLists:
         self._lists: dict[str, tuple[BackendSide, BackendModels]] = {}
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
-    async def read(self, config: Config, sides: Mapping[str, BackendSide]) -> Models:
+    async def read(self, config: Config, sides: Mapping[str, BackendSide]) -> ListedModels:
         """The models of all backends. A backend that does not answer soon has those that routes name."""
         lists = self._renewed(sides)
         entries = await asyncio.gather(*map(self._ask, lists))
@@ -144,14 +144,14 @@ def _stating(config: Config, backend: str, model: str) -> Iterator[int]:
             yield at
 
 
-def _models(config: Config, entries: Mapping[str, Sequence[ModelEntry]]) -> Models:
+def _models(config: Config, entries: Mapping[str, Sequence[ModelEntry]]) -> ListedModels:
     found: list[ListedModel] = []
     for name, listed in entries.items():
         routes = [(at, route) for at, route in enumerate(config.routes) if name in route.backends]
         found += _of_backend(name, listed, routes)
         if len(found) > MOST_MODELS:
             break
-    return Models(models=found[:MOST_MODELS], is_complete=len(found) <= MOST_MODELS)
+    return ListedModels(models=found[:MOST_MODELS], is_complete=len(found) <= MOST_MODELS)
 
 
 def _of_backend(

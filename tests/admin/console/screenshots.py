@@ -62,7 +62,7 @@ def send(gateway: Looked, ends: threading.Event) -> None:
         if turn % 40 == 0:
             gateway.infer("legacy-double")
         if turn % 60 == 0:
-            gateway.infer("dubble/")
+            gateway.infer("dubble")
         if turn % 50 == 0:
             gateway.infer("double", b'{"inputs": []}')
         if ends.wait(0.02):

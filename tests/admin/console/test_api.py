@@ -9,7 +9,7 @@ import pytest
 
 from gateway.admin.console.api import Errors
 from gateway.admin.console.configuration import Configuration
-from gateway.admin.console.models import Models, ModelSignature
+from gateway.admin.console.models import ListedModels, ModelSignature
 from gateway.admin.console.topology import Topology
 from gateway.admin.console.traffic import Traffic
 from gateway.app import Gateway
@@ -150,7 +150,7 @@ async def test_the_configuration_has_warnings_at_their_lines(gateway: Gateway, c
 
 
 async def test_models_are_listed_with_the_names_that_clients_use(client: httpx.AsyncClient) -> None:
-    found = Models.model_validate_json((await client.get("/api/models")).content)
+    found = ListedModels.model_validate_json((await client.get("/api/models")).content)
     assert found.is_complete
     listed = {(each.backend, each.name): each for each in found.models}
     double = listed["lab", "double"]
@@ -175,12 +175,19 @@ async def test_a_signature_is_the_servers_unless_a_route_states_it(client: httpx
 
 
 @pytest.mark.parametrize(
-    ("backend", "model", "status"), [("lab", "nothing", 404), ("other", "double", 404), ("gone", "broken", 502)]
+    ("backend", "model", "status", "text"),
+    [
+        ("lab", "nothing", 404, "no model 'nothing'"),
+        ("other", "double", 404, "there is no backend 'other'"),
+        ("gone", "broken", 502, "backend 'gone'"),
+    ],
 )
-async def test_why_there_is_no_signature(client: httpx.AsyncClient, backend: str, model: str, status: int) -> None:
+async def test_why_there_is_no_signature(
+    client: httpx.AsyncClient, backend: str, model: str, status: int, text: str
+) -> None:
     found = await client.get("/api/models/signature", params={"backend": backend, "model": model})
     assert found.status_code == status
-    assert backend in found.json()["detail"]
+    assert text in found.json()["detail"]
 
 
 async def test_the_openapi_description_has_every_path(client: httpx.AsyncClient) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
 
 from gateway.auth.keys import new_key, write_keys
 from tests.admin.console.browser import chromium, needs_chromium
@@ -47,10 +47,15 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     script, no request to another origin."""
     wrong: list[str] = []
     origins: set[str] = set()
+
+    def refuse(shown: Dialog) -> None:
+        wrong.append(f"a dialog: {shown.message}")
+        shown.dismiss()
+
     found = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light", reduced_motion="reduce")
     found.on("console", lambda line: wrong.append(line.text) if line.type in ("error", "warning") else None)
     found.on("weberror", lambda error: wrong.append(str(error.error)))
-    found.on("dialog", lambda shown: (wrong.append(f"a dialog: {shown.message}"), shown.dismiss()))
+    found.on("dialog", refuse)
     found.on("request", lambda request: origins.add(urlsplit(request.url).netloc))
     yield found
     found.close()
@@ -218,7 +223,7 @@ def test_the_skip_link_leads_to_the_content_and_a_new_view_has_the_focus(page: P
 
 def test_a_screen_reader_finds_landmarks_and_names(page: Page) -> None:
     for role in ("banner", "main", "navigation"):
-        expect(page.get_by_role(role)).to_have_count(1)  # type: ignore[arg-type]
+        expect(page.get_by_role(role)).to_have_count(1)
     for view in VIEWS:
         go(page, view)
         for each in page.locator("input:visible, button:visible, a:visible").all():

@@ -19,10 +19,7 @@ export function forgetKey() {
 
 const known = new Map(); // the last reply of each path: its ETag and its value
 
-/**
- * The JSON at `path` below /api, and the time in `gateway-time`. Null as `value`'s `changed` says that it is the same as
- * last time.
- */
+/** The JSON at `path` below /api, the time in `gateway-time`, and whether the JSON has changed since the last time. */
 export async function ask(path, query = "") {
   const headers = {};
   const key = sessionStorage.getItem(KEY);

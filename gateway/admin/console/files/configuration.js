@@ -63,7 +63,7 @@ export function show(root, { attempt }) {
     warnings.hidden = !found.marks.length;
     const title = found.marks.length === 1 ? "1 warning" : `${count(found.marks.length)} warnings`;
     warnings.replaceChildren(
-      html("h2", {}, html("span", { class: "badge degraded" }, title), " as of gateway check"),
+      html("h2", {}, html("span", { class: "badge degraded" }, title), " of gateway check"),
       html("ul", {}, ...found.marks.slice(0, 100).map((mark) =>
         html("li", {}, html("a", { href: to("configuration", { line: mark.line + 1 }) }, `line ${mark.line + 1}`), `: ${mark.text}`))),
     );

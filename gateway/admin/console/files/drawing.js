@@ -5,16 +5,16 @@ import { html, setText, svg } from "./dom.js";
 import { conditions, count, rate, seconds, share, shortened } from "./format.js";
 import { keyOf } from "./traffic.js";
 
-const WIDTH = 218;
+const WIDTH = 202;
 const HEIGHT = 46;
 const GAP = 12;
-const BETWEEN = 92;
+const BETWEEN = 78;
 const TOP = 30;
 const MOST = { listener: 8, route: 12, backend: 12, endpoint: 16 };
 const KINDS = ["listener", "route", "backend", "endpoint"];
 const TITLES = { listener: "Listeners", route: "Routes", backend: "Backends", endpoint: "Endpoints" };
 const GROUPS = { listener: "listeners", route: "routes", backend: "backends", endpoint: "endpoints" };
-const LETTERS = 26;
+const LETTERS = 24;
 
 /** Everything that can be drawn: `{kind, key, name, text}` and what they are made of. */
 export function nodesOf(model) {
@@ -233,7 +233,7 @@ export class Drawing {
     const inFlight = inFlightOf(traffic, node);
     if (inFlight) facts.push(`${count(inFlight)} in flight`);
     const text = facts.join(" · ");
-    setText(part.numbers, shortened(text, 36));
+    setText(part.numbers, shortened(text, 33));
     const state = stateOf(traffic, node, sum);
     part.state.setAttribute("class", `state ${state}`);
     const label = `${node.kind} ${node.name}, ${node.text}: ${text}${state === "ok" || state === "" ? "" : `, ${state}`}`;

@@ -34,7 +34,7 @@ export function show(root, { attempt }) {
   });
   root.append(
     html("h1", {}, "Errors"),
-    html("p", { class: "muted" }, "The last requests that ended with an error. The log has more about each under its request id."),
+    html("p", { class: "muted" }, "The last requests that ended with an error. What is called the text of an error is what its client was told; the log has more under the request id."),
     html("div", { class: "controls" }, filter, told),
     list,
   );

@@ -102,7 +102,9 @@ async function poll() {
 async function refresh() {
   const { traffic } = model;
   const since = traffic.time && traffic.now ? `?since=${traffic.time}` : "";
-  const reply = await api.ask("traffic", since);
+  let reply = await api.ask("traffic", since);
+  // another process, whose counts are all new to the page
+  if (since && reply.value.started !== traffic.started) reply = await api.ask("traffic");
   if (reply.value.topology !== topologyTag) {
     model.topology = (await api.ask("topology")).value;
     topologyTag = reply.value.topology;

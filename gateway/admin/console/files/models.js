@@ -31,7 +31,7 @@ export function show(root, { attempt }) {
   });
   const panel = html("section", { class: "panel", "aria-label": "Signature", tabindex: "-1", hidden: true });
   const note = html("p", { class: "muted", role: "status" }, "Asking the servers…");
-  const again = html("button", { type: "button", click: load }, "Ask again");
+  const again = html("button", { type: "button", click: load }, "Refresh");
   table.controls.append(again, note);
   root.append(html("h1", {}, "Models"), html("div", { class: "beside" }, table.element, panel));
 

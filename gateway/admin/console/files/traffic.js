@@ -149,7 +149,7 @@ export class Traffic {
     }
     this.groups = groups;
     this.nothing = sum();
-    if (seconds > 0) this.history = [...this.history, this.#point(groups.all)].slice(-KEPT);
+    this.history = [...this.history, this.#point(groups.all)].slice(-KEPT);
   }
 
   #point(all) {
