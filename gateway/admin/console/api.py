@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from gateway.admin.console import traffic
 from gateway.admin.console.configuration import Configuration, LineMark, ReloadFailure, marked
 from gateway.admin.console.explanations import EXPLANATIONS
-from gateway.admin.console.models import ModelLists, ListedModels, ModelSignature, signature
+from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
 from gateway.admin.console.topology import Topology, topology
 from gateway.admin.status import LoadError
 from gateway.bridge.backend import BackendSide
