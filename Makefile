@@ -7,7 +7,7 @@ WORKERS := 2
 # A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
 SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix metrics chart screenshots peers lock clean
+.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix metrics chart pages docs screenshots peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -57,12 +57,19 @@ bench: setup peers  ## ratios, side by side in one run
 
 matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document
+	$(BIN)/python -m tests.documents.generate
 
 metrics: setup  ## the table of metrics in docs/observability.md
 	$(BIN)/python -m tests.observing.document
 
 chart: setup  ## the table of values in the README of deploy/helm/gateway, and its copies of dashboard and alerts
 	$(BIN)/python -m deploy.helm.document
+
+pages: setup  ## what is generated in the documentation: commands, errors, examples, the tables of pairs
+	$(BIN)/python -m tests.documents.generate
+
+docs: setup  ## the documentation site, in build/site
+	$(BIN)/python -m tests.documents.site
 
 screenshots: setup  ## the pictures of the console in docs/images; needs Chromium
 	$(BIN)/python -m tests.admin.console.screenshots

@@ -47,6 +47,7 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Listener, Ready
 from gateway.discovery.register import Registrations
 from gateway.observing.counters import Counters
+from gateway.policies.mirror import Mirror
 from gateway.routing.backend import Backend
 from gateway.transports import memory
 from gateway.transports.shedding import Shedding
@@ -137,9 +138,9 @@ class Gateway:
         self.observing.trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         self._metrics.renew(config)
-        self._metrics.join(self.observing.observers, config)
+        self.observing.renew(config, self._metrics.reader(config))
         for reference in config.reference:
-            listener = await serve_reference(reference, self._clock)
+            listener = await serve_reference(reference, self._clock, self._certificates)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
         self._certificates_task = spawn(self._certificates.watch(lambda: self.config.reload))
@@ -206,7 +207,9 @@ class Gateway:
         if name == "health":
             assert config.health is not None
             ready, page = self._backends_ready(config), self._metrics.page(config)
-            bind, server = config.health.bind, HealthServer(lambda: self.ready, ready, metrics=page, tls=tls)
+            count, asked = self.observing.flush, assembly.asked_for_metrics
+            bind = config.health.bind
+            server = HealthServer(lambda: self.ready, ready, metrics=page, count=count, asked=asked, tls=tls)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
@@ -259,7 +262,7 @@ class Gateway:
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
         assembly = self._assemble(config, self._assembly)
-        self._metrics.join(self.observing.observers, config)
+        self.observing.renew(config, self._metrics.reader(config))
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, AdminServer | HealthServer] = {}
         try:
@@ -303,6 +306,7 @@ class Gateway:
         self._take_over(assembly)
         self._certificates.take_over(config)
         self._limits.apply(config.limits)
+        self.observing.flush()
         self._metrics.renew(config)
         is_traced_anew = self.observing.trace(config.tracing)
         running: list[asyncio.Task[None]] = []
@@ -321,6 +325,7 @@ class Gateway:
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)
+            health.asked = assembly.asked_for_metrics
         admin = self.ports.get("admin")
         if isinstance(admin, AdminServer) and admin.access is not None:
             admin.access.asked = assembly.asked_by_admin
@@ -347,7 +352,7 @@ class Gateway:
             *(listener.drain(seconds) for listener in (*self.listeners.values(), *self._replacements.listeners))
         )
         await self._replacements.give_up()
-        await self._assembly.end()
+        await self._assembly.end(max(0.0, ends_at - self._clock()))
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
@@ -387,8 +392,14 @@ class Gateway:
 
     @property
     def counters(self) -> Counters:
-        """The counters of requests."""
+        """The counters of requests, with all that have ended."""
+        self.observing.flush()
         return self.observing.counters
+
+    @property
+    def mirrors(self) -> Sequence[Mirror]:
+        """The policies `mirror` of the configuration in use."""
+        return self._assembly.mirrors
 
     @property
     def shedding(self) -> Shedding | None:
@@ -402,6 +413,7 @@ class Gateway:
 
     def status(self) -> status.GatewayStatus:
         """The current state, for the status API."""
+        self.observing.flush()
         counters, tracing, shedding = self.observing.counters, self.observing.tracing, self.shedding
         return status.GatewayStatus(
             version=INFO.version,

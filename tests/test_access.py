@@ -408,6 +408,26 @@ async def test_an_issuer_that_hangs_stops_nobody_else(
             assert reply.headers["retry-after"] == "1"
 
 
+async def test_a_reload_does_not_disturb_a_lookup_that_a_request_waits_for(
+    server: int, client: httpx.AsyncClient
+) -> None:
+    async with served(Issuer()) as issuer:
+        issuer.rotate()
+        issuer.answers.clear()
+        async with with_issuer(server, issuer) as gateway:
+            await issuer.was_asked.wait()
+            waiting = spawn(client.get(url(gateway, "/v2/models/double"), headers=bearer(issuer.token("alice"))))
+            while not gateway.listeners["http"].unanswered_requests:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            text = TOKENS.replace("ISSUER", issuer.url) + "drain: {timeout: 3}\n"
+            assert await gateway.reload(config(text, Path("none"), server)) == ("drain changed",)
+            for _ in range(20):  # what the configuration before had ends in the background
+                await asyncio.sleep(0)
+            issuer.answers.set()
+            assert (await waiting).status_code == 200
+            assert issuer.asked == 1
+
+
 async def test_the_keys_of_an_issuer_can_be_in_a_file(server: int, client: httpx.AsyncClient, tmp_path: Path) -> None:
     issuer = Issuer()
     issuer.rotate("ES256")

@@ -1,4 +1,4 @@
-"""A Gateway from start to end: readiness, status, bind errors, draining, and reference servers."""
+"""A Gateway from start to end: readiness, status, bind errors, draining."""
 
 import asyncio
 import json
@@ -8,26 +8,21 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 import grpc.aio
-import numpy as np
 import pytest
 
 from gateway.app import Gateway
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.connecting import connect
 from gateway.assembly.listening import BindError
-from gateway.assembly.one_backend import one_backend
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
-from gateway.core.errors import Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import DEFAULT_LIMITS, HttpForm, StreamFraming
-from gateway.core.types import Message, ModelEntry, Request, Response, Tensor, tensor
+from gateway.core.types import ModelEntry, Request
 from gateway.registry import protocols
 from tests.paused_server import INFER, REPLY, ask, get, held, port_of
-from tests.transports.http.line_framing import LINES
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
@@ -66,19 +61,6 @@ async def refused(port: int) -> bool:
     with suppress(ConnectionError):
         await writer.wait_closed()
     return False
-
-
-@pytest.mark.parametrize(
-    ("framing", "status"), [(LINES, Status.UNAVAILABLE), (None, Status.UNIMPLEMENTED)], ids=["streams", "none"]
-)
-async def test_connectors_know_how_the_protocol_frames_its_streams(
-    framing: StreamFraming | None, status: Status
-) -> None:
-    protocol = replace(protocols()["umbridge"], carrier=HttpForm(stream_framing=framing))
-    connector = connect("127.0.0.1:1", protocol, DEFAULT_LIMITS)
-    with pytest.raises(TransportError) as failed:  # nobody listens there
-        await anext(connector.stream(Message("GET", "/")))
-    assert failed.value.status is status
 
 
 async def test_it_is_ready_from_start_to_stop() -> None:
@@ -247,60 +229,6 @@ async def test_without_health_and_admin_there_are_no_such_ports() -> None:
     lean = "\n".join(line for line in CONFIG.splitlines() if not line.startswith(("health", "admin")))
     async with running(lean) as here:
         assert here.ports == {}
-
-
-POINT = np.array([[1.0, 2.0]])
-SENS = tensor("sens", np.ones((1, 1)))
-
-
-@pytest.mark.parametrize(
-    ("model", "further", "expected"), [("posterior", (), [-5.0]), ("posterior.gradient", (SENS,), [20.0, -10.0])]
-)
-@pytest.mark.parametrize(("protocol", "name"), [("umbridge", "input0"), ("v2-rest", "theta")])
-async def test_one_server_of_any_protocol_can_be_asked_for_models_and_companions(
-    protocol: str, name: str, model: str, further: tuple[Tensor, ...], expected: list[float]
-) -> None:
-    config = reference_config(protocol, "127.0.0.1:0", ["posterior"], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    sent = Request(Operation.INFER, model, inputs=(tensor(name, POINT), *further), protocol="v2-rest")
-    try:
-        async with one_backend(protocols()[protocol], listener.address, protocols()["v2-rest"]) as handler:
-            answer = await handler(sent)
-    finally:
-        await listener.drain(0)
-    assert isinstance(answer, Response)
-    assert answer.outputs[0].array.tolist() == [expected]
-
-
-async def test_the_error_for_an_unknown_model_lists_the_models_of_a_reference_server() -> None:
-    config = reference_config("v2-rest", "127.0.0.1:0", ["double", "upper"], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    asked = ["triple", "double/versions/2", "double/versions/1"]
-    replies = [await ask(port_of(listener.address), get(f"/v2/models/{name}")) for name in asked]
-    await listener.drain(0)
-    assert replies[0].endswith(b"""{"error":"no model 'triple'; this server has double, upper"}""")
-    assert replies[1].endswith(b"""{"error":"model 'double' has no version '2'; it has 1"}""")
-    assert replies[2].startswith(b"HTTP/1.1 200 OK\r\n")
-
-
-async def test_a_graphpipe_reference_of_several_models_says_where_they_are() -> None:
-    config = reference_config("graphpipe", "127.0.0.1:0", ["double", "upper"], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    reply = await ask(port_of(listener.address), get("/"))
-    await listener.drain(0)
-    assert reply.startswith(b"HTTP/1.1 404 ")
-    assert reply.endswith(b"the request names no model; this server has /graphpipe/double, /graphpipe/upper")
-
-
-async def test_a_grps_reference_has_the_page_of_metrics_at_its_root() -> None:
-    config = reference_config("grps-rest", "127.0.0.1:0", ["double"], catalog())
-    listener = await serve_reference(config, asyncio.get_running_loop().time)
-    page = await ask(port_of(listener.address), get("/"))
-    series = await ask(port_of(listener.address), get("/grps/v1/monitor/series?name=*qps"))
-    await listener.drain(0)
-    assert page.startswith(b"HTTP/1.1 200 ")
-    assert b"<html" in page
-    assert b'"label":"trend"' in series
 
 
 async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Asks clients of the status API for credentials.
+"""Asks clients of the status API, and those that want the page of metrics, for credentials.
 
 Servers that register (`/register`) are not asked: they have a token of their own, in the same header. Nor are browsers
 that load the page of the console, which has nothing of the gateway in it and asks for the key itself.
@@ -15,13 +15,14 @@ from gateway.auth.authenticator import Authenticator
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.log_limit import LogLimit
+from gateway.core.principal import Permission
 from gateway.core.types import Headers
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
-Asked: TypeAlias = tuple[Authenticator, Callable[[], Awaitable[None]]]
-"""What says who a client is, and what to call for a token whose key is unknown."""
+Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
+"""What says who a client is, and what to call with the issuer of a token whose key is unknown."""
 
 _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 
@@ -45,7 +46,7 @@ class AccessCheck:
         if asked is None:
             await self._unasked(scope, receive, send)
             return
-        refused = await _refused(scope, *asked)
+        refused = await _refused(scope, asked)
         if refused is None:
             await self._application(scope, receive, send)
             return
@@ -60,9 +61,7 @@ class AccessCheck:
         await send({"type": "http.response.body", "body": body})
 
 
-async def _refused(
-    scope: Any, authenticator: Authenticator, wait_for_keys: Callable[[], Awaitable[None]]
-) -> tuple[int, str] | None:
+async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
     if scope["type"] != "http":
         return 400, "only HTTP requests are served here"
     headers = Headers([(bytes(name).lower(), bytes(text)) for name, text in scope["headers"]])
@@ -72,16 +71,25 @@ async def _refused(
     path = str(scope["path"])
     if path == "/register" or path.startswith("/register/") or is_page(str(scope["method"]), path):
         return None
+    return await why_refused(asked, headers, "", "admin", "admin")
+
+
+async def why_refused(
+    asked: Asked, headers: Headers, identity: str, permission: Permission, port: str
+) -> tuple[int, str] | None:
+    """The status and text for a client that has not `permission` at `port` (the name that permissions have for it);
+    None if it has. `identity` is that of its certificate."""
+    authenticator, wait_for_keys = asked
     try:
         try:
-            principal = authenticator(headers, "")
-        except UnknownKeyError:
-            await wait_for_keys()
-            principal = authenticator(headers, "")
+            principal = authenticator(headers, identity)
+        except UnknownKeyError as unknown:
+            await wait_for_keys(unknown.issuer)
+            principal = authenticator(headers, identity)
     except GatewayError as error:
         return _STATUSES[error.reason], error.message
     except UnknownKeyError:
         return 401, "the token is not accepted: its issuer has no such key"
-    if not principal.has("admin", "", "admin"):
-        return 403, f"{principal.name!r} has not the permission `admin`"
+    if not principal.has(permission, "", port):
+        return 403, f"{principal.name!r} has not the permission `{permission}`"
     return None

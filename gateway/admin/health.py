@@ -1,11 +1,12 @@
-"""The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. It needs no key
-and serves no other path.
+"""The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. Probes need
+no key; the metrics do if the configuration says so. It serves no other path.
 
 A thread with its own event loop serves it, so that a probe does not fail while the main event loop is busy. The metrics
 are rendered in a third thread, so that no probe waits for them.
 """
 
 import asyncio
+import logging
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
@@ -13,22 +14,30 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import Any
 
+from gateway.admin.access import Asked, why_refused
 from gateway.admin.metrics import MetricsPage
+from gateway.auth.credentials import CHALLENGE
 from gateway.core import http_status
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
+from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol
-from gateway.core.transport import EventualReply, Exchanges
+from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.listener_connections import ConnectionLimit
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+
+_lines = LogLimit(logging.getLogger(__name__))
 
 STALLED_SECONDS = 30.0
 """How long the main event loop may be blocked before `/healthz` fails. The limit is long because the restart that
 follows ends all calls."""
 ANSWER_SECONDS = 0.5
 """How long `/readyz` waits for the main event loop to check the backends. kubelet itself waits for 1 s by default."""
+COUNT_SECONDS = 0.1
+"""How long `/metrics` waits for the main event loop to count the requests that have ended."""
 LAST_RESULT_SECONDS = 30.0
 """How long the last result is used when a check does not finish in time."""
 MAX_CONNECTIONS = 64
@@ -43,8 +52,10 @@ class HealthServer:
 
     `is_accepting` says whether the gateway accepts requests; it is called from the thread. `backends_ready` says
     whether the backends are ready; it runs on the event loop that calls `start`. None: readiness does not depend on
-    backends. `metrics` is the page of `/metrics`; None: there is none. `tls` is as in
-    ListenerSettings, and is called from the thread.
+    backends. `metrics` is the page of `/metrics`; None: there is none. `count` counts what is not counted yet before
+    the page is rendered; it runs on the event loop that calls `start`. `asked` says who clients of that page are, and
+    waits for the keys of an issuer on the same loop; None: nobody is asked. `tls` is as in ListenerSettings, and is
+    called from the thread.
     """
 
     address: str
@@ -56,6 +67,8 @@ class HealthServer:
         backends_ready: Callable[[], Awaitable[bool]] | None,
         *,
         metrics: MetricsPage | None = None,
+        count: Callable[[], None] | None = None,
+        asked: Asked | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
@@ -63,7 +76,9 @@ class HealthServer:
         self._is_accepting = is_accepting
         self.backends_ready = backends_ready
         self.metrics = metrics
-        """This and `backends_ready` may be changed while it serves."""
+        self._count = count
+        self.asked = asked
+        """This, `metrics` and `backends_ready` may be changed while it serves."""
         self._scraping = asyncio.Lock()
         self._timeouts = timeouts
         self._main_loop: asyncio.AbstractEventLoop
@@ -134,7 +149,7 @@ class HealthServer:
 
     def _answer(self, message: Message, protocol: Protocol) -> EventualReply:
         if message.path == "/metrics":
-            return _NO_METRICS if self.metrics is None else self._scrape(self.metrics, message)
+            return self._metrics_for_anybody(message) if self.asked is None else self._metrics(self.asked, message)
         is_alive = monotonic() - self._last_tick < STALLED_SECONDS
         if message.path == "/healthz":
             return _ALIVE if is_alive else _reply(503, f"event loop blocked for {STALLED_SECONDS:g} s")
@@ -143,9 +158,38 @@ class HealthServer:
         backends_ready = self.backends_ready
         return _READY if backends_ready is None else self._check_backends(backends_ready)
 
+    def _metrics_for_anybody(self, message: Message) -> EventualReply:
+        return _NO_METRICS if self.metrics is None else self._scrape(self.metrics, message)
+
+    async def _metrics(self, asked: Asked, message: Message) -> Message:
+        """The metrics for those who may have them."""
+        authenticator, wait_for_keys = asked
+
+        async def lookup(issuer: str) -> None:
+            await wait_for_keys(issuer)
+
+        async def wait(issuer: str) -> None:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(lookup(issuer), self._main_loop))
+
+        refused = await why_refused((authenticator, wait), message.headers, message.identity, "metrics", "health")
+        if refused is None:
+            return await awaited(self._metrics_for_anybody(message))
+        status, text = refused
+        if status in (401, 403):
+            _lines.write("refused", logging.WARNING, "the health port refuses client %s: %s", message.peer or "-", text)
+        reply = _reply(status, text)
+        return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE))) if status == 401 else reply
+
     async def _scrape(self, page: MetricsPage, message: Message) -> Message:
         """The metrics. One page at a time is rendered, so that scrapes take little from the main event loop."""
+
+        async def count() -> None:
+            if self._count is not None:
+                self._count()
+
         async with self._scraping:
+            counted = asyncio.run_coroutine_threadsafe(count(), self._main_loop)
+            await asyncio.wait([asyncio.wrap_future(counted)], timeout=COUNT_SECONDS)
             return await asyncio.to_thread(page.reply, message)
 
     async def _check_backends(self, backends_ready: Callable[[], Awaitable[bool]]) -> Message:

@@ -9,7 +9,7 @@ import platform
 import re
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -20,13 +20,15 @@ from prometheus_client.registry import Collector
 from gateway.admin.loop_lag import LoopLag
 from gateway.config.keys import Config
 from gateway.core.globs import wildcards
-from gateway.core.record import Observer
 from gateway.core.transport import Listener
 from gateway.core.types import Headers, Message
 from gateway.observing import request_metrics
 from gateway.observing.families import Family
+from gateway.observing.finished import Reader
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
+from gateway.policies.mirror import Mirror
+from gateway.policies.mirror_counts import MirrorOutcome
 from gateway.routing.backend import Backend
 from gateway.routing.health import State
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS
@@ -109,10 +111,43 @@ SHED = Family(
     "Connections and requests that were refused because the gateway was overloaded.",
 )
 
+MIRRORED = Family(
+    "gateway_mirror_requests_total",
+    "counter",
+    ("route", "backend", "outcome"),
+    "Requests that a policy `mirror` chose, by what became of them: equal, different, failed or dropped.",
+)
+MIRROR_DIFFERENCES = Family(
+    "gateway_mirror_differences_total",
+    "counter",
+    ("route", "backend", "kind"),
+    "Mirrored requests whose answers differ, by what differs: status, missing output, extra output, datatype, shape or "
+    "values. One request can count several times.",
+)
+MIRROR_FAILURES = Family(
+    "gateway_mirror_failures_total",
+    "counter",
+    ("route", "backend", "reason"),
+    "Mirrored requests that the backend of the mirror did not answer, by reason.",
+)
+MIRROR_DROPS = Family(
+    "gateway_mirror_drops_total",
+    "counter",
+    ("route", "backend", "cause"),
+    "Requests that were not mirrored, by cause: the limit of calls or memory, or because the gateway was stopping.",
+)
+MIRROR_IN_FLIGHT = Family(
+    "gateway_mirror_calls_in_flight",
+    "gauge",
+    ("route", "backend"),
+    "Mirrored calls that are not answered and compared.",
+)
+
 FAMILIES = (
     *request_metrics.FAMILIES,
     IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED,
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
+    MIRRORED, MIRROR_DIFFERENCES, MIRROR_FAILURES, MIRROR_DROPS, MIRROR_IN_FLIGHT,
     MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED,
     READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
 )  # fmt: skip
@@ -134,6 +169,10 @@ class Running(typing.Protocol):
     @property
     def backends(self) -> Mapping[str, Backend]:
         """Those of the configuration in use."""
+
+    @property
+    def mirrors(self) -> Sequence[Mirror]:
+        """The states of its policies `mirror`."""
 
     @property
     def shedding(self) -> Shedding | None:
@@ -159,6 +198,7 @@ class StateMetrics(Collector):
         """The metrics with their values now."""
         yield from _listeners(list(self._running.listeners.items()))
         yield from _backends(list(self._running.backends.items()))
+        yield from _mirrors(self._running.mirrors)
         yield from self._process()
         yield from self._configuration()
 
@@ -197,6 +237,24 @@ def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:
     endpoints = [((name, one.address), one.health) for name, each in backends for one in each.endpoints]
     yield _values(ENDPOINT_UP, [(labels, int(health.is_up)) for labels, health in endpoints])
     yield _values(EJECTIONS, [(labels, health.ejected) for labels, health in endpoints])
+
+
+def _mirrors(mirrors: Sequence[Mirror]) -> Iterator[Metric]:
+    """A route can have several mirrors to one backend, which have one label value."""
+    outcomes: Counter[tuple[str, ...]] = Counter()
+    differences, failures, drops, in_flight = outcomes.copy(), outcomes.copy(), outcomes.copy(), outcomes.copy()
+    for each in mirrors:
+        labels, counts = (each.route, each.settings.backend), each.counts
+        outcomes.update({(*labels, outcome.value): counts.outcomes[outcome] for outcome in MirrorOutcome})
+        differences.update({(*labels, kind): count for kind, count in list(counts.differences.items())})
+        failures.update({(*labels, reason): count for reason, count in list(counts.failures.items())})
+        drops.update({(*labels, cause.value): count for cause, count in list(counts.drops.items())})
+        in_flight[labels] += counts.in_flight
+    yield _values(MIRRORED, outcomes.items())
+    yield _values(MIRROR_DIFFERENCES, differences.items())
+    yield _values(MIRROR_FAILURES, failures.items())
+    yield _values(MIRROR_DROPS, drops.items())
+    yield _values(MIRROR_IN_FLIGHT, in_flight.items())
 
 
 def _value(family: Family, value: float) -> Metric:
@@ -265,12 +323,9 @@ class Metrics:
         self._requests = RequestMetrics(ModelLabels(0), (1.0,))
         self._page = MetricsPage(self._requests, StateMetrics(running, self._lag))
 
-    def join(self, observers: list[Observer], config: Config) -> None:
-        """Be one of the observers, if the configuration has a page that shows what is counted; else leave them."""
-        if _has_page(config) and self._requests not in observers:
-            observers.append(self._requests)
-        elif not _has_page(config) and self._requests in observers:
-            observers.remove(self._requests)
+    def reader(self, config: Config) -> Reader | None:
+        """What counts requests; None if the configuration has no page that shows it."""
+        return self._requests.count if _has_page(config) else None
 
     def page(self, config: Config) -> MetricsPage | None:
         """The page of the health port; None if there is none."""

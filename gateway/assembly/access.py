@@ -4,7 +4,7 @@ import asyncio
 import os
 
 from gateway.config.keys import LogConfig
-from gateway.observing.access_lines import coloured_line, json_line, text_line
+from gateway.observing.access_lines import coloured_lines, json_lines, text_lines
 from gateway.observing.access_log import AccessLog
 from gateway.observing.writer import STANDARD, LineWriter
 
@@ -25,7 +25,7 @@ class AccessLogs:
             return None
         if config not in self._logs:
             writer = LineWriter(config.access.path)
-            render = json_line if config.format == "json" else coloured_line if writer.has_colours else text_line
+            render = json_lines if config.format == "json" else coloured_lines if writer.has_colours else text_lines
             self._logs[config] = AccessLog(writer, render, config.access.sample)
         return self._logs[config]
 

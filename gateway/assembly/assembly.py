@@ -2,9 +2,9 @@
 
 import asyncio
 import typing
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from math import inf
 
 from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
@@ -25,17 +25,18 @@ from gateway.assembly.routes import (
 from gateway.assembly.server_operations import server_operations
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.keys import BackendConfig, BackendTlsConfig, Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
-from gateway.core.tasks import spawn
-from gateway.core.transport import Connector, Destination
+from gateway.core.transport import Connector, Destination, Handler
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
-from gateway.policies.context import PolicyContext
+from gateway.policies.context import OtherBackend, PolicyContext
+from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
 from gateway.routing.backend import Backend
@@ -113,9 +114,6 @@ class Assembly:
         self.config = config
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
-        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        """What runs while this is the current Assembly, beside requests: each is started as a task."""
-        self._tasks: list[asyncio.Task[None]] = []
         self._previous = previous
         self._shared = SharedEndpoints() if shared is None else shared
         self._changed_connectors = ChangedConnectors()
@@ -127,7 +125,6 @@ class Assembly:
         self._clock = clock
         self.access: Access = Access(config, clock, None if previous is None else previous.access)
         """Who may do what."""
-        self.background.append(self.access.run)
         self.guards = {
             each.name: Guard(each.name, self.access, self.access.authenticator(each.auth))
             for each in config.listeners
@@ -140,6 +137,12 @@ class Assembly:
             else (self.access.authenticator(config.admin.auth), self.access.wait_for_keys)
         )
         """What finds out who clients of the status API are; None if they are not asked."""
+        self.asked_for_metrics = (
+            None
+            if config.health is None or config.health.auth is None
+            else (self.access.authenticator(config.health.auth), self.access.wait_for_keys)
+        )
+        """The same, of clients that want the page of metrics."""
         self._safe = {name: each.safe for name, each in config.backends.items()}
         self.endpoints: dict[EndpointKey, Endpoint] = {}
         self._closer = EndpointCloser(self.endpoints, self._has, self._shared.release)
@@ -214,6 +217,7 @@ class Assembly:
         this one."""
         previous, self._previous = self._previous, None
         self._changed_connectors.take_over()
+        self.access.begin()  # before the previous one stops: the keys that both use are kept up to date throughout
         if previous is not None:
             previous.stop()
             self._listener_readiness.adopt(previous._listener_readiness)
@@ -221,26 +225,37 @@ class Assembly:
                 if name in previous.backends:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
-        self._tasks = [spawn(each()) for each in self.background]
+            self._adopt_policy_states(previous)
         for prober in self.probers:
             prober.start()
 
+    def _adopt_policy_states(self, previous: "Assembly") -> None:
+        """Let policies that count go on with the counts of those that stood at their places."""
+        for place, _, state in self.policy_states:
+            if isinstance(state, Mirror):
+                for place_before, _, before in previous.policy_states:
+                    if place_before == place and isinstance(before, Mirror):
+                        state.take_over(before)
+
+    @property
+    def mirrors(self) -> list[Mirror]:
+        """The states of all policies `mirror`."""
+        return [state for _, _, state in self.policy_states if isinstance(state, Mirror)]
+
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""
-        for task in self._tasks:
-            task.cancel()
-        self._tasks = []
+        self.access.end()
         self.discovery.stop()
         for prober in self.probers:
             prober.cancel()
 
-    async def end(self) -> None:
-        """End the background tasks, and what policies keep open. No request may be in flight."""
+    async def end(self, seconds: float = inf) -> None:
+        """End the background tasks, and what policies keep open. No request may be in flight; calls that policies make
+        beside requests have `seconds` to end."""
         self.stop()
         for prober in self.probers:
             await prober.stop()
-        for _, _, state in self.policy_states:
-            await state.close()
+        await asyncio.gather(*(state.close(seconds) for _, _, state in self.policy_states))
 
     async def close(self) -> None:
         """Leave the endpoints, and return when those that no other Assembly uses are closed. It has no requests in
@@ -419,13 +434,12 @@ class Assembly:
 
     def _route(self, config: RouteConfig, place: str, clients: Iterable[Protocol]) -> Route:
         sides, settings = [self._backend_sides[name] for name in config.backends], route_settings(config)
-        bridges = {
-            client.name: [Bridge(settings, client, side) for side in sides]
-            for client in _matching_clients(config, clients)
-        }
-        context = self._route_context(config)
+        matching = {client.name: client for client in _matching_clients(config, clients)}
+        bridges = {name: [Bridge(settings, client, side) for side in sides] for name, client in matching.items()}
+        of_route = self._route_context(config)
 
-        def destination(answering: Sequence[Answering]) -> Destination:
+        def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
+            context = of_route.with_beside(partial(self._beside, settings, matching[client], companion))
             handler, stream = self._joined(config, answering)
             return Destination(
                 with_policies(handler, config.policies, self._policies, context),
@@ -437,6 +451,20 @@ class Assembly:
 
         joins = all(side.traits.models.joined_versions for side in sides)
         return route(conditions(config.match), bridges, destination, joins_versions=joins)
+
+    def _beside(
+        self, settings: RouteSettings, client: Protocol, companion: Operation | None, other: OtherBackend
+    ) -> Handler:
+        """The way of a route's requests, those for models or for one companion of theirs, to another backend."""
+        rename = settings.rename
+        there = replace(
+            settings,
+            model=settings.model if other.model is None else other.model,
+            version=settings.version if other.version is None else other.version,
+            rename=Renames(_renamings(other.inputs, rename.inputs), _renamings(other.outputs, rename.outputs)),
+        )
+        bridge = Bridge(there, client, self.side(other.name))
+        return bridge if companion is None else bridge.companion(companion)
 
     def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
         """How the route's backends answer together. A route with one backend costs nothing more."""
@@ -471,6 +499,11 @@ class Assembly:
             rewritten(config),
             claims if backend.traits.wire.derivatives else None,
         )
+
+
+def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
+    """The renamings of these pairs; without any, the `others`."""
+    return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
 
 
 def _ejection(config: BackendConfig) -> Ejection:

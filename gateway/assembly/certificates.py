@@ -89,14 +89,16 @@ class Certificates:
         self._clock = clock
         self._materials: dict[Hashable, Material] = {}
 
-    def server(self, settings: ListenerTlsConfig, alpn: str) -> Callable[[], ssl.SSLContext]:
-        """The context of a listener's next handshake.
+    def server(self, settings: ListenerTlsConfig, alpn: str, place: str = "") -> Callable[[], ssl.SSLContext]:
+        """The context of a listener's next handshake. `place` names the listener until `take_over` does.
 
         Raises:
             CertificateError: a file cannot be used.
         """
         make = partial(server_context, settings.files, settings.client, (alpn,) if alpn else ())
-        return self._material((settings, alpn), settings.files, make).context
+        material = self._material((settings, alpn), settings.files, make)
+        material.used_by = material.used_by or ((place,) if place else ())
+        return material.context
 
     def client(self, settings: BackendTlsConfig, alpn: str) -> ClientTls:
         """TLS towards the endpoints of a backend. Raises as `server`."""
@@ -174,6 +176,9 @@ def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTl
     for listener in config.listeners:
         if listener.tls is not None:
             yield f"listener {listener.name!r}", listener.tls, alpn(protocols[listener.protocols[0]])
+    for reference in config.reference:
+        if reference.tls is not None:
+            yield f"reference {reference.protocol!r}", reference.tls, alpn(protocols[reference.protocol])
     for name, port in (("health", config.health), ("admin", config.admin)):
         if port is not None and port.tls is not None:
             yield f"the {name} port", port.tls, port_alpn()

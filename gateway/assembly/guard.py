@@ -6,7 +6,7 @@ the same is taken over.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from gateway.auth.authenticator import Authenticator, Credentials, VerifiedToken
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
 from gateway.auth.keys import KeyFile, KeyFileError, read_keys
 from gateway.auth.permissions import Principals
-from gateway.config.access import AdminAuthConfig, ListenerAuthConfig
+from gateway.config.access import AdminAuthConfig, HealthAuthConfig, ListenerAuthConfig
 from gateway.config.keys import Config
 from gateway.config.watching import Watched, look
 from gateway.core import exchange
@@ -23,6 +23,7 @@ from gateway.core.frozen import replace, set_field
 from gateway.core.log_limit import LogLimit
 from gateway.core.principal import Grant
 from gateway.core.protocol import HttpForm, Protocol, StreamForm
+from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import NO_HEADERS, Headers, Message
 
@@ -67,9 +68,11 @@ class Access:
     def __init__(self, config: Config, clock: Callable[[], float], previous: "Access | None" = None) -> None:
         auth = config.auth
         self._interval = config.reload.interval
+        self._watching: asyncio.Task[None] | None = None
         self._ways = auth.ways if auth is not None else ()
         self.file = _file(config, previous)
-        self.issuer = _issuer(config, clock, previous)
+        self.issuers = _issuers(config, clock, previous)
+        """The keys of each issuer, by its name in tokens."""
         sets = {
             name: tuple(Grant(frozenset(each.operations), each.models, each.listeners) for each in grants)
             for name, grants in config.permissions.items()
@@ -77,26 +80,32 @@ class Access:
         principals = Principals(sets, {name: each.permissions for name, each in config.principals.items()})
         certificates = [(each.identity, each.principal) for each in auth.certificates] if auth is not None else []
         header = auth.keys.header if auth is not None and auth.keys is not None else "x-api-key"
-        self.credentials = Credentials(principals, _verifier(self.issuer), certificates, header)
+        self.credentials = Credentials(principals, _verifier(self.issuers), certificates, header)
         self._use_keys()
 
-    def authenticator(self, config: ListenerAuthConfig | AdminAuthConfig) -> Authenticator:
-        """What finds out who the clients of a listener, or of the status API, are."""
+    def authenticator(self, config: ListenerAuthConfig | AdminAuthConfig | HealthAuthConfig) -> Authenticator:
+        """What finds out who the clients of a listener, of the status API, or of the health port are."""
         ways = config.accept or self._ways
         anonymous = config.anonymous if isinstance(config, ListenerAuthConfig) else None
         return Authenticator(
             self.credentials, anonymous or "", keys="keys" in ways, tokens="jwt" in ways,
-            certificates="certificates" in ways and isinstance(config, ListenerAuthConfig),
+            certificates="certificates" in ways and not isinstance(config, AdminAuthConfig),
         )  # fmt: skip
 
-    async def run(self) -> None:
-        """Keep keys up to date, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            if self.issuer is not None:
-                self.issuer.changed = self.credentials.changed
-                tasks.create_task(self.issuer.run())
-            if self.file is not None:
-                tasks.create_task(self._watch(self.file))
+    def begin(self) -> None:
+        """Keep keys up to date. What is taken over from the configuration before goes on if this is called before its
+        `end`."""
+        for issuer in self.issuers.values():
+            issuer.begin_use(self, self.credentials.changed)
+        if self.file is not None:
+            self._watching = spawn(self._watch(self.file))
+
+    def end(self) -> None:
+        """Keep keys up to date no more; without effect if `begin` was not called."""
+        for issuer in self.issuers.values():
+            issuer.end_use(self)
+        if self._watching is not None:
+            self._watching.cancel()
 
     async def _watch(self, file: WatchedKeys) -> None:
         while True:
@@ -114,17 +123,17 @@ class Access:
                 shown = ", ".join(map(repr, unknown[:10]))
                 log.warning("keys of principals that have no permissions in `principals`: %s", shown)
 
-    async def wait_for_keys(self) -> None:
-        """Return when the keys of the issuer have been looked up.
+    async def wait_for_keys(self, name: str) -> None:
+        """Return when the keys of this issuer have been looked up.
 
         Raises:
             GatewayError: UNAUTHENTICATED, they were looked up a short time ago; UNAVAILABLE, they are not known.
         """
-        assert self.issuer is not None
-        lookup = self.issuer.lookup()
+        issuer = self.issuers[name]
+        lookup = issuer.lookup()
         if lookup is not None:
             await asyncio.wait({lookup})
-        if not self.issuer.keys:
+        if not issuer.keys:
             raise keys_not_known()
         if lookup is None:
             raise unknown_key()
@@ -150,30 +159,34 @@ def _file(config: Config, previous: Access | None) -> WatchedKeys | None:
     return WatchedKeys(path)
 
 
-def _issuer(config: Config, clock: Callable[[], float], previous: Access | None) -> "IssuerKeys | None":
-    if config.auth is None or config.auth.jwt is None:
-        return None
-    if previous is not None and previous.issuer is not None and previous.issuer.config == config.auth.jwt:
-        return previous.issuer
+def _issuers(config: Config, clock: Callable[[], float], previous: Access | None) -> "dict[str, IssuerKeys]":
+    if config.auth is None or not config.auth.jwt:
+        return {}
     from gateway.assembly.issuer_keys import IssuerKeys  # needs PyJWT
 
-    return IssuerKeys(config.auth.jwt, clock)
+    before = {each.config: each for each in previous.issuers.values()} if previous is not None else {}
+    return {each.issuer: before.get(each) or IssuerKeys(each, clock) for each in config.auth.jwt}
 
 
-def _verifier(issuer: "IssuerKeys | None") -> Callable[[bytes], VerifiedToken | None] | None:
-    if issuer is None:
+def _verifier(issuers: "Mapping[str, IssuerKeys]") -> Callable[[bytes], VerifiedToken | None] | None:
+    if not issuers:
         return None
     from gateway.auth import tokens  # needs PyJWT
 
-    keys = issuer.config
-    rules = tokens.Rules(
-        keys.issuer, keys.audience, keys.algorithms, keys.leeway, keys.principal, keys.prefix, keys.permissions or ""
-    )
+    rules = {
+        name: tokens.Rules(
+            name, of.audience, of.algorithms, of.leeway, of.principal, of.prefix, of.permissions or ""
+        )
+        for name, of in ((name, each.config) for name, each in issuers.items())
+    }  # fmt: skip
 
     def verify(token: bytes) -> VerifiedToken | None:
         if not tokens.is_token(token):
             return None
-        said = tokens.verify(token, issuer.keys, rules)
+        name = tokens.issuer_of(token)
+        if name not in issuers:
+            raise tokens.refused("it is of another issuer")
+        said = tokens.verify(token, issuers[name].keys, rules[name])
         return said.name, said.claimed, said.ends
 
     return verify
@@ -211,8 +224,8 @@ class Guard:
         try:
             try:
                 self._identify(message, protocol)
-            except UnknownKeyError:
-                await self._access.wait_for_keys()
+            except UnknownKeyError as unknown:
+                await self._access.wait_for_keys(unknown.issuer)
                 self._identify(message, protocol)
         except GatewayError as error:
             return refuse(error, protocol, message)
@@ -239,9 +252,8 @@ class Guard:
         except GatewayError as error:
             self._log(error, "")
             raise
-        except UnknownKeyError:
-            issuer = self._access.issuer
-            assert issuer is not None
+        except UnknownKeyError as unknown:
+            issuer = self._access.issuers[unknown.issuer]
             if issuer.lookup() is None and issuer.keys:
                 raise unknown_key() from None
             raise keys_not_known() from None

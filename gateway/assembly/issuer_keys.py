@@ -8,15 +8,19 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway import registry
+from gateway.assembly.certificates import port_alpn
 from gateway.auth.tokens import KeySet, KeySetError, parse_key_set
 from gateway.config.access import TokensConfig
 from gateway.config.access_checks import is_url
+from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
 from gateway.core.types import Headers, Message
+from gateway.transports.certificates import client_context
+from gateway.transports.tls import ClientTls
 
 log = logging.getLogger(__name__)
 
@@ -33,32 +37,43 @@ _HEADERS = Headers(((b"accept", b"application/json"),))
 
 
 class IssuerKeys:
-    """The keys of one issuer. `changed` is called when they have changed. They are empty until the first lookup, which
-    `run` makes at once."""
+    """The keys of one issuer. Configurations with the same settings use the same keys: a reload disturbs no lookup.
+
+    They are empty until the first lookup, which begins with the first use. They are looked up again until the last use
+    ends.
+    """
 
     def __init__(self, config: TokensConfig, clock: Callable[[], float]) -> None:
         self.config = config
         self.keys: KeySet = {}
-        self.changed: Callable[[], None] = lambda: None
         self._clock = clock
         self._looked_at = -LEAST_SECONDS
         self._lookup: asyncio.Task[None] | None = None
-        self._connectors: dict[str, Connector] = {}
+        self._uses: dict[object, Callable[[], None]] = {}
+        """Who uses the keys, and what is called when they have changed."""
+        self._refreshing: asyncio.Task[None] | None = None
         self._lines = LogLimit(log)
 
-    async def run(self) -> None:
-        """Look the keys up now, and again and again."""
-        try:
-            while True:
-                await asyncio.wait({self._begin_lookup()})
-                await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
-        finally:
-            lookup, self._lookup = self._lookup, None
-            if lookup is not None:
-                lookup.cancel()
-            connectors, self._connectors = self._connectors, {}
-            for connector in connectors.values():
-                await connector.close()
+    def begin_use(self, user: object, changed: Callable[[], None]) -> None:
+        """Look the keys up again and again from now on, and call `changed` when they have changed."""
+        self._uses[user] = changed
+        if self._refreshing is None:
+            self._refreshing = spawn(self._refresh())
+
+    def end_use(self, user: object) -> None:
+        """`user`, which need not have begun, uses the keys no more."""
+        self._uses.pop(user, None)
+        if self._uses:
+            return
+        for task in (self._refreshing, self._lookup):
+            if task is not None:
+                task.cancel()
+        self._refreshing = self._lookup = None
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.wait({self._begin_lookup()})
+            await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
 
     def lookup(self) -> "asyncio.Task[None] | None":
         """A lookup that is under way, or that is begun now; None if the last one was a short time ago."""
@@ -78,6 +93,8 @@ class IssuerKeys:
                 keys = parse_key_set(await self._content())
         except TimeoutError:
             self._failed(f"nothing came within {FETCH_SECONDS:g} s")
+        except CertificateError as error:
+            self._failed(f"its {error.key} cannot be used: {error}")
         except (KeySetError, ValueError) as error:
             self._failed(str(error))
         except GatewayError as error:
@@ -90,7 +107,8 @@ class IssuerKeys:
             }:
                 log.info("issuer %s: %d keys", self.config.issuer, len(keys))
                 self.keys = keys
-                self.changed()
+                for changed in self._uses.values():
+                    changed()
         finally:
             if self._lookup is asyncio.current_task():
                 self._lookup = None
@@ -130,16 +148,22 @@ class IssuerKeys:
     async def _fetch(self, url: str) -> bytes:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
-        connector = self._connectors.get(origin)
-        if connector is None:
-            made: Connector = registry.transport("http").Connector(
-                origin, connection_per_call=True, limits=Limits(message=MAX_BYTES)
-            )
-            connector = self._connectors[origin] = made
-        reply = await connector.exchange(Message("GET", parts.path or "/", _HEADERS, query=parts.query))
+        tls = None if self.config.ca is None or parts.scheme != "https" else await self._tls(self.config.ca)
+        connector: Connector = registry.transport("http").Connector(
+            origin, connection_per_call=True, limits=Limits(message=MAX_BYTES), tls=tls
+        )
+        try:
+            reply = await connector.exchange(Message("GET", parts.path or "/", _HEADERS, query=parts.query))
+        finally:
+            await connector.close()
         if reply.status != 200:
             raise KeySetError(f"{parts.path} was answered with status {reply.status}")
         return bytes(reply.body)
+
+    async def _tls(self, path: str) -> ClientTls:
+        alpn = (port_alpn(),)
+        context = await asyncio.to_thread(client_context, TlsFiles(authorities=path), alpn=alpn)
+        return ClientTls(lambda: context)
 
 
 def _read(path: Path) -> bytes:

@@ -1,5 +1,7 @@
 """What observes the requests of a gateway: the counters of the status API, the access log, metrics and tracing."""
 
+from weakref import WeakSet
+
 from gateway.assembly.access import AccessLogs
 from gateway.assembly.server_info import INFO
 from gateway.config.keys import Config, ListenerConfig, LogConfig, RequestIdsConfig, TracingConfig
@@ -8,6 +10,7 @@ from gateway.core.record import Observer, Telling
 from gateway.core.tasks import spawn
 from gateway.explain import explaining
 from gateway.observing.counters import Counters
+from gateway.observing.finished import FinishedRecords, Reader
 from gateway.observing.recording import OnStart, Recording
 from gateway.observing.tracing import Tracing
 
@@ -20,8 +23,12 @@ class Observing:
 
     def __init__(self) -> None:
         self.observers: list[Observer] = []
-        """Those that are told of each request when it has ended, beside the counters and the access log. A listener
-        uses those that are here when it starts, or is renewed by a reload."""
+        """Those that are told of each request at the moment when it ends. A listener uses those that are here when it
+        starts, or is renewed by a reload."""
+        self._finished = FinishedRecords()
+        """What hands over the records of the newest configuration's requests."""
+        self._all_finished = WeakSet((self._finished,))
+        """Also those of configurations whose requests have not all ended."""
         self.counters = Counters()
         """What the status API tells of requests."""
         self.tracing: Tracing | None = None
@@ -29,12 +36,26 @@ class Observing:
         """The settings of `tracing`."""
         self._access_logs = AccessLogs()
 
+    def renew(self, config: Config, metrics: Reader | None) -> None:
+        """Collect the records of requests that begin from now on for those who read them under `config`."""
+        access = self._access_logs.get(config.log)
+        self._finished = FinishedRecords()
+        if metrics is not None:
+            self._finished.readers.append(metrics)
+        if access is not None:
+            self._finished.readers.append(access.write)
+        if config.admin is not None:
+            self._finished.readers.append(self.counters.count)
+        self._all_finished.add(self._finished)
+
+    def flush(self) -> None:
+        """Hand over all records of requests that have ended."""
+        for each in list(self._all_finished):
+            each.flush()
+
     def recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
         """What makes the records of a listener's requests; None if nobody wants them."""
-        access = self._access_logs.get(config.log)
-        observers = self.observers if access is None else [*self.observers, access.observe]
-        if config.admin is not None:
-            observers = [*observers, self.counters.observe]
+        observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [explaining.on_start(_needed_to_explain(listener))] if listener.allow_explain else []
         if self.tracing is not None:
             starts.append(self.tracing.start_record)
@@ -57,6 +78,7 @@ class Observing:
 
     async def close_logs(self, kept: LogConfig | None = None) -> None:
         """Close all access logs but the one with the settings `kept`."""
+        self.flush()
         await self._access_logs.close(kept)
 
     def trace(self, config: TracingConfig | None) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from gateway import registry
 from gateway.admin.statistics import ListenerStatistics
+from gateway.assembly.certificates import Certificates, alpn
 from gateway.assembly.listening import binding, exchanges, listen
 from gateway.assembly.routes import any_model, joined_versions, route, without_policies
 from gateway.assembly.server_info import INFO
@@ -34,11 +35,15 @@ IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(ver
 """The traits of the reference models: named, typed and batched tensors, derivatives as operations, any version."""
 
 
-async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -> Listener:
-    """Serve reference models over one protocol.
+async def serve_reference(
+    config: ReferenceConfig, clock: Callable[[], float], certificates: Certificates | None = None
+) -> Listener:
+    """Serve reference models over one protocol. `certificates` reads the files of `tls` again when they change; without
+    it they are read once.
 
     Raises:
         BindError: the address cannot be bound.
+        CertificateError: a file of `tls` cannot be used.
         ValueError: a model cannot be loaded, or cannot be served over this protocol.
     """
     protocol = registry.protocols()[config.protocol]
@@ -49,7 +54,10 @@ async def serve_reference(config: ReferenceConfig, clock: Callable[[], float]) -
     # A request that names no model is for the only model, or for the first one if the protocol lets clients omit the
     # name.
     has_default = len(models) == 1 or protocol.traits.models.may_be_named
-    settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "")
+    tls = None
+    if config.tls is not None:
+        tls = (certificates or Certificates()).server(config.tls, alpn(protocol), f"reference {config.protocol!r}")
+    settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "", tls=tls)
     # At `/` a single model answers; with several, the reply there lists their paths.
     rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
     handlers = exchanges(settings, router.select)

@@ -102,20 +102,23 @@ def policy_states(
 
 Answering: TypeAlias = tuple[Handler, StreamHandler]
 """How a Bridge, or a companion of its models, answers: with one response, and with a stream."""
+MakeDestination: TypeAlias = Callable[[Sequence[Answering], str, Operation | None], Destination]
+"""Makes the Destination of what the bridges of one client protocol, whose name is the second argument, answer: for the
+models themselves, or for the companions that compute a derivative."""
 
 
 def route(
     when: Conditions,
     bridges: Mapping[str, Sequence[Bridge]],
-    destination: Callable[[Sequence[Answering]], Destination],
+    destination: MakeDestination,
     *,
     joins_versions: bool = False,
 ) -> Route:
     """A Route to `bridges`, for each client protocol one to each backend, and to the companions of their models.
     `destination` makes the Destination of what the bridges of one protocol answer."""
-    own = {name: destination([(each, each.stream) for each in some]) for name, some in bridges.items()}
+    own = {name: destination([(each, each.stream) for each in some], name, None) for name, some in bridges.items()}
     companions = {
-        (name, operation): destination([_companion(each, operation) for each in some])
+        (name, operation): destination([_companion(each, operation) for each in some], name, operation)
         for name, some in bridges.items()
         for operation in DERIVATIVES
     }
@@ -132,7 +135,7 @@ def any_model(bridge: Bridge, client: Protocol) -> Route:
     return route(Conditions(), {client.name: [bridge]}, without_policies)
 
 
-def without_policies(answering: Sequence[Answering]) -> Destination:
+def without_policies(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
     """The Destination of the only bridge."""
     [(handler, stream)] = answering
     return Destination(handler, stream=stream)

@@ -14,7 +14,11 @@ CHALLENGE = (b"WWW-Authenticate", b'Bearer realm="gateway", Basic realm="gateway
 
 
 class UnknownKeyError(Exception):
-    """A token is signed by a key that is not among those of its issuer. The issuer may have new ones."""
+    """A token is signed by a key that is not among those of its `issuer`, which may have new ones."""
+
+    def __init__(self, issuer: str) -> None:
+        super().__init__(issuer)
+        self.issuer = issuer
 
 
 def authorized(field: bytes) -> bytes:

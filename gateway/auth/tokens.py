@@ -1,10 +1,12 @@
-"""Tokens: JSON Web Tokens (RFC 7519) of an issuer, verified with the issuer's public keys (a JWKS, RFC 7517).
+"""Tokens: JSON Web Tokens (RFC 7519) of issuers, each verified with the public keys (a JWKS, RFC 7517) of the issuer
+that it names.
 
 Only signatures by private keys are accepted. With the algorithms `none` and HS256 to HS512 anybody could sign who knows
 the public key.
 """
 
 import json
+from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -21,6 +23,9 @@ ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 LONGEST_TOKEN = 16 * 2**10
 """Bytes of a token."""
+
+MOST_KEYS = 100
+"""Keys of an issuer: to read one takes tens of microseconds, in which no request is answered."""
 
 _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 
@@ -74,7 +79,7 @@ def parse_key_set(content: bytes) -> KeySet:
     """The public keys in a JWKS. Keys that are not for signatures, or of an unknown type, are left out.
 
     Raises:
-        KeySetError: it is not a JWKS, or none of its keys can be used.
+        KeySetError: it is not a JWKS, it has more than MOST_KEYS, or none of its keys can be used.
     """
     try:
         data = json.loads(content)
@@ -83,6 +88,8 @@ def parse_key_set(content: bytes) -> KeySet:
     rows = data.get("keys") if isinstance(data, dict) else None
     if not isinstance(rows, list):
         raise KeySetError("it has no list `keys`")
+    if len(rows) > MOST_KEYS:
+        raise KeySetError(f"it has {len(rows)} keys; expected at most {MOST_KEYS}")
     found: dict[str, PublicKey] = {}
     for row in rows:
         if isinstance(row, dict) and row.get("kty") in ("RSA", "EC", "OKP") and row.get("use", "sig") == "sig":
@@ -110,6 +117,25 @@ def is_token(credential: bytes) -> bool:
     return credential.count(b".") == 2
 
 
+def issuer_of(token: bytes) -> str:
+    """The issuer that a token names. Nothing is verified: this only chooses whose keys and rules the token must meet.
+
+    Raises:
+        GatewayError: UNAUTHENTICATED, the token is too long or malformed, or names no issuer.
+    """
+    if len(token) > LONGEST_TOKEN:
+        raise refused(f"it is longer than {LONGEST_TOKEN} bytes")
+    payload = token.split(b".")[1]
+    try:
+        claims = json.loads(urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        raise refused("it is malformed") from None
+    issuer = claims.get("iss") if isinstance(claims, dict) else None
+    if not isinstance(issuer, str):
+        raise refused("it has no claim 'iss'")
+    return issuer
+
+
 def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
     """What a token says.
 
@@ -119,54 +145,58 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
         UnknownKeyError: its key is not among `keys`.
     """
     if len(token) > LONGEST_TOKEN:
-        raise _refused(f"it is longer than {LONGEST_TOKEN} bytes")
+        raise refused(f"it is longer than {LONGEST_TOKEN} bytes")
     try:
         head = jwt.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise _refused("it is malformed") from None
+        raise refused("it is malformed") from None
     algorithm = head.get("alg")
     if algorithm not in rules.algorithms:
-        raise _refused(f"its algorithm is not one of {', '.join(rules.algorithms)}")
-    key = _key(head.get("kid"), keys)
+        raise refused(f"its algorithm is not one of {', '.join(rules.algorithms)}")
+    key = _key(head.get("kid"), keys, rules.issuer)
     if algorithm not in key.algorithms:
-        raise _refused("its algorithm is not that of its key")
+        raise refused("its algorithm is not that of its key")
     try:
         claims = jwt.decode(
             token, key.key, algorithms=[algorithm], audience=rules.audience, issuer=rules.issuer, leeway=rules.leeway,
             options={"require": ["exp", "iss", "aud"]},
         )  # fmt: skip
     except jwt.ExpiredSignatureError:
-        raise _refused("it has expired") from None
+        raise refused("it has expired") from None
     except jwt.InvalidAudienceError:
-        raise _refused("it is for another audience") from None
+        raise refused("it is for another audience") from None
     except jwt.InvalidIssuerError:
-        raise _refused("it is of another issuer") from None
+        raise refused("it is of another issuer") from None
     except jwt.ImmatureSignatureError:
-        raise _refused("it is not valid yet") from None
+        raise refused("it is not valid yet") from None
     except jwt.MissingRequiredClaimError as error:
-        raise _refused(f"it has no claim {error.claim!r}") from None
-    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-        raise _refused("its signature or its claims are wrong") from None
+        raise refused(f"it has no claim {error.claim!r}") from None
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError):
+        raise refused("its signature or its claims are wrong") from None
     return _identity(claims, rules)
 
 
-def _key(kid: object, keys: KeySet) -> PublicKey:
+def _key(kid: object, keys: KeySet, issuer: str) -> PublicKey:
     if kid is None and len(keys) == 1:
         return next(iter(keys.values()))
     found = keys.get(kid) if isinstance(kid, str) else None
     if found is None:
-        raise UnknownKeyError
+        raise UnknownKeyError(issuer)
     return found
 
 
 def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
     name = _claim(claims, rules.principal)
     if not isinstance(name, str) or not name:
-        raise _refused(f"it has no claim {rules.principal!r} that names a principal")
+        raise refused(f"it has no claim {rules.principal!r} that names a principal")
     listed = _claim(claims, rules.permissions) if rules.permissions else ()
     names: Iterable[object] = listed.split() if isinstance(listed, str) else listed if isinstance(listed, list) else ()
     claimed = tuple(each for each in names if isinstance(each, str))
-    return Identity(rules.prefix + name, claimed, float(claims["exp"]) + rules.leeway)
+    try:
+        ends = float(claims["exp"]) + rules.leeway
+    except OverflowError:
+        raise refused("its claim 'exp' is no time") from None
+    return Identity(rules.prefix + name, claimed, ends)
 
 
 def _claim(claims: Any, path: str) -> Any:
@@ -178,5 +208,6 @@ def _claim(claims: Any, path: str) -> Any:
     return claims
 
 
-def _refused(text: str) -> GatewayError:
+def refused(text: str) -> GatewayError:
+    """The error for a token; `text` says what is wrong with it."""
     return refusal(Reason.UNAUTHENTICATED, f"the token is not accepted: {text}")

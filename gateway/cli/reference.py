@@ -2,17 +2,20 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gateway.assembly.certificates import Certificates
 from gateway.assembly.listening import BindError
 from gateway.assembly.reference import serve_reference
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog, fail, run
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
-from gateway.config.keys import DrainConfig, ReferenceConfig
+from gateway.config.keys import DrainConfig, ReferenceConfig, ReloadConfig
+from gateway.core.tasks import spawn
 
 log = logging.getLogger(__name__)
 
@@ -28,23 +31,40 @@ def reference(
     model: Annotated[
         list[str], typer.Option(metavar="NAME", help="A bundled model, or a callable as MODULE:ATTRIBUTE; repeatable.")
     ],
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve over TLS with this certificate (PEM).")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The private key of the certificate (PEM).")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Require certificates of clients that these CAs signed (PEM).")
+    ] = None,
 ) -> None:
     """Serve bundled models or Python callables. On SIGTERM or SIGINT, requests in flight have 30 s to finish; a second
-    signal ends the server at once."""
+    signal ends the server at once. Files of TLS are read again when they change."""
     try:
-        config = reference_config(protocol, bind_to, model, catalog())
+        config = reference_config(protocol, bind_to, model, catalog(), _tls(certificate, key, client_ca))
     except ValueError as error:
         fail(error)
     log_to_stderr()
     run(_serve(config))
 
 
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, str]:
+    """The keys of `tls` that the options stand for."""
+    paths = {"certificate": certificate, "key": key, "client_ca": client_ca}
+    given = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
+    if given and not (certificate and key):
+        raise ValueError("TLS needs both --certificate and --key")
+    return {**given, "client": "required"} if client_ca is not None else given
+
+
 async def _serve(config: ReferenceConfig) -> None:
-    signals = Signals()
+    signals, certificates = Signals(), Certificates()
     try:
-        listener = await serve_reference(config, asyncio.get_running_loop().time)
+        listener = await serve_reference(config, asyncio.get_running_loop().time, certificates)
     except (BindError, ValueError) as error:
         fail(error)
+    spawn(certificates.watch(ReloadConfig))
     print(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready", flush=True)
     log.info("ready at %s", listener.address)
     drain = DrainConfig()

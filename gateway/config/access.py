@@ -6,7 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gateway.config.fields import HeaderName, Keys, Name, Period, Seconds, SomeNames, distinct, refusal
+from gateway.config.fields import (
+    HeaderName,
+    Keys,
+    Name,
+    OneOrSeveral,
+    Period,
+    Seconds,
+    SomeNames,
+    distinct,
+    refusal,
+)
 from gateway.core.principal import Permission
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -50,6 +60,9 @@ class TokensConfig(Keys):
     jwks: Name | None = None
     """Where the issuer's public keys are: a URL, or the path of a file. Without it the URL is looked up at
     `ISSUER/.well-known/openid-configuration`."""
+    ca: Name | None = None
+    """The absolute path of a PEM file: the CAs that sign the certificate of the issuer's server. Without it the CAs of
+    the system are trusted. It is read at each look at the keys."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1), AfterValidator(distinct)] = ("RS256", "ES256")
     """The algorithms of signatures that are accepted."""
     leeway: Seconds = 30
@@ -66,6 +79,14 @@ class TokensConfig(Keys):
     most every 10 s."""
 
 
+def _distinct_issuers(listed: tuple[TokensConfig, ...]) -> tuple[TokensConfig, ...]:
+    issuers = [each.issuer for each in listed]
+    for at, issuer in enumerate(issuers):
+        if issuer in issuers[:at]:
+            raise refusal("{value} is listed twice", at, "issuer")
+    return listed
+
+
 class CertificateConfig(Keys):
     """Which principal a client certificate stands for."""
 
@@ -80,8 +101,11 @@ class AuthConfig(Keys):
 
     keys: ApiKeysConfig | None = None
     """API keys."""
-    jwt: TokensConfig | None = None
-    """Tokens of an issuer."""
+    jwt: Annotated[
+        tuple[TokensConfig, ...], Field(min_length=1), OneOrSeveral(TokensConfig), AfterValidator(_distinct_issuers)
+    ] = ()
+    """Tokens of an issuer; a list for several issuers. A token is verified with the keys and by the rules of the one
+    that it names in `iss`, and of no other."""
     certificates: tuple[CertificateConfig, ...] = ()
     """Client certificates, on listeners with TLS that ask for them. The first that matches counts."""
 
@@ -91,7 +115,7 @@ class AuthConfig(Keys):
         found: list[Way] = []
         if self.keys is not None:
             found.append("keys")
-        if self.jwt is not None:
+        if self.jwt:
             found.append("jwt")
         if self.certificates:
             found.append("certificates")
@@ -105,7 +129,7 @@ class GrantConfig(Keys):
     """What is permitted: `infer` (running models), `metadata` (reading about models and servers), `control` (loading
     models and changing settings of servers, where the listener has `allow_control`), `offline` (where it has
     `allow_offline`), `explain` (asking how a request was answered), `admin` (the status API), `details` (errors in full
-    where the listener has `errors: {detail: brief}`)."""
+    where the listener has `errors: {detail: brief}`), `metrics` (`/metrics`, where `health` has `auth`)."""
     models: SomeNames = ("*",)
     """Globs of models, by the names that clients use."""
     listeners: SomeNames = ("*",)
@@ -133,6 +157,14 @@ class AdminAuthConfig(Keys):
 
     accept: Annotated[tuple[Literal["keys", "jwt"], ...], Field(min_length=1), AfterValidator(distinct)] | None = None
     """How they identify themselves: by `keys`, `jwt` or both. Without it all that `auth` at the top has."""
+
+
+class HealthAuthConfig(Keys):
+    """Who may read `/metrics`: principals with the permission `metrics`."""
+
+    accept: Annotated[tuple[Way, ...], Field(min_length=1), AfterValidator(distinct)] | None = None
+    """How they identify themselves: some of `keys`, `jwt` and `certificates`. Without it all that `auth` at the top
+    has."""
 
 
 PermissionSets = Mapping[Name, Annotated[tuple[GrantConfig, ...], Field(min_length=1)]]

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
-from gateway.config.access import AdminAuthConfig, AuthConfig, ListenerAuthConfig
+from gateway.config.access import AdminAuthConfig, AuthConfig, HealthAuthConfig, ListenerAuthConfig
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, suggestion
+from gateway.core.certificates import TlsFiles
 from gateway.core.protocol import StreamForm
 
 BUILT_IN = ("use", "all")
@@ -24,6 +25,7 @@ def access_findings(config: Config, catalog: Catalog) -> list[Finding]:
         *_principals(config),
         *_listeners(config, catalog),
         *_admin(config),
+        *_health(config),
         *_files(config, catalog),
     ]
 
@@ -76,12 +78,17 @@ def _admin(config: Config) -> Iterator[Finding]:
     if config.admin is not None and config.admin.auth is not None:
         location: Location = ("admin", "auth")
         yield from _accepted(location, config.admin.auth, config.auth)
-        if config.auth is not None and config.auth.keys is None and config.auth.jwt is None:
+        if config.auth is not None and config.auth.keys is None and not config.auth.jwt:
             yield Finding(location, "the status API needs keys or tokens: `auth: {keys: ...}` or `jwt`", at_key=True)
 
 
+def _health(config: Config) -> Iterator[Finding]:
+    if config.health is not None and config.health.auth is not None:
+        yield from _accepted(("health", "auth"), config.health.auth, config.auth)
+
+
 def _accepted(
-    location: Location, auth: ListenerAuthConfig | AdminAuthConfig, whole: AuthConfig | None
+    location: Location, auth: ListenerAuthConfig | AdminAuthConfig | HealthAuthConfig, whole: AuthConfig | None
 ) -> Iterator[Finding]:
     ways = whole.ways if whole is not None else ()
     if not ways and getattr(auth, "anonymous", None) is None:
@@ -98,13 +105,26 @@ def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
         return
     if auth.keys is not None and (why := catalog.why_not_keys(auth.keys.file)):
         yield Finding(("auth", "keys", "file"), f"{VALUE} is no file of keys: {why}")
-    if auth.jwt is not None:
-        jwks = auth.jwt.jwks
-        if not catalog.jwt:
-            text = 'needs PyJWT, which is not installed: pip install "inference-gateway[jwt]"'
-            yield Finding(("auth", "jwt"), text, at_key=True)
-        elif jwks is not None and not is_url(jwks) and (why := catalog.why_not_key_set(jwks)):
-            yield Finding(("auth", "jwt", "jwks"), f"{VALUE} has no keys of an issuer: {why}")
+    if auth.jwt and not catalog.jwt:
+        text = 'needs PyJWT, which is not installed: pip install "inference-gateway[jwt]"'
+        yield Finding(("auth", "jwt"), text, at_key=True)
+        return
+    for at, issuer in enumerate(auth.jwt):
+        location: Location = ("auth", "jwt", at)
+        if issuer.jwks is not None and not is_url(issuer.jwks) and (why := catalog.why_not_key_set(issuer.jwks)):
+            yield Finding((*location, "jwks"), f"{VALUE} has no keys of an issuer: {why}")
+        if issuer.ca is not None:
+            yield from _authorities((*location, "ca"), issuer.ca, (issuer.jwks or issuer.issuer), catalog)
+
+
+def _authorities(location: Location, path: str, place: str, catalog: Catalog) -> Iterator[Finding]:
+    if not place.startswith("https://"):
+        yield Finding(location, "is not used: the keys of the issuer do not come over https; remove it", at_key=True)
+    elif not path.startswith("/"):
+        yield Finding(location, f"expected an absolute path, got {VALUE}")
+    else:
+        for fault in catalog.tls_faults(TlsFiles(authorities=path), "ca"):
+            yield Finding(location, f"{VALUE} cannot be used: {fault}")
 
 
 def is_url(place: str) -> bool:
@@ -123,14 +143,17 @@ def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
             if listener.auth is None:
                 text = f"listener {listener.name!r} has no `auth`: its clients need no credentials"
                 yield Finding(("listeners", at), text)
-    if config.auth is not None and not asking and (config.admin is None or config.admin.auth is None):
+    ports = (config.admin, config.health)
+    if config.auth is not None and not asking and all(each is None or each.auth is None for each in ports):
         text = "no listener has `auth`, so nobody is asked for credentials; add `auth: {}` to listeners"
         yield Finding(("auth",), text, at_key=True)
-    if asking and not config.principals and not (config.auth and config.auth.jwt and config.auth.jwt.permissions):
+    claimed = config.auth is not None and any(each.permissions for each in config.auth.jwt)
+    if asking and not config.principals and not claimed:
         text = "there are no `principals`, so nobody may do anything; add `principals: {'*': {permissions: [use]}}`"
         yield Finding(("auth",), text, at_key=True)
     yield from _forwarded(config)
-    yield from _plain_issuer(config)
+    yield from _plain_issuers(config)
+    yield from _same_names(config)
 
 
 def _forwarded(config: Config) -> Iterator[Finding]:
@@ -144,12 +167,19 @@ def _forwarded(config: Config) -> Iterator[Finding]:
                 yield Finding(("backends", name, "forward_headers", at), f"{VALUE} {text}")
 
 
-def _plain_issuer(config: Config) -> Iterator[Finding]:
-    jwt = config.auth.jwt if config.auth is not None else None
-    if jwt is None:
-        return
-    key = "issuer" if jwt.jwks is None else "jwks"
-    url = getattr(jwt, key)
-    if url.startswith("http://") and urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
-        text = "its keys come over plain http, where anybody on the way can replace them; use https"
-        yield Finding(("auth", "jwt", key), f"{VALUE}: {text}")
+def _plain_issuers(config: Config) -> Iterator[Finding]:
+    for at, issuer in enumerate(config.auth.jwt if config.auth is not None else ()):
+        key = "issuer" if issuer.jwks is None else "jwks"
+        url = getattr(issuer, key)
+        if url.startswith("http://") and urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
+            text = "its keys come over plain http, where anybody on the way can replace them; use https"
+            yield Finding(("auth", "jwt", at, key), f"{VALUE}: {text}")
+
+
+def _same_names(config: Config) -> Iterator[Finding]:
+    first: dict[str, str] = {}
+    for at, issuer in enumerate(config.auth.jwt if config.auth is not None else ()):
+        other = first.setdefault(issuer.prefix, issuer.issuer)
+        if other != issuer.issuer:
+            text = f"its tokens can name the principals of {other}, whose `prefix` is the same; give each its own"
+            yield Finding(("auth", "jwt", at, "issuer"), f"{VALUE}: {text}")

@@ -100,6 +100,8 @@ class Node:
                 return items.get(step)
             case list(items), int() if step < len(items):
                 return items[step]
+            case dict(), 0:  # one map in the place of a list of maps
+                return self
         return None
 
 

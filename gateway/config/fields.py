@@ -4,7 +4,17 @@ the program, and errors for validators."""
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, SecretStr, Strict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SecretStr,
+    Strict,
+)
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 T = TypeVar("T")
@@ -40,6 +50,23 @@ class Written:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self.build, handler.generate_schema(self.form))
+
+
+class OneOrSeveral:
+    """The annotation of a tuple of `model` that can also be written as one map, without a list around it."""
+
+    def __init__(self, model: type[Keys]) -> None:
+        self.model = model
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def listed(value: Any) -> Any:
+            return [value] if isinstance(value, (dict, self.model)) else value
+
+        return core_schema.no_info_before_validator_function(listed, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        several = handler(schema)
+        return {"anyOf": [several["items"], {**several, "minItems": 1}]}
 
 
 def distinct(items: tuple[T, ...]) -> tuple[T, ...]:

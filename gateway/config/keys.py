@@ -12,7 +12,14 @@ from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from gateway.config.access import AdminAuthConfig, AuthConfig, ListenerAuthConfig, PermissionSets, PrincipalEntries
+from gateway.config.access import (
+    AdminAuthConfig,
+    AuthConfig,
+    HealthAuthConfig,
+    ListenerAuthConfig,
+    PermissionSets,
+    PrincipalEntries,
+)
 from gateway.config.address import Bind
 from gateway.config.fields import (
     VALUE,
@@ -156,6 +163,9 @@ class ListenerTlsConfig(Keys):
     """The absolute path of a PEM file: the private key of the certificate, without a passphrase."""
     client_ca: Name | None = None
     """The absolute path of a PEM file: the CAs that sign the certificates of clients."""
+    client_crl: Name | None = None
+    """The absolute path of a PEM file: certificate revocation lists (CRLs), one of each CA in `client_ca` that signs
+    certificates of clients. New handshakes with a revoked certificate fail."""
     client: ClientCertificates = "none"
     """Whether clients must have a certificate that one of `client_ca` has signed (`required`), may have one
     (`optional`), or are not asked for one (`none`)."""
@@ -163,7 +173,7 @@ class ListenerTlsConfig(Keys):
     @property
     def files(self) -> TlsFiles:
         """The files that it names."""
-        return TlsFiles(self.certificate, self.key, self.client_ca or "")
+        return TlsFiles(self.certificate, self.key, self.client_ca or "", self.client_crl or "")
 
 
 class BackendTlsConfig(Keys):
@@ -255,6 +265,9 @@ class HealthConfig(Keys):
     """Which backends must be ready for `/readyz` to report ready: at least one (`any`), `all` of those that routes
     name, or `none`. Kubernetes removes a replica that is not ready from its Service: with `any` or `all` one backend
     that all replicas share removes all of them at once."""
+    auth: HealthAuthConfig | None = None
+    """Only principals with the permission `metrics` get `/metrics`. Probes (`/healthz`, `/readyz`) need no credentials.
+    Without this key nobody does."""
     tls: ListenerTlsConfig | None = None
     """TLS, as of a listener. Probes need `scheme: HTTPS` then."""
 
@@ -309,6 +322,8 @@ class ReferenceConfig(Keys):
     """The address, as a listener's `bind`."""
     models: SomeNames
     """Names of bundled models, or Python callables as `module:attribute`."""
+    tls: ListenerTlsConfig | None = None
+    """TLS, as of a listener."""
 
 
 # RFC 9110, section 7.6.1, and the headers that the gateway sets in its own requests to backends.

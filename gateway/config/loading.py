@@ -100,16 +100,25 @@ def loads_with_warnings(
     return config, ordered(replace(problem, is_warning=True) for problem in found)
 
 
-_OPTIONS = {"protocol": "--protocol", "bind": "--bind", "models": "--model"}
+NO_TLS: Mapping[str, str] = {}
+
+_OPTIONS: Mapping[str | int, str] = {
+    "protocol": "--protocol", "bind": "--bind", "models": "--model",
+    "certificate": "--certificate", "key": "--key", "client_ca": "--client-ca",
+}  # fmt: skip
 
 
-def reference_config(protocol: str, bind: str, models: Sequence[str], catalog: Catalog) -> ReferenceConfig:
-    """An item of `reference:`, made of the options of a command.
+def reference_config(
+    protocol: str, bind: str, models: Sequence[str], catalog: Catalog, tls: Mapping[str, str] = NO_TLS
+) -> ReferenceConfig:
+    """An item of `reference:`, made of the options of a command. `tls` has its keys of that name.
 
     Raises:
         ValueError: with all problems, each with its option.
     """
-    item = {"protocol": protocol, "bind": bind, "models": list(models)}
+    item: dict[str, Any] = {"protocol": protocol, "bind": bind, "models": list(models)}
+    if tls:
+        item["tls"] = dict(tls)
     whole, place = {"reference": [item]}, ("reference", 0)
     findings = name_findings(valid_parts(whole), catalog)
     config = None
@@ -123,7 +132,7 @@ def reference_config(protocol: str, bind: str, models: Sequence[str], catalog: C
 
 
 def _option_message(finding: Finding, whole: Any) -> str:
-    option, value = _OPTIONS[str(finding.location[2])], whole
+    option, value = next(_OPTIONS[each] for each in finding.location[2:] if each in _OPTIONS), whole
     for step in finding.location:
         value = value[step]
     return f"{option}: {finding.message.replace(VALUE, repr(value))}"
@@ -150,7 +159,8 @@ def _converted(data: Any, error: dict[str, Any]) -> bool:
     if error["type"] not in _TYPED or not (isinstance(error["input"], Referenced) and error["input"].alone):
         return False
     for step in above:
-        data = data[step]
+        if not (step == 0 and isinstance(data, dict)):  # one map in the place of a list of maps
+            data = data[step]
     data[last] = resolve(error["input"])
     return not isinstance(data[last], str)
 

@@ -13,6 +13,9 @@ from gateway.config.schema import keys_at
 
 _LONGEST = 60
 
+_PASSWORD = re.compile(r"(:)(?!//)[^@\s]+@")
+"""The password of a URL, with or without a scheme: `redis://USER:PASSWORD@HOST`. It may have any character but `@`."""
+
 
 def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
     """pydantic's errors and those that they hold, each with its whole location."""
@@ -45,11 +48,13 @@ def finding_of(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
 
 
 def shown(node: Node) -> str:
-    """A value as messages show it. A reference is shown instead of its value, which may be a secret."""
+    """A value as messages show it: without the password of a URL. A reference is shown instead of its value, which may
+    be a secret."""
     match node.value:
         case Referenced() as referenced:
             return repr(referenced.source)
         case str(text):
+            text = _PASSWORD.sub(r"\1***@", text)
             return repr(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
         case bool(flag):
             return "true" if flag else "false"

@@ -227,6 +227,10 @@ def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if route.match.listener is not None:
             location = ("routes", at, "match", "listener")
             yield from _unknown(location, "listener", route.match.listener, parts.listener_names)
+        for number, policy in enumerate(route.policies):
+            for key, name in policy.other_backends.items():
+                below: Location = ("routes", at, "policies", number, policy.name, key)
+                yield from _unknown(below, "backend", name, parts.backend_names)
 
 
 def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """`policies:`, an ordered list of maps with one key: the policy's name, with its settings as value."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, GetCoreSchemaHandler, ValidationError, ValidationInfo
@@ -18,6 +19,12 @@ class PolicyConfig:
 
     name: str
     settings: BaseModel
+
+    @property
+    def other_backends(self) -> Mapping[str, str]:
+        """The backends that the policy names beside those of its route, by the keys that name them."""
+        keys: tuple[str, ...] = getattr(self.settings, "other_backends", ())
+        return {key: getattr(self.settings, key) for key in keys}
 
 
 def _policy(item: Any, info: ValidationInfo) -> PolicyConfig:

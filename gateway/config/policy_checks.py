@@ -1,5 +1,5 @@
-"""Checks of policies against the backends behind them. Class attributes of a policy's `Settings` say what it does
-(`gateway/policies/__init__.py`), so that no policy is named here."""
+"""Checks of policies against the backends and routes where they stand. Class attributes of a policy's `Settings` say
+what it does (`gateway/policies/__init__.py`), so that no policy is named here."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,13 +11,45 @@ from gateway.config.problems import Finding
 
 
 def policy_findings(config: Config, catalog: Catalog) -> list[Finding]:
-    """The policies that can do nothing because the backend's calls must not be repeated."""
-    return [
-        Finding(
-            location, f"{policy.name} sends calls twice, which needs safe: true on the backend {name!r}", at_key=True
-        )
-        for location, policy, name in _repeating(config, "sent")
-    ]
+    """The policies that can do nothing where they stand."""
+    return [*_second_calls(config), *_beside_backends(config), *_beside_passthrough(config), *_within_tries(config)]
+
+
+def _second_calls(config: Config) -> Iterator[Finding]:
+    """Policies that send calls twice, around backends whose calls must not be repeated."""
+    for location, policy, name in _repeating(config, "sent"):
+        text = f"{policy.name} sends calls twice, which needs safe: true on the backend {name!r}"
+        yield Finding(location, text, at_key=True)
+
+
+def _beside_backends(config: Config) -> Iterator[Finding]:
+    """Policies of backends that call other backends: only routes know how to fit a request to them."""
+    for name, backend in config.backends.items():
+        for at, policy in enumerate(backend.policies):
+            if policy.other_backends:
+                text = f"{policy.name} is a policy for routes; move it to a route to the backend {name!r}"
+                yield Finding(("backends", name, "policies", at, policy.name), text, at_key=True)
+
+
+def _beside_passthrough(config: Config) -> Iterator[Finding]:
+    """Policies that call other backends, on routes whose messages nobody reads."""
+    for number, route in enumerate(config.routes):
+        for at, policy in enumerate(route.policies):
+            if route.passthrough and policy.other_backends:
+                text = f"{policy.name} does nothing on a route with passthrough, whose messages are not read"
+                yield Finding(("routes", number, "policies", at, policy.name), text, at_key=True)
+
+
+def _within_tries(config: Config) -> Iterator[Finding]:
+    """Policies that must see each call once, within those that send calls again."""
+    for number, route in enumerate(config.routes):
+        repeating = ""
+        for at, policy in enumerate(route.policies):
+            if repeating and getattr(policy.settings, "sees_one_try", False):
+                text = f"{policy.name} would see every try of a call; put it before {repeating}"
+                yield Finding(("routes", number, "policies", at, policy.name), text, at_key=True)
+            if getattr(policy.settings, "repeats", ""):
+                repeating = policy.name
 
 
 def retries_of_unsent_calls(config: Config, catalog: Catalog) -> Iterator[Finding]:

@@ -74,7 +74,8 @@ def _with_references(part: Any) -> Any:
 
 def _child(part: Schema, step: str | int) -> Schema:
     if isinstance(step, int):
-        child = part.get("items")
+        # one map can stand in the place of a list of maps
+        child = part.get("items", part if step == 0 and "properties" in part else None)
     else:
         child = part.get("properties", {}).get(step, part.get("additionalProperties"))
     return child if isinstance(child, dict) else {}

@@ -24,9 +24,14 @@ def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding((*location, "client"), f"{VALUE} needs client_ca, the CAs that sign these certificates")
         elif tls.client == "none" and tls.client_ca is not None:
             yield Finding((*location, "client_ca"), "needs client: optional or required", at_key=True)
+        if tls.client_crl is not None and tls.client_ca is None:
+            yield Finding((*location, "client_crl"), "needs client_ca, the CAs that sign the lists", at_key=True)
     for at, listener in parts.listeners.items():
         if listener.tls is not None and listener.bind.path:
             yield Finding(("listeners", at, "tls"), "a unix socket has no TLS; remove the key", at_key=True)
+    for at, reference in parts.reference.items():
+        if reference.tls is not None and reference.bind.path:
+            yield Finding(("reference", at, "tls"), "a unix socket has no TLS; remove the key", at_key=True)
     for name, backend in parts.backends.items():
         if backend.tls is not None:
             yield from _backend(name, backend.tls, backend.addresses, catalog)
@@ -59,6 +64,9 @@ def _server_places(parts: Parts) -> Iterator[tuple[Location, ListenerTlsConfig]]
     for at, listener in parts.listeners.items():
         if listener.tls is not None:
             yield ("listeners", at, "tls"), listener.tls
+    for at, reference in parts.reference.items():
+        if reference.tls is not None:
+            yield ("reference", at, "tls"), reference.tls
     for name, port in (("admin", parts.admin), ("health", parts.health)):
         if port is not None and port.tls is not None:
             yield (name, "tls"), port.tls
@@ -80,7 +88,10 @@ def _backend(name: str, tls: BackendTlsConfig, addresses: tuple[str, ...], catal
 
 
 def _files(location: Location, files: TlsFiles, authorities: FileKey, catalog: Catalog) -> Iterator[Finding]:
-    paths = {"certificate": files.certificate, "key": files.key, authorities: files.authorities}
+    paths = {
+        "certificate": files.certificate, "key": files.key, authorities: files.authorities,
+        "client_crl": files.revocations,
+    }  # fmt: skip
     relative = [key for key, path in paths.items() if path and not path.startswith("/")]
     for key in relative:
         yield Finding((*location, key), f"expected an absolute path, got {VALUE}")

@@ -11,6 +11,7 @@ from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_back
 from gateway.config.problems import Finding
 from gateway.config.tls_checks import tls_warnings
 from gateway.config.unreachable import unreachable_routes
+from gateway.config.unused_keys import unused_keys
 from gateway.core.address import Address
 from gateway.core.protocol import Protocol
 
@@ -27,6 +28,8 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
     named = {name for route in config.routes for name in route.backends}
+    for route in config.routes:
+        named.update(name for policy in route.policies for name in policy.other_backends.values())
     for name in config.backends:
         if config.routes and name not in named:
             yield Finding(("backends", name), f"no route names the backend {name!r}", at_key=True)
@@ -119,5 +122,6 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     unbounded_backends,
     retries_of_unsent_calls,
     access_warnings,
+    unused_keys,
     tls_warnings,
 )

@@ -15,9 +15,12 @@ from gateway.core.frozen import frozen
 MAX_BYTES = 2**20
 """The most bytes of a file with certificates. Debian's bundle of all public CAs has 220 KB."""
 
+MAX_REVOCATION_BYTES = 16 * 2**20
+"""The most bytes of a file with revocation lists; some 400,000 certificates."""
+
 
 ClientCertificates = Literal["none", "optional", "required"]
-FileKey = Literal["certificate", "key", "client_ca", "ca"]
+FileKey = Literal["certificate", "key", "client_ca", "client_crl", "ca"]
 """The key of the configuration that names a file."""
 
 
@@ -32,21 +35,24 @@ class CertificateError(ValueError):
 @frozen
 class TlsFiles:
     """The files of one place in the configuration where TLS is used; empty paths for those that it does not have.
-    `authorities` is `client_ca` of a listener, `ca` of a backend."""
+    `authorities` is `client_ca` of a listener, `ca` of a backend; `revocations` is `client_crl`."""
 
     certificate: str = ""
     key: str = ""
     authorities: str = ""
+    revocations: str = ""
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """Those that there are."""
-        return tuple(Path(each) for each in (self.certificate, self.key, self.authorities) if each)
+        return tuple(Path(each) for each in (self.certificate, self.key, self.authorities, self.revocations) if each)
 
 
 NO_FILES = TlsFiles()
 
 
+_LABEL = re.compile("-----BEGIN ([A-Z0-9 ]{1,40})-----")
+_REVOCATION_LIST = "X509 CRL"
 _PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
 
 
@@ -65,17 +71,32 @@ def expiry(path: str, key: FileKey = "certificate") -> datetime:
         raise CertificateError(key, "it has no certificate in PEM") from error
 
 
-def read(path: str, key: FileKey) -> str:
-    """The text of a PEM file. Raises CertificateError if it cannot be read."""
+def check_revocations(path: str, key: FileKey = "client_crl") -> None:
+    """Check that a file has certificate revocation lists in PEM, and nothing else: a certificate in it would be trusted
+    as a CA.
+
+    Raises:
+        CertificateError: the file cannot be read, or has something else.
+    """
+    found = set(_LABEL.findall(read(path, key, MAX_REVOCATION_BYTES)))
+    if found != {_REVOCATION_LIST}:
+        others = ", ".join(sorted(found - {_REVOCATION_LIST}))
+        why = f"it also has {others}" if _REVOCATION_LIST in found else f"it has none, but {others}" if others else ""
+        text = "expected certificate revocation lists in PEM (BEGIN X509 CRL)"
+        raise CertificateError(key, f"{text}; {why}" if why else text)
+
+
+def read(path: str, key: FileKey, most: int = MAX_BYTES) -> str:
+    """The text of a PEM file of at most `most` bytes. Raises CertificateError if it cannot be read."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a named pipe would wait for its writer
             raise CertificateError(key, "it is not a regular file")
         with open(path, "rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(most + 1)
     except OSError as error:
         raise CertificateError(key, f"it cannot be read: {os.strerror(error.errno or errno.EIO).lower()}") from error
-    if len(content) > MAX_BYTES:
-        raise CertificateError(key, f"it is larger than {MAX_BYTES} bytes")
+    if len(content) > most:
+        raise CertificateError(key, f"it is larger than {most} bytes")
     return content.decode("latin-1").encode("ascii", "replace").decode()
 
 

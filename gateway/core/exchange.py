@@ -8,7 +8,7 @@ Both decode and encode large messages in a thread (`offload`) and small ones in 
 
 import logging
 from collections.abc import Awaitable
-from time import perf_counter
+from time import monotonic
 
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import (
@@ -27,6 +27,7 @@ from gateway.core.errors import (
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.frozen import set_field
 from gateway.core.offload import are_large, in_thread, is_large
+from gateway.core.operations import WORDS
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import LONGEST_MODEL, Record
@@ -93,11 +94,17 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     Raises:
         DecodeError, GatewayError: as the protocol's `decode_request`.
     """
-    record = message.record
-    if record is None:
+    if (record := message.record) is None:
         request = protocol.decode_request(message, listener)
     else:
-        request = _decoded_with_record(message, protocol, listener, record)
+        began = monotonic()
+        request = protocol.decode_request(message, listener)
+        record.decode = monotonic() - began
+        # Records outlive their requests, and a name may be as long as a message.
+        record.operation, record.model = WORDS[request.operation], request.model[:LONGEST_MODEL]
+        if record.events is not None:
+            note(record, "decode", record.decode)
+        set_field(request, "record", record)
     # The Request is new, so its fields are set in place: `replace` would take three times as long.
     set_field(request, "listener", listener.name)
     set_field(request, "protocol", protocol.name)
@@ -107,18 +114,6 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     set_field(request, "principal", message.principal)
     if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
         set_field(request, "deadline", message.deadline)
-    return request
-
-
-def _decoded_with_record(message: Message, protocol: Protocol, listener: ListenerSettings, record: Record) -> Request:
-    began = perf_counter()
-    request = protocol.decode_request(message, listener)
-    record.decode = perf_counter() - began
-    # Records outlive their requests, and a name may be as long as a message.
-    record.operation, record.model = request.operation.value, request.model[:LONGEST_MODEL]
-    if record.events is not None:
-        note(record, "decode", record.decode)
-    set_field(request, "record", record)
     return request
 
 
@@ -134,9 +129,9 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
     """The message to the client with `answer`. Raises GatewayError if it has no form on the wire."""
     if (record := request.record) is None:
         return protocol.encode_response(answer, request, destination.translate)
-    began = perf_counter()
+    began = monotonic()
     reply = protocol.encode_response(answer, request, destination.translate)
-    seconds = perf_counter() - began
+    seconds = monotonic() - began
     record.encode += seconds
     if record.events is not None:
         note(record, "encode", seconds)

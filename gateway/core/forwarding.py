@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Target
-from gateway.core.record import ID_HEADER, TRACE_HEADER
+from gateway.core.record import ID_HEADER, TRACE_HEADER, Record
 from gateway.core.spans import TRACE_HEADERS
 from gateway.core.types import Headers, Message, Metadata, Request
 
@@ -19,7 +19,7 @@ MOST_HOPS = 8
 """The largest number of gateways that one request may pass."""
 
 _HOPS = HOPS.encode()
-_IDS = frozenset((ID_HEADER.encode(), TRACE_HEADER.encode()))
+_IDS = (ID_HEADER, TRACE_HEADER)
 _FIRST = (_HOPS, b"1")
 
 # what RFC 9110 section 5.5 forbids in a field value
@@ -36,21 +36,29 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     passed = request.headers.first.get(_HOPS)
     raw = [*message.headers.raw, _FIRST if passed is None else _next_hop(passed, target)]
     headers = Headers
-    forwarded = target.forward_headers
-    if (record := request.record) is not None and record.context is not None:
-        forwarded = tuple(name for name in forwarded if name not in TRACE_HEADERS) if forwarded else ()
+    record, forwarded = request.record, target.forward_headers
     if forwarded:
+        if record is not None:
+            forwarded = _without_ids(forwarded, record)
         received = request.headers
         if isinstance(received, Metadata):
             headers = Metadata
         raw += _forwarded(received, forwarded, headers is Metadata)
     if record is not None and (record.telling.forwards or record.context is not None):
         # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
-        if record.telling.forwards:
-            raw = [field for field in raw if field[0] not in _IDS]
         set_field(message, "record", record)
-        set_field(message, "span", request.span)
+        if request.span is not None:
+            set_field(message, "span", request.span)
     set_field(message, "headers", headers(raw))
+
+
+def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
+    """The headers of the client to be forwarded, but for those that are written from the record."""
+    if record.telling.forwards and record.id:
+        names = tuple(name for name in names if name not in _IDS)
+    if record.context is not None:
+        names = tuple(name for name in names if name not in TRACE_HEADERS)
+    return names
 
 
 def _forwarded(received: Headers, names: tuple[str, ...], is_metadata: bool) -> Iterator[tuple[bytes, bytes]]:

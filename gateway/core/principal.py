@@ -8,10 +8,11 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 
-Permission: TypeAlias = Literal["infer", "metadata", "control", "offline", "explain", "admin", "details"]
+Permission: TypeAlias = Literal["infer", "metadata", "control", "offline", "explain", "admin", "details", "metrics"]
 """What can be permitted: running models (`infer`), reading about models and servers (`metadata`), loading models and
 changing settings of servers (`control`), taking a listener offline and online (`offline`), asking how a request was
-answered (`explain`), the status API (`admin`), and errors that name backends and addresses (`details`)."""
+answered (`explain`), the status API (`admin`), errors that name backends and addresses (`details`), and the page of
+metrics on a health port that asks for credentials (`metrics`)."""
 
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 

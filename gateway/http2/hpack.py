@@ -243,19 +243,14 @@ def write(fields: Iterable[Field]) -> bytes:
 
 
 def write_repeated(fields: Iterable[Field]) -> bytes:
-    """As `write`, for few names that come again and again, each with another value."""
-    return b"".join(
-        [
-            _literal_name(name) + _ONE_OCTET[len(text)] + text if len(text) < 127 else literal(name, text)
-            for name, text in fields
-        ]
-    )
+    """As `write`, for few names that come again and again, each with another value of few lengths."""
+    block = b""
+    for name, text in fields:
+        block += _up_to_value(name, len(text)) + text
+    return block
 
 
-_ONE_OCTET = [bytes([size]) for size in range(127)]
-
-
-@lru_cache(64)
-def _literal_name(name: bytes) -> bytes:
-    """A literal up to the length of its value."""
-    return literal(name, b"")[:-1]
+@lru_cache(1024)
+def _up_to_value(name: bytes, size: int) -> bytes:
+    """A literal with a value of `size` bytes, without the value."""
+    return literal(name, b"")[:-1] + _integer(size, 7)

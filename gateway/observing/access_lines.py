@@ -1,16 +1,17 @@
 """Access lines: one for each request that has ended, as text for people or as a JSON object. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import TypeAlias
 
 import orjson
 
 from gateway.core.record import OK, Record
 
-Render: TypeAlias = Callable[[Record, str], bytes]
-"""Makes the line of a Record; the text is its time."""
+Render: TypeAlias = Callable[[Iterable[Record], float], bytes]
+"""Makes the lines of Records. The number is the Unix time at which the clock of the Records was 0."""
 
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
@@ -18,67 +19,76 @@ LONGEST_NAME = 256
 """Characters of a model's name that are written. Clients choose it."""
 
 
-class Times:
-    """Writes times as RFC 3339 in UTC, with milliseconds. The last one is kept, and its date: under load many requests
-    end in the same millisecond."""
+class Times(dict[int, str]):
+    """Times in milliseconds since 1970 as RFC 3339 in UTC. Those asked for are kept: under load many requests end in
+    the same millisecond."""
 
-    def __init__(self) -> None:
-        self._milliseconds = self._second = -1
-        self._date = self._written = ""
-
-    def written(self, seconds: float) -> str:
-        """`seconds` since 1970."""
-        milliseconds = int(seconds * 1000)
-        if milliseconds != self._milliseconds:
-            self._milliseconds = milliseconds
-            second, rest = divmod(milliseconds, 1000)
-            if second != self._second:
-                self._second = second
-                self._date = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-            self._written = f"{self._date}.{rest:03d}Z"
-        return self._written
+    def __missing__(self, milliseconds: int) -> str:
+        second, rest = divmod(milliseconds, 1000)
+        text = self[milliseconds] = f"{_date_and_time(second)}.{rest:03d}Z"
+        return text
 
 
-def json_line(record: Record, time: str) -> bytes:
-    """A JSON object. The names in it are written once and kept; what differs in every request has characters only that
+@lru_cache(2)
+def _date_and_time(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def json_lines(records: Iterable[Record], since_1970: float) -> bytes:
+    """JSON objects. The names in them are written once and kept; what differs in every request has characters only that
     JSON takes as they are: numbers, addresses and ids (`request_ids`)."""
-    names = _json_names(
-        record.principal, record.listener, record.in_protocol, record.out_protocol, record.operation,
-        record.model[:LONGEST_NAME], record.route, record.backend, record.endpoint, record.status, record.reason,
-    )  # fmt: skip
-    return (
-        f'{{"time":"{time}","log":"access","id":"{record.id}","client":"{record.client}",{names},'
-        f'"tries":{record.tries},"code":{record.code},"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out},'
-        f'"queue_ms":{record.queued * 1e3:.3f},"upstream_ms":{record.upstream * 1e3:.3f},'
-        f'"total_ms":{(record.ended - record.received) * 1e3:.3f}}}\n'
+    times = Times()
+    return "".join(
+        [
+            f'{{"time":"{times[int(1000 * (since_1970 + record.ended))]}","log":"access","id":"{record.id}",'
+            f'"client":"{record.client}",{_json_names(*_names(record))},'
+            f'"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out},'
+            f'"queue_ms":{record.queued * 1e3:.3f},"upstream_ms":{record.upstream * 1e3:.3f},'
+            f'"total_ms":{(record.ended - record.received) * 1e3:.3f}}}\n'
+            for record in records
+        ]
     ).encode()
+
+
+_names = attrgetter(
+    "principal", "listener", "in_protocol", "out_protocol", "operation", "model", "route", "backend", "endpoint",
+    "status", "reason", "tries", "code",
+)  # fmt: skip
 
 
 @lru_cache(4096)
 def _json_names(
     principal: str, listener: str, in_protocol: str, out_protocol: str, operation: str, model: str, route: str,
-    backend: str, endpoint: str, status: str, reason: str,
+    backend: str, endpoint: str, status: str, reason: str, tries: int, code: int,
 ) -> str:  # fmt: skip
-    """The members of a line whose values are names."""
+    """The members of a line that have the same values in many lines."""
     # Half of a surrogate pair cannot be written.
-    readable = model.encode("utf-8", "backslashreplace").decode()
+    readable = model[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
     members = {
         "principal": principal, "listener": listener, "in_protocol": in_protocol, "out_protocol": out_protocol,
         "operation": operation, "model": readable, "route": route, "backend": backend, "endpoint": endpoint,
-        "status": status, "reason": reason,
+        "status": status, "reason": reason, "tries": tries, "code": code,
     }  # fmt: skip
     return orjson.dumps(members)[1:-1].decode()
 
 
-def text_line(record: Record, time: str) -> bytes:
+def text_lines(records: Iterable[Record], since_1970: float) -> bytes:
     """`TIME access STATUS CODE KEY=VALUE ...`; what is unknown is left out."""
-    return f"{time} access {record.status} {_told(record)}".encode()
+    times = Times()
+    ended = [(times[int(1000 * (since_1970 + record.ended))], record) for record in records]
+    return "".join([f"{time} access {record.status} {_told(record)}" for time, record in ended]).encode()
 
 
-def coloured_line(record: Record, time: str) -> bytes:
-    """As `text_line`, for a terminal: green for requests that succeeded, red for others."""
-    colour = GREEN if record.status == OK and record.code < 400 else RED
-    return f"{time} access {colour}{record.status}{PLAIN} {_told(record)}".encode()
+def coloured_lines(records: Iterable[Record], since_1970: float) -> bytes:
+    """As `text_lines`, for a terminal: green for requests that succeeded, red for others."""
+    times = Times()
+    ended = [(times[int(1000 * (since_1970 + record.ended))], record) for record in records]
+    lines = [f"{time} access {_colour(record)}{record.status}{PLAIN} {_told(record)}" for time, record in ended]
+    return "".join(lines).encode()
+
+
+def _colour(record: Record) -> str:
+    return GREEN if record.status == OK and record.code < 400 else RED
 
 
 def _told(record: Record) -> str:

@@ -73,8 +73,12 @@ class Counters:
         self._of_backend: defaultdict[str, list[CountedPath]] = defaultdict(list)
         self._errors: deque[RequestError] = deque(maxlen=MOST_ERRORS)
 
-    def observe(self, record: Record) -> None:
-        """Count a request that has ended."""
+    def count(self, records: Iterable[Record]) -> None:
+        """Count requests that have ended."""
+        for each in records:
+            self._count(each)
+
+    def _count(self, record: Record) -> None:
         status, ended = record.status, record.ended
         place = record.listener, record.route, record.backend, record.endpoint
         path = self._paths.get(place) or self._path(place)

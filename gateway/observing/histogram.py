@@ -1,7 +1,8 @@
 """Counting values in buckets, for the histograms of the metrics page."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from math import inf
 from typing import TypeAlias
 
@@ -21,18 +22,23 @@ class Histogram:
     - `exemplars`: the last value of each bucket, with the id of its request and its time; empty where nobody sets it.
     """
 
-    __slots__ = ("bounds", "counts", "exemplars", "sum")
+    __slots__ = ("_place", "bounds", "counts", "exemplars", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
+        self._place = partial(bisect_left, bounds)
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
         self.exemplars: dict[int, tuple[str, float, float]] = {}
 
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def add(self, values: Iterable[float]) -> list[int]:
+        """Count values. Returns the place of the bucket of each."""
+        values = list(values)
+        found, counts = list(map(self._place, values)), self.counts
+        for at in set(found):
+            counts[at] += found.count(at)
+        self.sum += sum(values)
+        return found
 
     def buckets(self, epoch: float = 0.0) -> list[Bucket]:
         """Bounds and cumulative counts, as HistogramMetricFamily wants them. `epoch` is the Unix time at which the

@@ -7,7 +7,7 @@ from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
 from gateway.core.record import Observer, Record, Telling
 from gateway.core.types import Message, bytes_of
-from gateway.observing.request_ids import accepted_id, new_id
+from gateway.observing.request_ids import ID, TRACE, accepted_id, new_ids
 
 OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
 """What is called with a new Record, the message that has arrived, and its protocol."""
@@ -34,15 +34,17 @@ class Recording:
 
     def __call__(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
-        accepted, traceparent = accepted_id(message.headers)
+        accepted, traceparent, headers, parts = "", b"", message.headers.first, message.parts
+        if ID in headers or TRACE in headers:
+            accepted, traceparent = accepted_id(headers)
         record = Record(
             self._observers,
-            accepted if accepted and self._accepts_ids else new_id(),
+            accepted if accepted and self._accepts_ids else next(new_ids),
             self._listener,
             protocol.name,
             message.peer,
             message.received,
-            bytes_of(message),
+            len(parts[0]) if len(parts) == 1 and type(parts[0]) is bytes else bytes_of(message),
             self._telling,
             traceparent,
         )

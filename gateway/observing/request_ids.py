@@ -2,13 +2,12 @@
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from itertools import count
 
 from gateway.core.record import ID_HEADER, TRACE_HEADER
-from gateway.core.types import Headers
 
-_ID = ID_HEADER.encode()
-_TRACE = TRACE_HEADER.encode()
+ID, TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
 
 _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 """Ids that are accepted: what UUIDs, ULIDs, base64 and the ids of proxies are made of. They go into logs and headers
@@ -22,20 +21,25 @@ _TRACEPARENT = re.compile(
 _LONGEST_TRACE = 512
 """Bytes of a `traceparent` that is read; version 00 has 55. It is kept as long as the record."""
 
-_PREFIX = os.urandom(8).hex()
-_numbers = count(int.from_bytes(os.urandom(3)))
+_LAST_DIGITS = tuple(f"{number:02x}" for number in range(256))
 
 
-def accepted_id(headers: Headers) -> tuple[str, bytes]:
+def accepted_id(headers: Mapping[bytes, bytes]) -> tuple[str, bytes]:
     """The client's request id, empty for none: that in ID_HEADER if it is sane, else the trace id in TRACE_HEADER; and
     the value of TRACE_HEADER, empty if it is not valid."""
-    given, trace = headers.first.get(_ID), headers.first.get(_TRACE)
+    given, trace = headers.get(ID), headers.get(TRACE)
     accepted = given.decode() if given is not None and _SANE.fullmatch(given) else ""
     if trace is None or len(trace) > _LONGEST_TRACE or (found := _TRACEPARENT.fullmatch(trace)) is None:
         return accepted, b""
     return accepted or found[1].decode(), trace
 
 
-def new_id() -> str:
-    """A new id: 24 hexadecimal digits, the first 16 of which are those of this process."""
-    return f"{_PREFIX}{next(_numbers):08x}"
+def _new_ids() -> Iterator[str]:
+    prefix = os.urandom(8).hex()
+    for number in count(int.from_bytes(os.urandom(2))):
+        first_digits = f"{prefix}{number:06x}"
+        yield from [first_digits + last for last in _LAST_DIGITS]
+
+
+new_ids = _new_ids()
+"""New ids: each has 24 hexadecimal digits, the first 16 of which are those of this process."""

@@ -138,7 +138,7 @@ class CircuitBreaker:
             ]
         }
 
-    async def close(self) -> None:
+    async def close(self, seconds: float) -> None:
         """There is nothing to close."""
 
     def _log(self, model: Hashable, circuit: Circuit) -> None:

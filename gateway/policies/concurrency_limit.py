@@ -137,7 +137,7 @@ class Concurrency:
         """The calls in flight, and how many may be."""
         return {"in_flight": self.in_flight, "limit": self._limit, "refused": self._refused}
 
-    async def close(self) -> None:
+    async def close(self, seconds: float) -> None:
         """There is nothing to close."""
 
 

@@ -1,13 +1,38 @@
 """What a policy knows of the place where it stands, and the state that its Handlers share."""
 
 from collections.abc import Callable
+from copy import copy
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS
+from gateway.core.transport import Handler
 from gateway.core.types import Request
 
 T = TypeVar("T")
+
+
+@frozen
+class OtherBackend:
+    """A backend that a route does not name, and what its models are called there. None: as in the route's own.
+
+    `inputs` and `outputs` are pairs of a tensor's name for clients and its name in the backend.
+    """
+
+    name: str
+    model: str | None = None
+    version: str | None = None
+    inputs: tuple[tuple[str, str], ...] | None = None
+    outputs: tuple[tuple[str, str], ...] | None = None
+
+
+Beside: TypeAlias = Callable[[OtherBackend], Handler]
+"""Makes a Handler that sends requests to another backend, fitted to it as a route's requests are."""
+
+
+def _nothing_beside(backend: OtherBackend) -> Handler:
+    raise LookupError(f"this place has no way to backend {backend.name!r}; only routes have")
 
 
 class PolicyContext:
@@ -17,6 +42,7 @@ class PolicyContext:
     - `safe`: calls that run a model may be repeated, because they have no side effects.
     - `endpoints`: the number of endpoints that a call can go to.
     - `clock`: seconds, for intervals.
+    - `beside`: the way to other backends, for the clients of the Handler that is wrapped; only routes have one.
     """
 
     def __init__(
@@ -31,6 +57,7 @@ class PolicyContext:
         self.safe = safe
         self.endpoints = endpoints
         self.clock = clock
+        self.beside: Beside = _nothing_beside
         self._shared: dict[int, tuple[object, Any]] = {}
 
     def shared(self, settings: object, make: Callable[[], T]) -> T:
@@ -43,6 +70,12 @@ class PolicyContext:
             self._shared[id(settings)] = settings, make()
         made: T = self._shared[id(settings)][1]
         return made
+
+    def with_beside(self, beside: Beside) -> "PolicyContext":
+        """This place, for the Handler of some of its clients, with the way of their requests to other backends."""
+        context = copy(self)
+        context.beside = beside
+        return context
 
     def may_repeat(self, request: Request) -> bool:
         """Whether `request` may be sent again after a server may have seen it.

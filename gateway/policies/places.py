@@ -24,8 +24,8 @@ class PolicyState(Protocol):
     def status(self) -> Mapping[str, object]:
         """What `/status` shows of it, as JSON."""
 
-    async def close(self) -> None:
-        """Close its connections, if it has any."""
+    async def close(self, seconds: float) -> None:
+        """Close its connections, if it has any. What it does beside requests may go on for at most `seconds`."""
 
 
 class States(Generic[S, T]):

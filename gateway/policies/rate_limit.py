@@ -158,7 +158,7 @@ class RateLimit:
         shown: dict[str, object] = {"clients": len(self._local), "refused": self._refused}
         return {**shown, "redis": "up" if self._shared.is_reached else "down"} if self._shared else shown
 
-    async def close(self) -> None:
+    async def close(self, seconds: float) -> None:
         """Close the connections to Redis."""
         if self._shared:
             await self._shared.close()

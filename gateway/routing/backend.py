@@ -175,8 +175,9 @@ class Backend:
         if not takes_slot and request.operation in CONTROL_OPERATIONS:
             return await self._control(request)
         send = self._send_in_slot if takes_slot else self._send_without_slot
-        if request.record is not None:
-            send = partial(self._send_recorded, send, request.record)
+        record = request.record
+        if record is not None and record.events is not None:
+            send = partial(self._send_in_span, send, record)
         if request.tries is not None:
             send = partial(self._send_try, send, request)
         tried: tuple[Endpoint, ...] = ()
@@ -189,6 +190,8 @@ class Backend:
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
+            if record is not None:
+                sent = self._note_try(record, endpoint)
             try:
                 return await send(one_try, endpoint)
             except TransportError as error:
@@ -197,8 +200,8 @@ class Backend:
                     self._given_up(endpoint.attempt(*began), one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
-                if request.record is not None:
-                    request.record.retries += 1
+                if record is not None:
+                    record.retries += 1
             except GatewayError as error:
                 error.endpoint = endpoint.address
                 raise
@@ -206,21 +209,19 @@ class Backend:
                 if began is not None:
                     self._given_up(endpoint.attempt(*began), one_try)
                 raise
+            finally:
+                if record is not None:
+                    record.upstream += monotonic() - sent
 
-    async def _send_recorded(self, send: Send, record: Record, request: Request, endpoint: Endpoint) -> Answer:
-        self._note_try(record, endpoint)
-        began = monotonic()
-        try:
-            if record.events is not None:
-                with self._span_of_try(record, endpoint) as span:
-                    return await send(replace(request, span=span), endpoint)
-            return await send(request, endpoint)
-        finally:
-            record.upstream += monotonic() - began
+    async def _send_in_span(self, send: Send, record: Record, request: Request, endpoint: Endpoint) -> Answer:
+        with self._span_of_try(record, endpoint) as span:
+            return await send(replace(request, span=span), endpoint)
 
-    def _note_try(self, record: Record, endpoint: Endpoint) -> None:
+    def _note_try(self, record: Record, endpoint: Endpoint) -> float:
+        """Note that a try begins. Returns when."""
         record.tries += 1
         record.endpoint, record.backend, record.out_protocol = endpoint.address, self.name, self.protocol.name
+        return monotonic()
 
     def _span_of_try(self, record: Record, endpoint: Endpoint) -> Span:
         """The span of a try that begins now."""

@@ -4,7 +4,16 @@ handshakes fail, in plain words."""
 import ssl
 from collections.abc import Sequence
 
-from gateway.core.certificates import NO_FILES, CertificateError, ClientCertificates, FileKey, TlsFiles, expiry, read
+from gateway.core.certificates import (
+    NO_FILES,
+    CertificateError,
+    ClientCertificates,
+    FileKey,
+    TlsFiles,
+    check_revocations,
+    expiry,
+    read,
+)
 
 CIPHERS = ":".join(
     (
@@ -34,6 +43,9 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
     if client != "none":
         _load_authorities(context, files.authorities, "client_ca")
         context.verify_mode = ssl.CERT_REQUIRED if client == "required" else ssl.CERT_OPTIONAL
+        if files.revocations:
+            _load_revocations(context, files.revocations)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
 
@@ -67,6 +79,11 @@ def faults(files: TlsFiles, authorities: FileKey) -> list[CertificateError]:
     try:
         if files.authorities:
             _load_authorities(context, files.authorities, authorities)
+    except CertificateError as error:
+        found.append(error)
+    try:
+        if files.revocations:
+            _load_revocations(context, files.revocations)
     except CertificateError as error:
         found.append(error)
     return found
@@ -113,6 +130,14 @@ def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
         raise CertificateError(key, "it has no certificate in PEM") from error
 
 
+def _load_revocations(context: ssl.SSLContext, path: str) -> None:
+    check_revocations(path)
+    try:
+        context.load_verify_locations(cafile=path)  # `cadata` takes no revocation lists
+    except (ssl.SSLError, OSError) as error:
+        raise CertificateError("client_crl", "it has no certificate revocation list that can be read") from error
+
+
 def refusal_text(error: ssl.SSLError, host: str = "") -> str:
     """Why a handshake failed, in plain words. `host` is the name that the other side should have had."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -129,8 +154,12 @@ def refusal_text(error: ssl.SSLError, host: str = "") -> str:
 _UNKNOWN_CA = "its certificate is signed by an unknown CA"
 # X509_V_ERR_* of OpenSSL
 _UNVERIFIED = {
+    3: "there is no revocation list of the CA that signed its certificate",
+    8: "the revocation list of its CA is not signed by that CA",
     9: "its certificate is not valid yet",
     10: "its certificate has expired",
+    11: "the revocation list of its CA is not valid yet",
+    12: "the revocation list of its CA has expired",
     18: "its certificate is self-signed",
     19: _UNKNOWN_CA,
     20: _UNKNOWN_CA,

@@ -24,7 +24,7 @@ def check() -> AccessCheck:
     app = application(lambda: STATUS)
     register.add_routes(app, {})
 
-    async def nothing() -> None:
+    async def nothing(issuer: str) -> None:
         return
 
     return AccessCheck(app, (Authenticator(credentials), nothing))

@@ -1,8 +1,7 @@
 """Endpoints that are shared by the Assemblies before and after a reload."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
 
 from gateway import registry
 from gateway.assembly.assembly import Assembly
@@ -137,32 +136,3 @@ async def test_a_closed_assembly_hears_no_more_of_an_endpoint_that_stays() -> No
     await first.close()
     second.backends["lab"].endpoints[0].changed()
     assert heard == ["second"]
-
-
-async def test_background_tasks_run_while_their_assembly_is_the_current_one() -> None:
-    reloads = Reloads()
-    running: list[str] = []
-
-    def forever(name: str) -> Callable[[], Coroutine[Any, Any, None]]:
-        async def run() -> None:
-            running.append(name)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                running.remove(name)
-
-        return run
-
-    first = reloads.assembly("a:1")
-    first.background.append(forever("first"))
-    first.start()
-    await asyncio.sleep(0)
-    assert running == ["first"]
-    second = reloads.assembly("a:1")
-    second.background.append(forever("second"))
-    second.start()
-    await asyncio.sleep(0)
-    assert running == ["second"]
-    await second.close()
-    await asyncio.sleep(0)
-    assert running == []

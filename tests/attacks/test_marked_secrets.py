@@ -6,12 +6,19 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc.aio
 import httpx
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from gateway.app import Gateway
 from gateway.assembly import guard
@@ -19,11 +26,15 @@ from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import load_with_warnings
 from gateway.core.log_limit import LogLimit
-from tests.attacks.clients import message, tensor
+from gateway.protocols.grps.descriptors import RpcMeta
+from tests.attacks.clients import Brpc, Mip, message, tensor
 from tests.auth.issuer import Issuer
+from tests.cli import commands
 from tests.cli.commands import gateway as command
 from tests.cli.commands import started
 from tests.interop.processes import free_port
+from tests.observing.collector import collecting
+from tests.tls.certificates import Authority
 
 MARK = "tiger7391"
 """Every secret here has it."""
@@ -153,6 +164,130 @@ async def test_nothing_that_comes_out_has_a_secret(
     for secret in secrets(folder):
         assert secret not in everything
     assert str(folder) not in "\n".join(told)
+
+
+FAR = """
+auth:
+  keys: {{file: {folder}/keys.yaml}}
+  jwt: {{issuer: "https://issuer.test", audience: [models], jwks: {folder}/jwks.json}}
+principals:
+  root: {{permissions: [all]}}
+  user: {{permissions: [use]}}
+admin: {{bind: "127.0.0.1:0", auth: {{}}}}
+health: {{bind: "127.0.0.1:0", auth: {{}}}}
+log: {{level: debug, format: json, access: {{path: "{folder}/access.log"}}}}
+tracing: {{otlp: "{collector}", sample: 1, interval: 0.1, headers: {{x-key: "header-{mark}"}}}}
+reload: {{watch: false, interval: 0.1}}
+listeners:
+  - {{name: http, bind: "127.0.0.1:0", protocols: [v2-rest], auth: {{}},
+     tls: {{certificate: {tls.certificate}, key: {tls.key}}}}}
+  - {{name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc], model: dead, auth: {{}}}}
+  - {{name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: dead, auth: {{anonymous: user}}}}
+backends:
+  dead:
+    protocol: v2-rest
+    flavor: plain
+    endpoints: ["127.0.0.1:{dead}"]
+    forward_headers: [x-secret]
+    discovery: {{register: {{token: "${{SECRET_TOKEN}}"}}}}
+routes: [{{match: {{}}, backend: dead}}]
+"""
+
+
+def brpc(credential: bytes) -> bytes:
+    """A call with these authentication data, which its log id and its extension fields repeat."""
+    raw = message("grps-brpc", "dead", tensor(b"1"))
+    size, meta_size = struct.unpack(">II", raw[4:12])
+    meta = RpcMeta.FromString(raw[12 : 12 + meta_size])
+    meta.authentication_data = credential
+    written, rest = meta.SerializeToString(), raw[12 + meta_size : 12 + size]
+    return struct.pack(">4sII", b"PRPC", len(written) + len(rest), len(written)) + bytes(written) + rest
+
+
+def with_passphrase(file: Path) -> bytes:
+    """The private key in `file`, encrypted by a marked passphrase, with marked text around it."""
+    key = load_pem_private_key(file.read_bytes(), None)
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(MARK.encode()))
+    return f"passphrase: {MARK}\n".encode() + secret
+
+
+BROKEN = [
+    "auth: {{keys: {{file: '{mark}'}}}}",
+    "{mark}: [",
+    "\t{mark}",
+    "tracing: {{otlp: '{collector}', headers: {{x-key: [header-{mark}]}}}}",
+    "tracing: {{otlp: '{collector}', headers: {{'x key': header-{mark}}}}}",
+    "tracing: {{otlp: 'http://u:{mark}@h:1'}}",
+    "tracing: {{otlp: 'u:{mark}@h:1'}}",
+    "tracing: {{otlp: 'ftp://u:a/{mark}@h:1'}}",
+    "auth: {{jwt: {{audience: [a], issuer: 'https://u:{mark}@h'}}}}",
+    "auth: {{jwt: {{audience: [a], issuer: 'https://h', jwks: 'https://u:{mark}@h/j', leeway: x}}}}",
+    "backends: {{dead: {{protocol: v2-rest, endpoints: ['http://u:{mark}@h:1']}}}}",
+    "backends: {{dead: {{protocol: v2-grpc, endpoints: ['grpc://u:{mark}@h:1']}}}}",
+    "backends: {{dead: {{protocol: v2-rest, discovery: {{register: {{token: {{a: {mark}}}}}}}}}}}",
+    "backends: {{dead: {{protocol: v2-rest, discovery: {{register: {{tokn: {mark}}}}}}}}}",
+    "backends: {{dead: {{protocol: v2-rest, discovery: {{register: {{token: t, seconds: '${{SECRET_TOKEN}}'}}}}}}}}",
+    "backends: {{dead: {{protocol: '${{SECRET_TOKEN}}', endpoints: ['${{file:{folder}/secret}}']}}}}",
+    "listeners: [{{name: a, bind: '${{SECRET_TOKEN}}', protocols: [v2-rest]}}]",
+    "log: {{level: '${{file:{folder}/secret}}'}}",
+    "backends: {{dead: {{policies: [{{rate_limit: {{requests: 1, redis: 'redis://u:{mark}@h:x/0'}}}}]}}}}",
+    "backends: {{dead: {{policies: [{{rate_limit: {{requests: x, redis: ['redis://u:{mark}@h/0']}}}}]}}}}",
+]
+"""Configurations that cannot be used, each with a secret where one belongs or where a reference brought it."""
+
+
+def test_nor_over_brpc_mip_reload_and_traces_and_no_private_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(commands.ENVIRON, "SECRET_TOKEN", f"env-{MARK}")
+    tls = Authority().issue(tmp_path, "localhost", "127.0.0.1")
+    with collecting() as collector:
+        given = {"folder": folder, "mark": MARK, "collector": collector.url, "tls": tls, "dead": free_port()}
+        file, log = folder / "gateway.yaml", folder / "log"
+        file.write_text(FAR.format(**given))
+        sound, key = file.read_text(), tls.key.read_text()
+        told: list[str] = []
+        with (
+            log.open("w") as written,
+            started("serve", "--config", str(file), folder=folder, stderr=written.fileno()) as (_, lines),
+        ):
+            said = [line.removeprefix("listener ").split() for line in lines if "127.0.0.1:" in line]
+            addresses = {words[0]: words[1].removeprefix("tcp://") for words in said}
+            for name, kind in (("brpc", Brpc), ("mip", Mip)):
+                host, _, port = addresses[name].partition(":")
+                for credential in (b"", MARK.encode(), f"Bearer {MARK}".encode(), REVOKED.encode(), USER.encode()):
+                    asked = brpc(credential) if name == "brpc" else message("mip", MARK, tensor(credential or b"1"))
+                    with kind((host, int(port))) as connection:
+                        answered = connection.call(asked).decode("latin-1")
+                    # a client may be told the name of the model that it asks for
+                    told.append(answered.replace(MARK, "") if name == "mip" else answered)
+            with httpx.Client(trust_env=False, timeout=30, verify=tls.trusting()) as client:
+                url = f"https://{addresses['http']}/v2/models/dead/infer"
+                for headers in credentials(folder):
+                    sent = {**headers, "x-secret": f"not-{MARK}", "cookie": MARK, "baggage": f"a={MARK}"}
+                    told.append(client.post(f"{url}?token={MARK}", content=BODY, headers=sent).text)
+                admin, own = f"http://{addresses['admin']}", {"x-api-key": ROOT}
+                for text in BROKEN:
+                    file.write_text(f"{text.format(**given)}\n")
+                    reply = client.post(f"{admin}/reload", headers=own)
+                    assert reply.status_code == 422, (text, reply.text)
+                    told += [reply.text, client.get(f"{admin}/status", headers=own).text]
+                file.write_text(sound)
+                for wrong in (with_passphrase(tls.key), f"{MARK}\n{key[:200]}{MARK}".encode(), MARK.encode()):
+                    tls.key.write_bytes(wrong)
+                    told.append(client.post(f"{admin}/reload", headers=own).text)
+                    told.append(client.get(f"{admin}/status", headers=own).text)
+                    told.append(command("check", "--config", str(file)).output)
+                told.append(client.get(f"{admin}/config", headers=own).text)
+        assert collector.spans
+        assert {each["x-key"] for each in collector.headers} == {f"header-{MARK}"}
+        told += [str(each) for each in collector.requests]
+    everything = "\n".join((*told, *lines, log.read_text(), (folder / "access.log").read_text()))
+    assert "has a passphrase" in everything
+    assert "it is not a private key in PEM" in everything
+    for secret in (*secrets(folder), *key.splitlines()[1:-1]):
+        at = everything.find(secret)
+        assert at < 0, everything[max(at - 200, 0) : at + 100]
 
 
 def test_what_is_wrong_with_files_of_secrets_is_told_without_them(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,6 +34,14 @@ class Issuer:
         """How often its JWKS was fetched."""
         self.silent = False
         """Whether it accepts requests and answers none."""
+        self.unanswered = 0
+        """Requests that it left without an answer."""
+        self.content: bytes | None = None
+        """What it serves in place of its JWKS."""
+        self.was_asked = asyncio.Event()
+        self.answers = asyncio.Event()
+        """Clear while every request waits."""
+        self.answers.set()
 
     def rotate(self, algorithm: str = "RS256", kid: str = "") -> str:
         """Make another key. Returns its `kid`."""
@@ -64,8 +73,8 @@ class Issuer:
 
 
 @asynccontextmanager
-async def served(issuer: Issuer) -> AsyncIterator[Issuer]:
-    """`issuer` on loopback, with OpenID Connect Discovery."""
+async def served(issuer: Issuer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Issuer]:
+    """`issuer` on loopback, with OpenID Connect Discovery; over TLS as `localhost`."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -73,11 +82,14 @@ async def served(issuer: Issuer) -> AsyncIterator[Issuer]:
             path = head.split(b" ")[1]
             if path == b"/jwks":
                 issuer.asked += 1
+            issuer.was_asked.set()
+            await issuer.answers.wait()
             if issuer.silent:
+                issuer.unanswered += 1
                 await reader.read()
                 return
             found = {
-                b"/jwks": issuer.jwks,
+                b"/jwks": issuer.jwks if issuer.content is None else issuer.content,
                 b"/.well-known/openid-configuration": json.dumps(
                     {"issuer": issuer.url, "jwks_uri": f"{issuer.url}/jwks"}
                 ).encode(),
@@ -91,8 +103,9 @@ async def served(issuer: Issuer) -> AsyncIterator[Issuer]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    issuer.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    origin = "http://127.0.0.1" if tls is None else "https://localhost"
+    issuer.url = f"{origin}:{server.sockets[0].getsockname()[1]}"
     try:
         yield issuer
     finally:

@@ -171,7 +171,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "key in a nested map",
         SOUND + "health: {bind: '[::1]:1', port: 3}\n",
-        ["4:27: 'port' is not a key here; expected bind, ready or tls"],
+        ["4:27: 'port' is not a key here; expected auth, bind, ready or tls"],
     ),
     (
         "misspelt keys of a backend's health",
@@ -966,11 +966,11 @@ routes:
 
 def test_columns_count_characters() -> None:
     assert problems(SOUND + 'health: {"é€😀": 1, bind: "[::1]:1"}\n') == [
-        "4:10: 'é€😀' is not a key here; expected bind, ready or tls"
+        "4:10: 'é€😀' is not a key here; expected auth, bind, ready or tls"
     ]
     assert problems(SOUND + 'health: {bind: "é€😀", x: 1}\n') == [
         "4:16: expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080, got 'é€😀'",
-        "4:23: 'x' is not a key here; expected bind, ready or tls",
+        "4:23: 'x' is not a key here; expected auth, bind, ready or tls",
     ]
 
 

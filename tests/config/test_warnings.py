@@ -274,3 +274,58 @@ def test_a_retry_that_covers_less_than_one_may_expect() -> None:
     )
     assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == [f"7:84: {text}", f"9:39: {text}"]
     assert warnings(f"{LISTENERS}backends:\n{backend.replace(', pol', ', safe: true, pol')}routes:\n{routes}") == []
+
+
+TINY = """\
+listeners: [{name: http, bind: "127.0.0.1:80", protocols: [v2-rest]}]
+backends: {a: {protocol: messages, endpoints: ['h:1'], policies: [{timeout: {seconds: 1}}]MORE}}
+routes: [{match: {}, backend: a}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "metrics: {models: 5}",
+            "metrics' has no effect: the page is on the health port; add `health:",
+        ),
+        ("metrics: {models: 5}\nhealth: {bind: 'h:1'}", ""),
+        ("metrics: {enabled: false}", ""),
+        ("metrics: {enabled: false, models: 5}", "models' has no effect: `enabled` is false"),
+        ("log: {access: {when: never, sample: 0.5}}", "sample' has no effect: `when` is never"),
+        ("log: {access: {when: always, sample: 0.5}}", ""),
+        ("permissions: {a: [{operations: [infer]}]}", "a' has no effect: no principal has it"),
+        ("principals: {a: {permissions: [use]}}", "principals' has no effect: nothing asks clients who they are"),
+    ],
+)
+def test_keys_that_have_no_effect(text: str, expected: str) -> None:
+    found = warnings(TINY.replace("MORE", "") + text)
+    assert [expected in each for each in found] == [True] * bool(expected), found
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("queue: {length: 5}", "queue' has no effect: calls wait only where `max_in_flight` limits them"),
+        ("queue: {length: 5}, max_in_flight: 2", ""),
+        ("health: {probe: none, interval: 5}", "interval' has no effect: `probe` is none"),
+        ("health: {probe: none, ejection: {failures: 2}}", ""),
+    ],
+)
+def test_keys_of_backends_that_have_no_effect(keys: str, expected: str) -> None:
+    found = warnings(TINY.replace("MORE", f", {keys}"))
+    assert [expected in each for each in found] == [True] * bool(expected), found
+
+
+def test_identities_of_certificates_that_no_client_is_asked_for() -> None:
+    text = """
+auth: {certificates: [{identity: "*", principal: a}]}
+principals: {a: {permissions: [use]}}
+listeners: [{name: http, bind: "127.0.0.1:80", protocols: [v2-rest], auth: {}, tls: {certificate: /c, key: /kMORE}}]
+backends: {a: {protocol: messages, endpoints: ['h:1'], policies: [{timeout: {seconds: 1}}]}}
+routes: [{match: {}, backend: a}]
+"""
+    (found,) = warnings(text.replace("MORE", ""))
+    assert "'certificates' has no effect: no listener with `auth` asks for certificates" in found
+    assert warnings(text.replace("MORE", ", client_ca: /ca, client: optional")) == []

@@ -38,7 +38,17 @@ def _object(kind: str, spec: Schema) -> Schema:
     )
 
 
+_KEY = closed(("key",), name=TEXT, key=TEXT, optional={"type": "boolean"})
+_SECRET_OR_CONFIG_MAP = closed(secret=_KEY, configMap=_KEY)
 _ENDPOINT = closed(
+    authorization=closed(type=TEXT, credentials=_KEY),
+    tlsConfig=closed(
+        ca=_SECRET_OR_CONFIG_MAP,
+        cert=_SECRET_OR_CONFIG_MAP,
+        keySecret=_KEY,
+        serverName=TEXT,
+        insecureSkipVerify={"type": "boolean"},
+    ),
     port=TEXT,
     path=TEXT,
     scheme={"enum": ["http", "https", "HTTP", "HTTPS"]},

@@ -34,8 +34,16 @@ def test_a_text_reaches_the_pod_as_it_is() -> None:
 
 def test_a_map_is_merged_with_the_defaults() -> None:
     read = yaml.safe_load(render("config: {backends: {a: {protocol: v2-rest, endpoints: ['a:1']}}}").configuration)
-    assert set(read) == {"listeners", "health", "drain", "backends", "routes"}
+    assert set(read) == {"listeners", "health", "log", "drain", "backends", "routes"}
     assert set(read["backends"]) == {"a"}
+
+
+def test_the_log_is_for_collectors_and_requests_that_fail_are_all_in_it() -> None:
+    log = loads(render("").configuration, "gateway.yaml", catalog(), {}).log
+    assert (log.format, log.access.when, log.access.path) == ("json", "always", "stdout")
+    assert 0 < log.access.sample < 1
+    own = "config: {log: {format: text, access: {when: never}}}"
+    assert yaml.safe_load(render(own).configuration)["log"]["access"]["when"] == "never"
 
 
 def test_numbers_arrive_as_they_were() -> None:

@@ -79,3 +79,53 @@ def test_prometheus_may_come_in_beside_the_probes() -> None:
     assert peers(f"networkPolicy: {{enabled: true, {limited}}}") == [probes, monitoring]
     chosen = "prometheus: [{podSelector: {matchLabels: {app: prometheus}}}]"
     assert peers(f"networkPolicy: {{enabled: true, {limited}, {chosen}}}") == [probes, own]
+
+
+TLS = """
+config:
+  health: {bind: "0.0.0.0:9091", auth: {}, tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
+metrics: {serviceMonitor: {enabled: true, keySecret: {name: scrape, key: token}%s}}
+"""
+ISSUER = "{enabled: true, issuerRef: {name: lab}}"
+
+
+def endpoint_of(text: str) -> dict[str, object]:
+    (endpoint,) = render(text).one("ServiceMonitor")["spec"]["endpoints"]
+    found: dict[str, object] = endpoint
+    return found
+
+
+def test_a_health_port_without_tls_and_keys_is_scraped_plainly() -> None:
+    assert not {"scheme", "tlsConfig", "authorization"} & set(endpoint_of(ALL))
+
+
+def test_prometheus_sends_the_key_of_a_secret() -> None:
+    wanted = {"type": "Bearer", "credentials": {"name": "scrape", "key": "token"}}
+    assert endpoint_of(TLS % "")["authorization"] == wanted
+
+
+def test_a_health_port_with_tls_is_scraped_over_it_and_its_certificate_is_checked() -> None:
+    """By a name that cert-manager's Certificate has, and the CA that it writes."""
+    release = render(TLS % "" + f"tls: {{certManager: {ISSUER}}}")
+    (endpoint,) = release.one("ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    certificate = release.one("Certificate")["spec"]
+    assert endpoint["tlsConfig"]["serverName"] in certificate["dnsNames"]
+    assert endpoint["tlsConfig"]["ca"] == {"secret": {"name": certificate["secretName"], "key": "ca.crt"}}
+    (port,) = release.one("Service", f"{release.name}-metrics")["spec"]["ports"]
+    assert port["appProtocol"] == "https"
+
+
+def test_secrets_that_exist_and_ones_own_checks_are_used() -> None:
+    existing = endpoint_of(TLS % "" + "tls: {existingSecret: own}")["tlsConfig"]
+    assert existing == {
+        "serverName": "models-gateway.inference.svc",
+        "ca": {"secret": {"name": "own", "key": "ca.crt"}},
+    }
+    own = endpoint_of(TLS % ", tlsConfig: {insecureSkipVerify: true}")
+    assert own["tlsConfig"] == {"insecureSkipVerify": True}
+    assert own["scheme"] == "https"
+    config_map = (
+        "existingConfigMap: {name: own, listeners: [{name: http, port: 1, protocols: [v2-rest]}], healthTls: true}"
+    )
+    assert endpoint_of(f"{config_map}\nmetrics: {{serviceMonitor: {{enabled: true}}}}")["scheme"] == "https"

@@ -1,5 +1,6 @@
 """The dashboard, the alerts and the documentation use only metrics and labels that a gateway exposes."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -37,11 +38,17 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 async def busy_page() -> Page:
-    """The page of a gateway in which everything that is counted has happened: a retry, an error, a loss."""
+    """The page of a gateway in which everything that is counted has happened: a retry, an error, a loss, a mirrored
+    request whose answers differ."""
     policy = "safe: true, policies: [{retry: {attempts: 2, statuses: [INTERNAL]}}]"
     text = CONFIG.replace('["127.0.0.1:PORT"]}', f'["127.0.0.1:PORT"], max_in_flight: 1, {policy}}}')
+    mirror = "policies: [{mirror: {backend: lab, share: 1, model: fail}}]"
+    text = text.replace(
+        "{match: {model: double}, backend: lab}", f"{{match: {{model: double}}, backend: lab, {mirror}}}"
+    )
     async with running(text) as gateway, httpx.AsyncClient() as client:
         await infer(client, gateway, parameters={"priority": 1})
+        await asyncio.gather(*(each.ended() for each in gateway.mirrors))
         await fail(client, gateway)
         return await scrape(gateway)
 

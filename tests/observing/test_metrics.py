@@ -261,7 +261,7 @@ routes: [{match: {model: m}, backend: lab}]
 async def test_without_a_page_nothing_is_counted_and_a_reload_turns_it_on_and_off() -> None:
     off = LISTENERS + "metrics: {enabled: false}\n"
     async with running(off) as gateway, httpx.AsyncClient() as client:
-        assert gateway.observing.observers == []
+        assert gateway.observing.recording(gateway.config.listeners[0], gateway.config) is None
         reply = await client.get(page_url(gateway))
         assert (reply.status_code, reply.text) == (404, "metrics are off (metrics.enabled in the configuration)")
         await gateway.reload(config(LISTENERS))
@@ -271,7 +271,7 @@ async def test_without_a_page_nothing_is_counted_and_a_reload_turns_it_on_and_of
         assert page.value("gateway_configuration_reloads_total") == 1
         await gateway.reload(config(off))
         assert (await client.get(page_url(gateway))).status_code == 404
-        assert gateway.observing.observers == []
+        assert gateway.observing.recording(gateway.config.listeners[0], gateway.config) is None
 
 
 async def test_a_reload_keeps_the_counts_unless_the_buckets_change() -> None:

@@ -3,14 +3,14 @@
 import pytest
 
 from gateway.core.types import Headers
-from gateway.observing.request_ids import accepted_id, new_id
+from gateway.observing.request_ids import accepted_id, new_ids
 
 TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = b"00-" + TRACE + b"-00f067aa0ba902b7-01"
 
 
 def accepted(*headers: tuple[bytes, bytes]) -> tuple[str, bytes]:
-    return accepted_id(Headers(headers))
+    return accepted_id(Headers(headers).first)
 
 
 @pytest.mark.parametrize("sane", [b"a", b"7f3e1c2a-98aa-4a53-9ee7-8f6b1a0f7e11", b"a" * 128, b"Root=1-67:x/y+z@h.i_j"])
@@ -51,6 +51,6 @@ def test_a_later_version_of_the_trace_may_have_more_fields() -> None:
 
 
 def test_made_ids_differ_and_are_accepted_by_the_next_gateway() -> None:
-    ids = [new_id() for _ in range(1000)]
+    ids = [next(new_ids) for _ in range(1000)]
     assert len(set(ids)) == 1000
     assert all(accepted((b"x-request-id", each.encode()))[0] == each for each in ids)

@@ -27,8 +27,7 @@ def record(model: str = "m", seconds: float = 0.25, **fields: Any) -> Record:
 
 def counting(*records: Record, models: ModelLabels | None = None) -> RequestMetrics:
     metrics = RequestMetrics(models or ModelLabels(1000), [0.1, 0.25, 1])
-    for each in records:
-        metrics(each)
+    metrics.count(records)
     return metrics
 
 
@@ -67,8 +66,8 @@ def test_a_model_gets_a_label_with_its_first_answer() -> None:
     metrics = counting(failed, record("new"), record("named"), models=ModelLabels(1, ["named"]))
     page = Page(text(metrics))
     assert page.by("gateway_requests_total", "model") == {"other": 1, "new": 1, "named": 1}
-    metrics(failed)
-    metrics(record("third"))
+    metrics.count([failed])
+    metrics.count([record("third")])
     page = Page(text(metrics))
     assert page.by("gateway_requests_total", "model") == {"other": 2, "new": 2, "named": 1}
     assert page.by("gateway_errors_total", "model") == {"other": 1, "new": 1}
@@ -77,7 +76,7 @@ def test_a_model_gets_a_label_with_its_first_answer() -> None:
 def test_an_id_that_openmetrics_cannot_hold_is_no_exemplar() -> None:
     metrics = counting(record(id="x" * 128))
     assert " # {" not in text(metrics, OPENMETRICS)
-    metrics(record(id="x" * 100))
+    metrics.count([record(id="x" * 100)])
     page = openmetrics(text(metrics, OPENMETRICS))
     (exemplar,) = [sample.exemplar for family in page for sample in family.samples if sample.exemplar]
     assert exemplar.labels == {"request_id": "x" * 100}

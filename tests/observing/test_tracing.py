@@ -153,8 +153,8 @@ async def test_spans_have_the_attributes_of_the_conventions(collector: Collector
 async def test_what_is_not_sampled_is_not_sent(collector: Collector, sample: float, flags: str | None) -> None:
     """Neither by this gateway nor, since it is told so, by the next one."""
     async with two_gateways(collector, sample) as (front, back):
-        assert back.tracing is not None
-        back.tracing._sample = 1.0
+        assert back.observing.tracing is not None
+        back.observing.tracing._sample = 1.0
         headers = [f"traceparent: 00-{TRACE}-{PARENT}-{flags}"] if flags else []
         head, _ = await post(port(front, "http"), "/v2/models/posterior/infer", BODY, *headers)
         assert head.startswith("HTTP/1.1 200")
@@ -203,10 +203,10 @@ async def test_a_collector_that_fails_costs_lines_of_the_log_and_nothing_else(
         async with running(FRONT, collector, PORT=1) as front:
             for _ in range(3):
                 await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
-                assert front.tracing is not None
-                await front.tracing.flush()
-            assert front.tracing is not None
-            assert (front.tracing.sent, front.tracing.dropped) == (0, 3)
+                assert front.observing.tracing is not None
+                await front.observing.tracing.flush()
+            assert front.observing.tracing is not None
+            assert (front.observing.tracing.sent, front.observing.tracing.dropped) == (0, 3)
     lines = [each.getMessage() for each in caplog.records if "spans of" in each.getMessage()]
     assert len(lines) == 3
     assert "could not be sent" in lines[0]
@@ -218,8 +218,8 @@ async def test_the_queue_is_bounded(collector: Collector) -> None:
     tracing = Tracing(lambda records: "", 1, 3600)
     async with running(FRONT, collector, PORT=1) as front:
         await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
-        assert front.tracing is not None
-        (record,) = front.tracing._waiting
+        assert front.observing.tracing is not None
+        (record,) = front.observing.tracing._waiting
     for _ in range(MOST_WAITING + 5):
         tracing.observe(record)
     assert tracing.dropped == 5
@@ -235,10 +235,10 @@ async def test_a_reload_begins_changes_and_ends_tracing(collector: Collector) ->
         traced = FRONT.replace("COLLECTOR", collector.url).replace("SAMPLE", "1").replace("PORT", "1")
         assert await front.reload(loads(traced, "test.yaml", catalog(), {})) == ("tracing changed",)
         await post(at, "/v2/models/posterior/infer", b"{")
-        tracing = front.tracing
+        tracing = front.observing.tracing
         assert tracing is not None
         await front.reload(loads(plain.replace("PORT", "1"), "test.yaml", catalog(), {}))
-        assert front.tracing is None
+        assert front.observing.tracing is None
         await post(at, "/v2/models/posterior/infer", b"{")
         await tracing.flush()
     assert [span.kind for span in collector.spans].count(Span.SPAN_KIND_SERVER) == 1

@@ -55,7 +55,7 @@ async def closing(*settings: Settings) -> AsyncIterator[None]:
         yield
     finally:
         for each in settings:
-            await rate_limit.state(each).close()
+            await rate_limit.state(each).close(0)
 
 
 async def passes(settings: Settings, request: Request | None = None) -> Reason | None:

@@ -68,7 +68,7 @@ class ShownGateway(typing.Protocol):
 
     @property
     def counters(self) -> Counters:
-        """Those of requests."""
+        """Those of requests, with all that have ended."""
 
     @property
     def backends(self) -> Mapping[str, Backend]:
@@ -104,16 +104,17 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
         since: Annotated[float, Query(description="The `gateway-time` of the reply before; 0 for all paths.")] = 0.0,
     ) -> Response:
         """Counts that only grow, and what is in flight and waiting now."""
-        now, shedding = monotonic(), gateway.shedding
+        counters, shedding = gateway.counters, gateway.shedding
+        now = monotonic()  # after the counters, which then have all that ended before
         found = {
-            "started": gateway.counters.started,
+            "started": counters.started,
             "topology": _topology_tag(gateway),
             "ready": gateway.ready,
-            "errors": gateway.counters.errors,
+            "errors": counters.errors,
             "shedding": 0 if shedding is None else shedding.level,
             "listeners": traffic.listeners(gateway.listeners),
             "backends": traffic.backends(gateway.backends),
-            "paths": list(traffic.paths(gateway.counters.paths(since))),
+            "paths": list(traffic.paths(counters.paths(since))),
         }
         return _reply(request, found, {"gateway-time": f"{now:.6f}"})
 

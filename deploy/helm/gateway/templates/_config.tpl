@@ -167,7 +167,7 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
 */}}
 {{- define "gateway.checkText" -}}
 {{- $texts := list "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "batch" "bind" "by" "bytes" "ca"
-     "cast" "certificate" "channels" "client" "client_ca" "content_type" "datatype" "detail" "dns" "drop"
+     "cast" "certificate" "channels" "client" "client_ca" "client_crl" "content_type" "datatype" "detail" "dns" "drop"
      "endpoints" "fallback" "file" "files" "flavor" "format" "forward_headers" "header" "identity" "issuer"
      "jwks" "key" "layout" "level" "listener" "listeners" "model" "name" "nan" "operation" "operations" "order"
      "otlp" "path" "payload" "permissions" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"

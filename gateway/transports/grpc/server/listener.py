@@ -9,6 +9,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
+from gateway.transports.base_listener import BaseListener
 from gateway.transports.grpc import schema
 from gateway.transports.grpc.server.bounded_connection import BoundedConnection
 from gateway.transports.grpc.server.calls import Method, StartRecord
@@ -23,7 +24,7 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from gateway.transports.tls import accepting
 
 
-class GrpcListener:
+class GrpcListener(BaseListener):
     """Accepts clients of `protocols` at one address, beside gRPC's health and reflection services. Messages over
     `limits.message` are refused with RESOURCE_EXHAUSTED as soon as their size is known.
 
@@ -41,7 +42,7 @@ class GrpcListener:
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        self._connections = ListenerConnections.of(settings)
+        super().__init__(ListenerConnections.of(settings))
         self._ending = asyncio.Event()
         self._site = Site(
             settings.limits,
@@ -101,33 +102,13 @@ class GrpcListener:
         self._ending.set()
 
     async def stop_accepting(self) -> None:
-        """As in every Listener. Clients are asked to send no more requests (GOAWAY)."""
+        """As in every Listener. Clients are asked to send no more requests (GOAWAY); requests that `drain` gives up
+        end with UNAVAILABLE."""
         self.announce_end()
         self._connections.begin_draining()
         if self._server is not None:
             server, self._server = self._server, None
             await stop_accepting(server, self._connection)
-
-    async def drain(self, seconds: float) -> int:
-        """Accept no more connections, ask clients to send no more requests (GOAWAY), wait at most `seconds` for
-        requests in flight, then end them with UNAVAILABLE. Returns how many were ended so."""
-        await self.stop_accepting()
-        return await self._connections.end(seconds)
-
-    @property
-    def refused_connections(self) -> int:
-        """How many connections were refused."""
-        return self._connections.refused
-
-    @property
-    def open_connections(self) -> int:
-        """As in every Listener."""
-        return self._connections.accepted
-
-    @property
-    def unanswered_requests(self) -> int:
-        """As in every Listener."""
-        return self._connections.unanswered
 
     def _connection(self) -> asyncio.BaseProtocol:
         return self._accept()

@@ -8,6 +8,7 @@ from gateway.core.frozen import replace
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
+from gateway.transports.base_listener import BaseListener
 from gateway.transports.http.server.bounded_connection import BoundedConnection
 from gateway.transports.http.server.connection import HttpContext, ServerConnection
 from gateway.transports.http.server.head_cache import HeadCache
@@ -17,7 +18,7 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from gateway.transports.tls import accepting
 
 
-class HttpListener:
+class HttpListener(BaseListener):
     """Serves `protocols`, each below its path prefix, at one address. At most `connection_limit` clients are connected,
     those of other listeners with the same limit included."""
 
@@ -33,7 +34,7 @@ class HttpListener:
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         connection_limit: ConnectionLimit = PROCESS_CONNECTIONS,
     ) -> None:
-        self._connections = ListenerConnections.of(settings, connection_limit)
+        super().__init__(ListenerConnections.of(settings, connection_limit))
         self._context = _context(settings, protocols, exchanges, timeouts, self._connections)
         self._connection = self._connection_class(settings)
         self._accept = accepting(settings, self._serve, self._connections, timeouts)
@@ -82,27 +83,6 @@ class HttpListener:
         if self._server is not None:
             server, self._server = self._server, None
             await stop_accepting(server, self._make_connection)
-
-    async def drain(self, seconds: float) -> int:
-        """Accept no more connections, let those that are open end after their last reply, and terminate them after
-        `seconds`. Returns the number of requests that were not answered."""
-        await self.stop_accepting()
-        return await self._connections.end(seconds)
-
-    @property
-    def refused_connections(self) -> int:
-        """As in every Listener."""
-        return self._connections.refused
-
-    @property
-    def open_connections(self) -> int:
-        """As in every Listener."""
-        return self._connections.accepted
-
-    @property
-    def unanswered_requests(self) -> int:
-        """As in every Listener."""
-        return self._connections.unanswered
 
     def _make_connection(self) -> asyncio.BaseProtocol:
         return self._accept()

@@ -14,6 +14,7 @@ _STATUS_LINES = {number: b"HTTP/1.1 %d %b\r\n" % (number, phrase.encode()) for n
 BODILESS = (204, 304)
 """Replies with these statuses have no body and no Content-Length (RFC 9110 sections 8.6 and 15)."""
 
+_LINE = b"%b: %b\r\n".__mod__
 _CLOSE = b"Connection: close\r\n"
 _KEEP = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
 
@@ -41,7 +42,7 @@ def connection_line(keep_alive: bool, version: str) -> bytes:
 
 def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Header lines. No value holds a line break."""
-    return b"".join([b"%b: %b\r\n" % header for header in headers])
+    return b"".join(map(_LINE, headers))
 
 
 def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:

@@ -7,6 +7,7 @@ from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Exchanges
+from gateway.transports.base_listener import BaseListener
 from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.tcp.packets import SCRATCH_BYTES
@@ -20,7 +21,7 @@ MAX_IN_FLIGHT = 256
 """Requests of one multiplexed connection in flight. More stay in the kernel, which makes the client wait."""
 
 
-class TcpListener:
+class TcpListener(BaseListener):
     """Serves one protocol, which has a Framing, at one address. It cannot serve several: a byte stream does not name
     its protocol.
 
@@ -42,7 +43,7 @@ class TcpListener:
         [(protocol, _)] = protocols
         if not isinstance(protocol.carrier, StreamForm):
             raise ValueError(f"{protocol.name} has no framing, so it cannot be served on a byte stream")
-        self._connections = ListenerConnections.of(settings)
+        super().__init__(ListenerConnections.of(settings))
         self._context = TcpContext(
             settings.limits,
             timeouts,
@@ -111,13 +112,6 @@ class TcpListener:
             server, self._server = self._server, None
             await stop_accepting(server, self._make_connection)
 
-    async def drain(self, seconds: float) -> int:
-        """Accept no more connections, let those that are open end after their last reply, and terminate them after
-        `seconds`. New requests on a multiplexed connection are refused meanwhile. Returns the number of requests that
-        were not answered."""
-        await self.stop_accepting()
-        return await self._connections.end(seconds)
-
     async def _bind(self, address: Address) -> asyncio.Server:
         server = await asyncio.get_running_loop().create_server(
             self._make_connection, address.host, address.port, backlog=BACKLOG, start_serving=False
@@ -131,21 +125,6 @@ class TcpListener:
         return await asyncio.get_running_loop().create_unix_server(
             self._make_connection, sock=self._unix.socket, backlog=BACKLOG, start_serving=False
         )
-
-    @property
-    def refused_connections(self) -> int:
-        """As in every Listener."""
-        return self._connections.refused
-
-    @property
-    def open_connections(self) -> int:
-        """As in every Listener."""
-        return self._connections.accepted
-
-    @property
-    def unanswered_requests(self) -> int:
-        """As in every Listener."""
-        return self._connections.unanswered
 
     def _make_connection(self) -> asyncio.BaseProtocol:
         return self._accept()

@@ -1,0 +1,1 @@
+"""Compares the answers of two servers to one request, within tolerances."""

@@ -1,0 +1,25 @@
+"""How far two floats may be apart and still count as equal."""
+
+from typing import Literal
+
+from gateway.core.frozen import frozen
+
+
+@frozen
+class Tolerance:
+    """An element is equal to the expected one if one of the limits holds: their distance is at most
+    `atol + rtol * |expected|`, or there are at most `ulp` steps from one to the other. All limits 0 means that values
+    must be equal.
+
+    It is for floats. Integers, BOOL and BYTES must be equal, and so must infinities. `nan`: whether NaN is `equal` to
+    NaN or `different` from everything. 0 and -0 are equal.
+    """
+
+    rtol: float = 0.0
+    atol: float = 0.0
+    ulp: int = 0
+    """Units in the last place: how many steps from a float to the next one of its datatype."""
+    nan: Literal["equal", "different"] = "equal"
+
+
+EXACT = Tolerance()

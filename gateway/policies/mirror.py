@@ -1,0 +1,364 @@
+"""The policy `mirror: {backend: next, share: 0.1, tolerance: {rtol: 1e-5}}`: a share of the calls is made to a second
+backend as well, and the two answers are compared.
+
+The client has its answer first: only then is the request sent to the mirror's backend, in a task of its own. It is
+fitted to that backend as to any backend of the route. What the mirror's backend does changes nothing for clients: its
+answers are compared and forgotten, its errors and timeouts are counted, and what exceeds the limits of calls and memory
+is not sent, but counted.
+
+The choice is random: a hash of the request would take time for large tensors, and would send all or none of those
+clients that repeat one request. Calls of sequences are not mirrored, because the state of a sequence needs all of its
+calls; streams are not, nor are questions such as for metadata. A call that the route's own backend did not answer
+(`NO_ANSWER`) is not mirrored either: there is nothing to compare with.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from random import random
+from time import monotonic
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.comparing.answers import Difference, Outcome, compare
+from gateway.comparing.tolerance import Tolerance
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, refusal
+from gateway.core.exchange import as_gateway_error
+from gateway.core.frozen import replace
+from gateway.core.log_limit import LogLimit
+from gateway.core.offload import are_large
+from gateway.core.operations import CALLS, Operation
+from gateway.core.record import Record, Telling
+from gateway.core.spans import Span
+from gateway.core.tasks import spawn
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
+from gateway.policies.context import OtherBackend, PolicyContext
+from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts
+from gateway.policies.places import States
+
+log = logging.getLogger(__name__)
+
+MARK = b"gateway-mirror"
+"""The header or metadata key of a mirrored request. Its value is 1."""
+
+NO_ANSWER = frozenset(
+    {
+        Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.CANCELLED,
+        Status.UNAUTHENTICATED, Status.PERMISSION_DENIED,
+    }
+)  # fmt: skip
+"""Errors that say nothing about the model: the call did not run, or nobody knows how it ended."""
+
+_MIRRORED = CALLS - {Operation.STREAM}
+
+_threads = ThreadPoolExecutor(1, thread_name_prefix="mirror")
+"""Compares large answers. It is not the one that decodes and encodes the messages of clients."""
+
+_Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class ToleranceSettings(BaseModel):
+    """How far floats may be apart and still count as equal: one of the limits is enough. Without any, values must be
+    equal. Integers, BOOL and BYTES must be equal in any case."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    rtol: _Limit = 0
+    """The largest distance in relation to the value of the route's own backend. It is added to `atol`."""
+    atol: _Limit = 0
+    """The largest distance."""
+    ulp: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """The most steps from one float to the next one of its datatype (units in the last place)."""
+    nan: Literal["equal", "different"] = "equal"
+    """Whether NaN is `equal` to NaN, or `different` from everything."""
+
+
+class RenamingSettings(BaseModel):
+    """The two names of one tensor."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    client: Annotated[str, Field(min_length=1)]
+    """The clients' name."""
+    backend: Annotated[str, Field(min_length=1)]
+    """The name in the mirror's backend."""
+
+
+class RenameSettings(BaseModel):
+    """Tensors that have other names in the mirror's backend."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    inputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
+    """Renamed inputs, in place of those of the route."""
+    outputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
+    """Renamed outputs, in place of those of the route."""
+
+
+class Settings(BaseModel):
+    """Makes a share of a route's calls to a second backend as well, and compares the answers. Clients get the answers
+    of the route's own backend, as without this policy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    other_backends: ClassVar[tuple[str, ...]] = ("backend",)
+    sees_one_try: ClassVar[bool] = True
+
+    backend: Annotated[str, Field(min_length=1)]
+    """The name of the backend that gets the mirrored calls. Its policies, limits and queue are used."""
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """The share of the calls that is mirrored, chosen at random."""
+    model: Annotated[str, Field(min_length=1)] | None = None
+    """The model's name in that backend, in place of the one that the route's own backend gets."""
+    version: str | None = None
+    """The model's version in that backend, in place of the one that the route's own backend gets; empty: none."""
+    rename: RenameSettings = RenameSettings()
+    """Tensors whose names differ between clients and that backend. All else in the route's `translate` holds for both
+    backends."""
+    outputs: Literal["names", "positions"] = "names"
+    """How outputs are paired: by their `names`, or by their `positions` if the two models name them differently."""
+    tolerance: ToleranceSettings = ToleranceSettings()
+    """How far floats may be apart and still count as equal."""
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
+    """The longest that a mirrored call may take, waiting in the backend's queue included."""
+    calls: Annotated[int, Field(ge=1)] = 16
+    """The most mirrored calls on their way. Beyond that requests are not mirrored, but counted as dropped."""
+    memory: Annotated[int, Field(ge=1)] = 64 * 2**20
+    """The most bytes that the tensors of mirrored calls on their way may hold, those of their answers included. Beyond
+    that requests are not mirrored, but counted as dropped."""
+    values: Annotated[int, Field(ge=0, le=100)] = 1
+    """The differing elements of an output whose values are logged and shown; 0 if no values may be."""
+
+
+class MirrorRecord(Record):
+    """The record of a mirrored call. Nobody observes it: metrics and the access log have the requests of clients only.
+    The call is part of the trace of the client's request, has its id if backends get ids, and the header MARK."""
+
+    __slots__ = ("client_id",)
+
+    def __init__(self, client: Record | None) -> None:
+        """`client`: the record of the client's request."""
+        self.client_id = "" if client is None else client.id
+        joined = client if client is not None and client.telling.forwards else None
+        name, parent = ("", b"") if joined is None else (joined.id, joined.traceparent)
+        super().__init__((), name, "", "", "", 0.0, 0, Telling(forwards=True), parent)
+        if client is not None:
+            self.context = client.context
+
+    def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
+        """As of any record, and the mark. Without an id, that header is left out."""
+        fields = super().forwarded_fields(span)
+        return [*(fields if self.id else fields[1:]), (MARK, b"1")]
+
+
+class Mirror:
+    """The mirrored calls of one entry of `policies:`. `random` returns numbers from 0 to 1, without 1."""
+
+    def __init__(self, settings: Settings, random: Callable[[], float] = random) -> None:
+        self.place = "mirror"
+        self.settings = settings
+        self.counts = MirrorCounts()
+        limits = settings.tolerance
+        self._tolerance = Tolerance(limits.rtol, limits.atol, limits.ulp, limits.nan)
+        self._random = random
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._lines = LogLimit(log)
+
+    @property
+    def route(self) -> str:
+        """Where the route stands: `routes[N]`."""
+        return self.place.partition(" ")[0]
+
+    def takes(self, request: Request) -> bool:
+        """Whether this request is mirrored."""
+        return (
+            request.operation in _MIRRORED
+            and self._random() < self.settings.share
+            and not request.flaw
+            and not request.parameters.get("sequence_id")
+        )
+
+    async def call(self, handler: Handler, beside: Handler, request: Request) -> Answer:
+        """The answer of `handler`. Afterwards `beside` gets the request too."""
+        began = monotonic()
+        try:
+            answer = await handler(request)
+        except GatewayError as error:
+            if error.status not in NO_ANSWER:
+                # a copy without the traceback, which holds the request
+                self._begin(beside, request, GatewayError(error.status, error.reason, ""), began)
+            raise
+        except DecodeError:
+            self._begin(beside, request, invalid_input(""), began)
+            raise
+        if isinstance(answer, Response):
+            self._begin(beside, request, replace(answer, origin=None), began)
+        return answer
+
+    def _begin(self, beside: Handler, request: Request, expected: Outcome, began: float) -> None:
+        counts, settings = self.counts, self.settings
+        size = _bytes(request.inputs) + _bytes(_outputs(expected))
+        if self._is_closed:
+            self._drop(DropCause.STOPPING, "the route has ended")
+        elif counts.in_flight >= settings.calls:
+            self._drop(DropCause.CALLS, f"{counts.in_flight} calls are on their way (mirror.calls)")
+        elif counts.bytes + size > settings.memory:
+            text = f"{counts.bytes} bytes are held and the next call has {size} (mirror.memory)"
+            self._drop(DropCause.MEMORY, text)
+        else:
+            counts.in_flight += 1
+            counts.bytes += size
+            task = spawn(self._run(beside, self._copy(request), expected, size, monotonic() - began))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _copy(self, request: Request) -> Request:
+        """The request as the mirror's backend gets it: with a deadline of its own, and a message without its bytes,
+        which no codec of a backend reads. The tensors are enough to hold."""
+        seconds, origin = self.settings.seconds, request.origin
+        return replace(
+            request,
+            origin=None if origin is None else replace(origin, parts=(), record=None, span=None),
+            deadline=asyncio.get_running_loop().time() + seconds,
+            time_limit=seconds,
+            translate=DEFAULT_TRANSLATE,
+            tries=None,
+            span=None,
+            record=MirrorRecord(request.record),
+        )
+
+    def _drop(self, cause: DropCause, why: str) -> None:
+        self.counts.dropped(cause)
+        self._lines.write(cause, logging.WARNING, "%s: requests are not mirrored: %s", self.place, why)
+
+    async def _run(
+        self, beside: Handler, request: Request, expected: Outcome, size: int, expected_seconds: float
+    ) -> None:
+        counts = self.counts
+        began = monotonic()
+        try:
+            actual = await self._ask(beside, request)
+            if isinstance(actual, GatewayError) and (actual.status in NO_ANSWER or actual.reason is Reason.INTERNAL):
+                self._failed(actual)
+                return
+            counts.answered(expected_seconds, monotonic() - began)
+            more = _bytes(_outputs(actual))
+            size += more
+            counts.bytes += more
+            await self._compare(expected, actual, request)
+        except asyncio.CancelledError:
+            counts.dropped(DropCause.STOPPING)
+            raise
+        except Exception as error:  # an answer that cannot be compared harms nobody
+            self._failed(as_gateway_error(error))
+        finally:
+            counts.in_flight -= 1
+            counts.bytes -= size
+
+    async def _ask(self, beside: Handler, request: Request) -> Outcome:
+        """How the mirror's backend answers."""
+        seconds = self.settings.seconds
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await beside(request)
+        except TimeoutError:
+            return refusal(Reason.TIMEOUT, f"no answer within {seconds:g} s (mirror.seconds)")
+        except Exception as error:
+            return as_gateway_error(error)
+        assert isinstance(answer, Response)
+        return answer
+
+    def _failed(self, error: GatewayError) -> None:
+        self.counts.failed(error)
+        text = "%s: backend %r does not answer a mirrored request: %s"
+        self._lines.write("failed", logging.WARNING, text, self.place, self.settings.backend, error.message)
+
+    async def _compare(self, expected: Outcome, actual: Outcome, request: Request) -> None:
+        """Compare the two answers; large ones in a thread."""
+        outputs = (*_outputs(expected), *_outputs(actual))
+        if are_large(outputs):
+            loop = asyncio.get_running_loop()
+            difference = await loop.run_in_executor(_threads, self._difference, expected, actual)
+        else:
+            difference = self._difference(expected, actual)
+        if difference is None:
+            self.counts.equal()
+            return
+        name = request.record.client_id if isinstance(request.record, MirrorRecord) else ""
+        told = str(difference)
+        if isinstance(actual, GatewayError):
+            told = f"{told}: {actual.message[:LONGEST_ERROR]}"
+        self.counts.differed(difference, told, name, request.operation.value, request.model)
+        text = "%s: backend %r answers a request for model %r differently: %s (request id %s)"
+        model = request.model[:LONGEST_MODEL]
+        self._lines.write(
+            "different", logging.WARNING, text, self.place, self.settings.backend, model, told, name or "-"
+        )
+
+    def _difference(self, expected: Outcome, actual: Outcome) -> Difference | None:
+        by_position = self.settings.outputs == "positions"
+        return compare(expected, actual, self._tolerance, by_position=by_position, shown=self.settings.values)
+
+    async def ended(self) -> None:
+        """Return when no call is on its way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def take_over(self, previous: "Mirror") -> None:
+        """Go on with the counts of the entry that stood here before a reload, if it has the same settings."""
+        if previous.settings == self.settings:
+            self.counts = previous.counts
+
+    def status(self) -> Mapping[str, object]:
+        """What was found so far, as JSON."""
+        return {"backend": self.settings.backend, "share": self.settings.share, **self.counts.shown()}
+
+    async def close(self, seconds: float) -> None:
+        """Begin no more calls, wait at most `seconds` for those on their way, then cancel them."""
+        self._is_closed = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=min(seconds, self.settings.seconds))
+        for task in self._tasks:
+            task.cancel()
+
+
+state = States(Mirror)
+
+
+def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
+    """`handler`; a share of its calls is made to the mirror's backend as well.
+
+    The Handler raises what `handler` does.
+    """
+    mirror = state(settings)
+    rename = settings.rename
+    there = OtherBackend(
+        settings.backend, settings.model, settings.version, _pairs(rename.inputs), _pairs(rename.outputs)
+    )
+    beside = context.beside(there)
+
+    def with_mirror(request: Request) -> Awaitable[Answer]:
+        return mirror.call(handler, beside, request) if mirror.takes(request) else handler(request)
+
+    return with_mirror
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
+    """`handler`: streams are not mirrored."""
+    return handler
+
+
+def _pairs(renamings: tuple[RenamingSettings, ...] | None) -> tuple[tuple[str, str], ...] | None:
+    return None if renamings is None else tuple((each.client, each.backend) for each in renamings)
+
+
+def _outputs(outcome: Outcome) -> tuple[Tensor, ...]:
+    return outcome.outputs if isinstance(outcome, Response) else ()
+
+
+def _bytes(tensors: tuple[Tensor, ...]) -> int:
+    return sum([len(each.data) for each in tensors])

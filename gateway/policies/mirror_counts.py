@@ -1,0 +1,159 @@
+"""What a mirror found: counts, and the last differences."""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from gateway.comparing.answers import Difference, OutputDifference
+from gateway.comparing.elements import Elements, Largest
+from gateway.core.errors import GatewayError
+from gateway.core.frozen import frozen
+
+MOST_KEPT = 10
+"""Differences that are kept."""
+LONGEST_MODEL = 100
+"""Characters of a model's name that are kept."""
+LONGEST_ERROR = 500
+"""Characters of an error of the mirror's backend that are kept."""
+
+
+class MirrorOutcome(StrEnum):
+    """What became of a mirrored request. The words are used in metrics and `/status`."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    FAILED = "failed"
+    """The mirror's backend did not answer: it could not be reached, took too long, or refused the call."""
+    DROPPED = "dropped"
+    """It was not sent: too many were on their way, or they held too much memory."""
+
+
+class DropCause(StrEnum):
+    """Why a request was not sent to the mirror's backend."""
+
+    CALLS = "calls"
+    MEMORY = "memory"
+    STOPPING = "stopping"
+
+
+@frozen
+class KeptDifference:
+    """A difference, the request that it was found for, and a `text` for people."""
+
+    at: datetime
+    request_id: str
+    operation: str
+    model: str
+    text: str
+    difference: Difference
+
+    def shown(self) -> Mapping[str, object]:
+        """As JSON."""
+        status = self.difference.status
+        return {
+            "at": self.at.isoformat(timespec="milliseconds"),
+            "request_id": self.request_id,
+            "operation": self.operation,
+            "model": self.model,
+            "text": self.text,
+            "status": None if status is None else {"expected": status[0].name, "actual": status[1].name},
+            "outputs": [_output(each) for each in self.difference.outputs],
+        }
+
+
+class MirrorCounts:
+    """What was counted since the start. Read by the thread that renders metrics, changed by the event loop's alone."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[MirrorOutcome] = Counter()
+        self.differences: Counter[str] = Counter()
+        """Requests by what differed in their answers; one can count several times."""
+        self.failures: Counter[str] = Counter()
+        """Requests that the mirror's backend did not answer, by reason."""
+        self.drops: Counter[DropCause] = Counter()
+        self.in_flight = 0
+        self.bytes = 0
+        """What requests and answers on their way hold."""
+        self.seconds = 0.0
+        """What the answered calls took at the mirror's backend; `expected_seconds`: at the route's own."""
+        self.expected_seconds = 0.0
+        self.last: deque[KeptDifference] = deque(maxlen=MOST_KEPT)
+
+    @property
+    def compared(self) -> int:
+        """Requests whose answers were compared."""
+        return self.outcomes[MirrorOutcome.EQUAL] + self.outcomes[MirrorOutcome.DIFFERENT]
+
+    def dropped(self, cause: DropCause) -> None:
+        """A request was not sent."""
+        self.outcomes[MirrorOutcome.DROPPED] += 1
+        self.drops[cause] += 1
+
+    def failed(self, error: GatewayError) -> None:
+        """The mirror's backend did not answer."""
+        self.outcomes[MirrorOutcome.FAILED] += 1
+        self.failures[error.reason.value] += 1
+
+    def answered(self, expected_seconds: float, seconds: float) -> None:
+        """Both backends answered, in this time."""
+        self.expected_seconds += expected_seconds
+        self.seconds += seconds
+
+    def equal(self) -> None:
+        """The answers were equal."""
+        self.outcomes[MirrorOutcome.EQUAL] += 1
+
+    def differed(self, difference: Difference, text: str, request_id: str, operation: str, model: str) -> None:
+        """The answers differed, as `text` tells."""
+        self.outcomes[MirrorOutcome.DIFFERENT] += 1
+        self.differences.update(kind.value for kind in difference.kinds)
+        self.last.appendleft(
+            KeptDifference(datetime.now(UTC), request_id, operation, model[:LONGEST_MODEL], text, difference)
+        )
+
+    def shown(self) -> dict[str, object]:
+        """As JSON."""
+        compared = self.compared
+        return {
+            **{outcome.value: self.outcomes[outcome] for outcome in MirrorOutcome},
+            "differences": dict(self.differences),
+            "failures": dict(self.failures),
+            "drops": {cause.value: count for cause, count in self.drops.items()},
+            "in_flight": self.in_flight,
+            "bytes": self.bytes,
+            "mean_seconds": {
+                "expected": round(self.expected_seconds / compared, 6),
+                "actual": round(self.seconds / compared, 6),
+            }
+            if compared
+            else None,
+            "last_differences": [each.shown() for each in self.last],
+        }
+
+
+def _output(difference: OutputDifference) -> Mapping[str, object]:
+    shown: dict[str, object] = {"output": difference.output, "kind": difference.kind.value}
+    if difference.expected or difference.actual:
+        shown |= {"expected": difference.expected, "actual": difference.actual}
+    if difference.elements is not None:
+        shown |= _elements(difference.elements)
+    return shown
+
+
+def _elements(elements: Elements) -> Mapping[str, object]:
+    first = [{"index": list(each.index), "expected": each.expected, "actual": each.actual} for each in elements.first]
+    return {
+        "differing": elements.count,
+        "elements": elements.of,
+        "first": first,
+        "largest": {
+            "absolute": _largest(elements.absolute),
+            "relative": _largest(elements.relative),
+            "ulp": _largest(elements.ulp),
+        },
+    }
+
+
+def _largest(largest: Largest | None) -> Mapping[str, object] | None:
+    return None if largest is None else {"value": largest.value, "index": list(largest.index)}

@@ -1,0 +1,64 @@
+"""What `gateway check` says of the policy mirror."""
+
+import pytest
+
+from gateway.cli.options import catalog
+from gateway.config import ConfigError
+from gateway.config.loading import loads_with_warnings
+
+CONFIG = """listeners: [{name: a, bind: "127.0.0.1:0", protocols: [v2-rest, grps-rest]}]
+backends:
+  own: {protocol: v2-rest, endpoints: ["h:1"], policies: [{timeout: {seconds: 1}}]}
+  next: {protocol: v2-rest, endpoints: ["h:2"]}
+routes:
+  - match: {model: "*"}
+    backend: own
+    policies:
+      - POLICY
+"""
+MIRROR = "mirror: {backend: next}"
+
+
+def problems(text: str) -> str:
+    with pytest.raises(ConfigError) as refused:
+        loads_with_warnings(text, "g.yaml", catalog(), {})
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ("mirror: {}", ":9:17: the key 'backend' is missing"),
+        ("mirror: {backend: nxt}", ":9:27: no backend is called 'nxt'; did you mean 'next'?"),
+        ("mirror: {backend: next, share: 2}", ":9:40: "),
+        ("mirror: {backend: next, shared: 1}", ":9:33: 'shared' is not a key here; did you mean 'share'?"),
+        ("mirror: {backend: next, tolerance: {rtl: 1}}", ":9:45: 'rtl' is not a key here; did you mean 'rtol'?"),
+        ("mirror: {backend: next, tolerance: {rtol: -1}}", ":9:51: "),
+        ("mirror: {backend: next, rename: {inputs: [{client: a}]}}", "the key 'backend' is missing"),
+    ],
+)
+def test_errors_name_place_and_remedy(policy: str, text: str) -> None:
+    assert text in problems(CONFIG.replace("POLICY", policy))
+
+
+def test_the_backend_of_a_mirror_is_used_and_needs_no_timeout() -> None:
+    found = loads_with_warnings(CONFIG.replace("POLICY", MIRROR), "g.yaml", catalog(), {})[1]
+    assert [str(each) for each in found] == []
+
+
+def test_a_mirror_belongs_to_a_route() -> None:
+    text = CONFIG.replace("POLICY", "timeout: {seconds: 1}").replace("[{timeout: {seconds: 1}}]", f"[{{{MIRROR}}}]")
+    text = text.replace('"h:2"]', '"h:2"], policies: [{timeout: {seconds: 1}}]')
+    assert "3:60: mirror is a policy for routes; move it to a route to the backend 'own'" in problems(text)
+
+
+def test_a_mirror_within_retries_would_see_each_try() -> None:
+    text = CONFIG.replace("POLICY", f"retry: {{}}\n      - {MIRROR}")
+    assert "10:9: mirror would see every try of a call; put it before retry" in problems(text)
+    loads_with_warnings(CONFIG.replace("POLICY", f"{MIRROR}\n      - retry: {{}}"), "g.yaml", catalog(), {})
+
+
+def test_a_mirror_does_nothing_with_passthrough() -> None:
+    text = CONFIG.replace("POLICY", MIRROR).replace("protocol: v2-rest", "protocol: grps-rest")
+    text = text.replace('match: {model: "*"}', "passthrough: true\n    match: {path: /v1/chat}")
+    assert "10:9: mirror does nothing on a route with passthrough, whose messages are not read" in problems(text)

@@ -1,0 +1,229 @@
+"""`python -m tests.documents.generate` writes what the documentation says of commands, errors, examples and pairs:
+
+- `docs/commands.md`, from the commands' own help
+- `docs/errors.md`, from what the protocols write for each reason
+- `config/examples/README.md`, from the comments at the start of the examples
+- the tables between `<!-- pair: FRONT BACK -->` and `<!-- end -->` in other pages, from `docs/matrix.md`
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from gateway.cli import application
+from gateway.core.errors import Reason, refusal
+from gateway.core.types import Message
+from gateway.protocols.mip.schema import ErrorCode
+from gateway.registry import protocols
+from tests.documents.pages import ROOT, pages
+
+COMMANDS = ROOT / "docs/commands.md"
+ERRORS = ROOT / "docs/errors.md"
+EXAMPLES = ROOT / "config/examples"
+MATRIX = ROOT / "docs/matrix.md"
+
+PAIR = re.compile(r"<!-- pair: (\S+) (\S+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def generated() -> dict[Path, str]:
+    """Each generated file with the text that it should have."""
+    whole = {COMMANDS: commands(), ERRORS: errors(), EXAMPLES / "README.md": examples()}
+    parts = {page: text for page in pages() if page not in whole and (text := with_pairs(page)) is not None}
+    return whole | parts
+
+
+# --- commands ---
+
+COMMANDS_HEAD = """\
+# Commands
+
+Every command of `gateway`, from its own help (`gateway COMMAND --help`). `make pages` writes this page.
+
+In a clone of the repository the command is `.venv/bin/gateway` after `make setup`. `gateway --version` prints the
+version.
+"""
+
+
+def commands() -> str:
+    """docs/commands.md."""
+    root: Any = typer.main.get_command(application)
+    return "\n".join([COMMANDS_HEAD, *_commands_of(root, "gateway")]).rstrip() + "\n"
+
+
+def _commands_of(group: Any, path: str) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands_of(command, f"{path} {name}")
+        elif not command.hidden:
+            yield from _command(command, f"{path} {name}")
+
+
+def _command(command: Any, name: str) -> Iterator[str]:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    usage = " ".join([name, "[OPTIONS]", *(_placeholder(each) for each in arguments)])
+    yield from (f"## {name}", "", f"`{usage}`", "", _unwrapped(command.help or ""), "")
+    if command.params:
+        yield from ("| option | | description |", "| --- | --- | --- |")
+        yield from (_row(f"`{_placeholder(each)}`", each) for each in arguments)
+        yield from (_row(_option(each), each) for each in options)
+        yield ""
+
+
+def _placeholder(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper()).strip("{}")
+
+
+def _option(parameter: Any) -> str:
+    value = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
+    names = [*parameter.opts, *parameter.secondary_opts]
+    return ", ".join(f"`{name}{value}`" for name in names)
+
+
+def _row(shown: str, parameter: Any) -> str:
+    return f"| {shown} | {'required' if parameter.required else ''} | {_cell(parameter.help or '')} |"
+
+
+def _unwrapped(text: str) -> str:
+    """Paragraphs of one line each."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# --- errors ---
+
+ERRORS_HEAD = """\
+# Errors
+
+Every error has a reason. Each protocol has its own numbers for it, which this page lists; `make pages` writes it from
+the protocols' code. [The runbook](runbook.md#errors) says what each reason means and what to look at.
+
+Clients get the reason in the header `gateway-reason` of HTTP replies, in gRPC's trailing metadata, and at the start of
+the text of MIP's errors.
+
+| column | |
+| --- | --- |
+| gRPC | the status of `v2-grpc` |
+| HTTP | the status of `v2-rest`, `v1-rest` and `graphpipe`, and the `code` in the replies of grps |
+| UM-Bridge | the HTTP status and the `type` of the error |
+| MIP | the error code |
+
+"""
+SAME_NUMBERS = ("v2-rest", "v1-rest", "graphpipe", "grps-rest")
+
+
+def errors() -> str:
+    """docs/errors.md."""
+    lines = ["| reason | gRPC | HTTP | UM-Bridge | MIP |", "| --- | --- | --- | --- | --- |"]
+    for reason in Reason:
+        shown = (f"`{reason.value}`", f"`{reason.status.name}`", _http(reason), _umbridge(reason), _mip(reason))
+        lines.append(f"| {' | '.join(shown)} |")
+    return ERRORS_HEAD + "\n".join(lines) + "\n"
+
+
+def _reply(protocol: str, reason: Reason) -> Message:
+    return protocols()[protocol].encode_error(refusal(reason, "why"), None, Message())
+
+
+def _http(reason: Reason) -> str:
+    numbers = {name: _reply(name, reason).status for name in SAME_NUMBERS}
+    common = numbers["v2-rest"]
+    others = [f"{number} in `{name}`" for name, number in numbers.items() if number != common]
+    return ", ".join([str(common), *others])
+
+
+def _umbridge(reason: Reason) -> str:
+    reply = _reply("umbridge", reason)
+    return f"{reply.status} `{json.loads(bytes(reply.body))['error']['type']}`"
+
+
+def _mip(reason: Reason) -> str:
+    code = bytes(_reply("mip", reason).body)[2]
+    return f"{code} {ErrorCode(code).name}"
+
+
+# --- examples ---
+
+EXAMPLES_HEAD = """\
+# Examples
+
+A configuration for each common use. The texts are the comments at the start of the files; `make pages` writes this
+page. `gateway check --config FILE` checks a file, and [docs/configuration.md](../../docs/configuration.md) describes
+every key.
+
+| file | what it does |
+| --- | --- |
+"""
+
+
+def examples() -> str:
+    """config/examples/README.md."""
+    rows = (f"| [{path.name}]({path.name}) | {_comment(path)} |" for path in sorted(EXAMPLES.glob("*.yaml")))
+    return EXAMPLES_HEAD + "\n".join(rows) + "\n"
+
+
+def _comment(path: Path) -> str:
+    """The comment at the start of a file, in one line."""
+    lines = path.read_text("utf-8").splitlines()
+    return _cell(" ".join(line[1:] for line in lines[: next(at for at, line in enumerate(lines) if line[0] != "#")]))
+
+
+# --- pairs ---
+
+
+def with_pairs(page: Path) -> str | None:
+    """The text of `page` with current tables of pairs; None if it has none."""
+    text = page.read_text("utf-8")
+    if not PAIR.search(text):
+        return None
+    return PAIR.sub(lambda found: f"<!-- pair: {found[1]} {found[2]} -->\n{pair(found[1], found[2])}<!-- end -->", text)
+
+
+def pair(front: str, back: str) -> str:
+    """What docs/matrix.md says of `front` clients and `back` servers."""
+    section = MATRIX.read_text("utf-8").split(f"## `{front}` clients\n")[1].split("\n## ")[0]
+    rows = [_cells(line) for line in section.splitlines() if line.startswith("| ")]
+    column = rows[0].index(f"`{back}`")
+    cells = {row[0]: row[column] for row in rows[2:] if row[column]}
+    datatypes = {name: word for name, word in cells.items() if re.fullmatch("[A-Z]+[0-9]*", name)}
+    always = re.findall(r"^- (.*?): (.*)$", section, re.MULTILINE)
+    lines = [f"| `{front}` clients, `{back}` servers | |", "| --- | --- |"]
+    for word in sorted(set(datatypes.values()), key=_fidelity):
+        lines.append(f"| {_meaning(word)} | {', '.join(name for name in datatypes if datatypes[name] == word)} |")
+    others = [*((row, word) for row, word in cells.items() if row not in datatypes), *always]
+    lines += [f"| {row} | {word} |" for row, word in others]
+    return "\n".join(lines) + "\n"
+
+
+MEANINGS = {
+    "same": "datatypes that arrive unchanged",
+    "value": "datatypes whose values arrive, as JSON numbers",
+    "rounded": "datatypes that are rounded to doubles",
+    "refused": "datatypes that are refused",
+}
+
+
+def _fidelity(word: str) -> tuple[int, str]:
+    """Sorts the words for datatypes: unchanged first, refused last."""
+    ranks = {"same": 0, "value": 1, "rounded": 3, "refused": 4}
+    return ranks.get(word, 2), word
+
+
+def _meaning(word: str) -> str:
+    return MEANINGS.get(word) or f"datatypes that travel {word}"
+
+
+def _cells(line: str) -> Sequence[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|  |") else line[2:-2].split(" | ")
+
+
+if __name__ == "__main__":
+    for file, text in generated().items():
+        file.write_text(text, "utf-8")

@@ -1,0 +1,106 @@
+"""The Markdown pages of the repository: their code blocks, headings and links, each with its line."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("docs", "config", "deploy", "tests")
+"""The folders that have pages, besides the top of the repository."""
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+SAVED = re.compile(r"[Ss]ave\s(?:[^\n]|\n(?!\n))*`([\w.-]+)`:\n\n\Z")
+INLINE_CODE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"\]\((?P<inline>[^)\s]+)\)|^\[[^]]+\]: *(?P<defined>\S+)|<(?P<bare>https?://[^>]+)>", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced code block."""
+
+    page: Path
+    line: int
+    """The line of the fence; the first line of `text` is the one after it."""
+    language: str
+    """The word after the fence; empty if there is none."""
+    text: str
+    """Without the indentation of the fence."""
+    file: str = ""
+    """The file that the reader saves it as: the sentence before the block ends with "`FILE`:"."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Link:
+    page: Path
+    line: int
+    target: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+@cache
+def pages() -> tuple[Path, ...]:
+    """Every Markdown file of the repository."""
+    nested = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")]
+    return tuple(sorted([*ROOT.glob("*.md"), *nested]))
+
+
+@cache
+def blocks() -> tuple[Block, ...]:
+    """The code blocks of all pages."""
+    return tuple(block for page in pages() for block in blocks_of(page))
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    text = page.read_text("utf-8")
+    for found in FENCE.finditer(text):
+        indent = found["indent"]
+        code = "".join(line.removeprefix(indent) for line in found["text"].splitlines(keepends=True))
+        file = SAVED.search(text, 0, found.start())
+        yield Block(page, _line(text, found.start()), found["language"], code, file[1] if file else "")
+
+
+def prose(page: Path) -> str:
+    """The page with its code blanked out; every line keeps its number."""
+    blank = FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), page.read_text("utf-8"))
+    return INLINE_CODE.sub(lambda found: "`" + "x" * (len(found[0]) - 2) + "`", blank)
+
+
+def links_of(page: Path) -> Iterator[Link]:
+    text = prose(page)
+    for found in LINK.finditer(text):
+        target = found["inline"] or found["defined"] or found["bare"]
+        yield Link(page, _line(text, found.start()), target)
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """What a link to a heading of the page can say after `#`, by the rule of GitHub and of the site."""
+    blank = FENCE.sub("", page.read_text("utf-8"))
+    found: set[str] = set()
+    for title in re.findall(r"^#+ (.*)$", blank, re.MULTILINE):
+        slug = slugify(title)
+        number = 1
+        unique = slug
+        while unique in found:
+            unique = f"{slug}-{number}"
+            number += 1
+        found.add(unique)
+    return frozenset(found)
+
+
+def slugify(title: str) -> str:
+    """The anchor of a heading."""
+    return re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1

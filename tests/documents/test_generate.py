@@ -1,0 +1,23 @@
+"""What is generated in the documentation is current."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.documents.generate import generated, pair
+from tests.documents.pages import ROOT
+
+GENERATED = generated()
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_generated_page_is_current(path: Path) -> None:
+    assert path.read_text("utf-8") == GENERATED[path], "`make pages` writes it anew"
+
+
+def test_a_pair_is_read_from_its_column_of_the_matrix() -> None:
+    lines = pair("v2-rest", "umbridge").splitlines()
+    assert lines[0] == "| `v2-rest` clients, `umbridge` servers | |"
+    assert "| datatypes that arrive unchanged | FP64 |" in lines
+    assert "| two rows | a call each |" in lines
+    assert "| id | kept |" in lines

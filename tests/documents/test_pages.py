@@ -1,0 +1,243 @@
+"""Every code block of every page is run or checked, and every link leads somewhere.
+
+What fails is named `FILE:LINE`.
+"""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from gateway.cli.options import catalog
+from gateway.config import json_schema, loads
+from tests.deploy.rendered import render
+from tests.documents import examples as runnable
+from tests.documents.command_lines import Line, lines_not_run, problems
+from tests.documents.examples import Example, Gateways, is_configuration
+from tests.documents.pages import ROOT, Block, Link, anchors, blocks, links_of, pages
+from tests.test_runbook import lines as written_lines
+
+HERE = Path(__file__).parent
+ELSEWHERE = {ROOT / "docs/deploy.md"}
+"""Pages whose commands another test runs: tests/deploy/test_deploy_page.py."""
+EXAMPLES = [each for each in runnable.examples() if each.block.page not in ELSEWHERE]
+LANGUAGES = {"", "bash", "console", "json", "python", "text", "yaml"}
+EXTERNAL = frozenset((HERE / "external_links.txt").read_text("utf-8").split())
+
+with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages' commands are curl's")
+
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
+    running = Gateways(tmp_path_factory.mktemp("pages"))
+    yield running
+    running.close()
+
+
+def in_languages(*languages: str) -> list[Block]:
+    return [block for block in blocks() if block.language in languages]
+
+
+def by_place(found: list[Block] | list[Link]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("found", found, ids=lambda each: each.place)
+
+
+# --- what is run ---
+
+
+@with_curl
+@pytest.mark.parametrize(
+    "example", [each for each in EXAMPLES if each.block.language != "python"], ids=lambda each: each.block.place
+)
+def test_each_command_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
+    gateways.serve(example)
+    for command in example.commands:
+        assert gateways.run(command) == command.printed, f"{example.block.place}: {command.text}"
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(each, id=each.block.place, marks=[pytest.mark.interop] if runnable.needs_peer(each) else [])
+        for each in EXAMPLES
+        if each.block.language == "python"
+    ],
+)
+def test_each_program_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
+    gateways.serve(example)
+    assert gateways.run_program(example.block.text, example.printed) == example.printed, example.block.place
+
+
+# --- what is checked ---
+
+
+def test_every_block_is_in_a_known_language() -> None:
+    unknown = [f"{block.place}: {block.language}" for block in blocks() if block.language not in LANGUAGES]
+    assert not unknown
+
+
+@by_place(in_languages("python"))
+def test_each_program_is_python(found: Block) -> None:
+    ast.parse(found.text, found.place)
+
+
+@by_place(in_languages("json"))
+def test_each_json_document_is_json(found: Block) -> None:
+    json.loads(found.text)
+
+
+@by_place([block for block in blocks() if is_configuration(block)])
+def test_each_configuration_passes_the_check(found: Block) -> None:
+    assert loads(found.text, found.place, catalog(), {"REDIS_PASSWORD": "secret"}).routes
+
+
+SCHEMA = json_schema(catalog())
+CHART = json.loads((ROOT / "deploy/helm/gateway/values.schema.json").read_text("utf-8"))
+BRANCHES = {"split": [{"backend": "one", "weight": 1}, {"backend": "other", "weight": 1}]}
+VALUES = [block for block in blocks() if block.file == "values.yaml"]
+OTHER_PROGRAMS = {"scrape_configs"}
+"""Keys of files that other programs read."""
+
+
+@by_place([block for block in in_languages("yaml") if not is_configuration(block)])
+def test_each_part_of_a_configuration_follows_the_schema(found: Block) -> None:
+    """A part is some keys of the top, or of one route, or a list of routes; in the chart's README it is its values."""
+    document = yaml.safe_load(found.text)
+    if found.page.parent.name == "gateway" or found.file == "values.yaml":
+        schema, value = CHART, document
+    elif isinstance(document, list):
+        schema, value = SCHEMA, {"routes": document}
+    elif document.keys() & {"split", "sticky", "fallback", "translate", "rewrite"}:
+        branches = {} if "backend" in document else BRANCHES
+        schema, value = SCHEMA, {"routes": [{"match": {}, **branches, **document}]}
+    elif document.keys() <= OTHER_PROGRAMS:
+        return
+    else:
+        schema, value = SCHEMA, document
+    errors = [
+        f"{found.place}: {'.'.join(map(str, error.path))}: {error.message}"
+        for error in Draft202012Validator(schema).iter_errors(value)
+        if not (error.validator == "required" and not error.path)
+    ]
+    assert not errors
+
+
+@by_place(in_languages("bash"))
+def test_each_script_is_one(found: Block) -> None:
+    checked = subprocess.run(["bash", "-n"], input=found.text, capture_output=True, text=True)
+    assert checked.returncode == 0, f"{found.place}: {checked.stderr}"
+
+
+LOGGED = re.compile(r"^(?:\S+Z )?(?:INFO|WARNING|ERROR) (gateway[\w.]+): (.*)$")
+ACCESS = re.compile(r"^\S+Z access [A-Z_]+ ")
+"""A line of the access log; tests/observing tests its fields."""
+DRAWING = re.compile("[─→▶]")
+LOG_LINES = [
+    (f"{block.place}+{number}", *found.groups())
+    for block in in_languages("")
+    for number, line in enumerate(block.text.splitlines(), 1)
+    if (found := LOGGED.match(line))
+]
+
+
+@pytest.mark.parametrize(("place", "logger", "text"), LOG_LINES, ids=[place for place, _, _ in LOG_LINES])
+def test_each_line_of_the_log_is_one_that_the_gateway_writes(place: str, logger: str, text: str) -> None:
+    assert (ROOT / logger.replace(".", "/")).with_suffix(".py").exists(), place
+    patterns = (re.sub(r"%[-+0-9.]*[a-z]", "\0", each) for each in written_lines())
+    found = (".*".join(map(re.escape, each.split("\0"))) for each in patterns)
+    problem = re.match(r"\S+:\d+:\d+: ", text)  # of a configuration, as `gateway check` prints it
+    assert problem or any(re.fullmatch(each, text) for each in found), place
+
+
+def test_no_block_is_left_unchecked() -> None:
+    """A block without a language is run, or the output of what is, or commands, log lines, or a drawing."""
+    run = {each.block for each in runnable.examples()}
+    outputs = {(each.block.page, each.printed) for each in runnable.examples() if each.block.language == "python"}
+    commands = {line.place.partition("+")[0] for line in lines_not_run()}
+    logs = {place.partition("+")[0] for place, _, _ in LOG_LINES}
+    left = [
+        block.place
+        for block in in_languages("", "text", "console")
+        if block not in run
+        and (block.page, block.text) not in outputs
+        and block.place not in commands | logs
+        and not (block.file or DRAWING.search(block.text) or ACCESS.match(block.text))
+    ]
+    assert left == []
+
+
+@by_place(VALUES)
+def test_the_chart_renders_the_values_of_a_page(found: Block) -> None:
+    config = render(found.text, "models").one_of("ConfigMap", "gateway")["data"]["gateway.yaml"]
+    assert loads(config, found.place, catalog(), {}).routes
+
+
+@pytest.mark.parametrize("line", lines_not_run(), ids=lambda line: line.place)
+def test_each_command_that_is_not_run_has_the_right_form(line: Line) -> None:
+    """Commands for a cluster, for a server of the reader's own, and those that take too long."""
+    assert problems(line.words) == [], line.place
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("gateway chek", "there is no command chek"),
+        ("gateway keys ad --file f", "there is no command ad"),
+        ("gateway check --confg gateway.yaml", "there is no option --confg"),
+        ("make everything", "there is no target everything"),
+        ("pip install inference-gateway[all]", "there is no extra all"),
+        ("kubectl apply -f deploy/none.yaml", "there is no file deploy/none.yaml"),
+        ("helm install m deploy/helm/gateway --set image.name=x", "the chart has no value image.name=x"),
+        ("helm install m deploy/helm/gateway --set image.tag=x", ""),
+        ("gateway keys add --file f --principal p", ""),
+        ("make soak MINUTES=3", ""),
+    ],
+)
+def test_a_command_of_the_wrong_form_is_found(command: str, problem: str) -> None:
+    assert problems(command.split()) == ([problem] if problem else [])
+
+
+def test_a_wrong_link_is_found() -> None:
+    readme = ROOT / "README.md"
+    targets = {
+        "docs/none.md": "README.md:1: there is no file docs/none.md",
+        "docs/limits.md#none": "README.md:1: docs/limits.md has no heading #none",
+        "https://none.example": "README.md:1: https://none.example is not in tests/documents/external_links.txt",
+        "docs": "README.md:1: there is no file docs",
+        "docs/limits.md#what-it-does-not-do": "",
+    }
+    assert {target: broken(Link(readme, 1, target)) for target in targets} == targets
+
+
+# --- links ---
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [problem for link in links_of(page) if (problem := broken(link))] == []
+
+
+def broken(link: Link) -> str:
+    """What is wrong with a link; empty if it is right."""
+    path, _, anchor = link.target.partition("#")
+    if "://" in link.target:
+        known = link.target in EXTERNAL
+        return "" if known else f"{link.place}: {link.target} is not in tests/documents/external_links.txt"
+    target = link.page.parent / path if path else link.page
+    if not target.is_file():
+        return f"{link.place}: there is no file {path}"
+    if anchor and anchor not in anchors(target.resolve()):
+        return f"{link.place}: {path or link.page.name} has no heading #{anchor}"
+    return ""
+
+
+def test_every_external_link_that_is_listed_is_used() -> None:
+    used = {link.target for page in pages() for link in links_of(page)}
+    assert EXTERNAL - used == set()

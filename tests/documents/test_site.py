@@ -1,0 +1,73 @@
+"""The documentation site builds without a warning, and reading it needs no network."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.documents.pages import ROOT, pages
+from tests.documents.site import SITE, build
+
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+NOT_READ = {"tests/README.md"}
+"""Pages for contributors, which other pages link to."""
+
+
+@pytest.fixture(scope="module")
+def _built() -> None:
+    done = build()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No issues found" in done.stdout + done.stderr
+
+
+def in_navigation(nav: list[Any]) -> Iterator[str]:
+    for each in nav:
+        value = next(iter(each.values())) if isinstance(each, dict) else each
+        if isinstance(value, str):
+            yield value
+        else:
+            yield from in_navigation(value)
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    listed = list(in_navigation(CONFIG["nav"]))
+    assert sorted(listed) == sorted({str(page.relative_to(ROOT)) for page in pages()} - NOT_READ)
+
+
+class Loaded(HTMLParser):
+    """The addresses that a browser fetches when it shows a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        if tag in ("script", "img", "iframe", "source"):
+            self.addresses.append(attributes.get("src") or "")
+        elif tag == "link" and attributes.get("rel") in ("stylesheet", "icon", "preconnect", "preload"):
+            self.addresses.append(attributes.get("href") or "")
+
+
+@pytest.mark.usefixtures("_built")
+def test_every_page_is_built() -> None:
+    for page in pages():
+        path = page.relative_to(ROOT)
+        assert (SITE / path.parent / ("index" if path.name == "README.md" else path.stem)).with_suffix(".html").exists()
+
+
+@pytest.mark.usefixtures("_built")
+def test_the_pages_load_nothing_from_elsewhere() -> None:
+    for page in SITE.rglob("*.html"):
+        loaded = Loaded()
+        loaded.feed(page.read_text("utf-8"))
+        assert [address for address in loaded.addresses if re.match("(https?:)?//", address)] == [], page
+
+
+@pytest.mark.usefixtures("_built")
+def test_the_style_sheets_load_nothing_from_elsewhere() -> None:
+    for sheet in SITE.rglob("*.css"):
+        assert not re.search(r"""(url\(["']?|@import ["']?)(https?:)?//""", sheet.read_text("utf-8")), sheet

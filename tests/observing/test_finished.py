@@ -1,0 +1,46 @@
+"""Requests that have ended reach all who read their Records: soon, in order, and once."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from gateway.core.record import Record
+from gateway.observing.finished import BATCH, FinishedRecords
+
+
+def ended(finished: FinishedRecords, id: str = "x") -> Record:
+    record = Record([finished.add], id, "http", "v2-rest", "h:1", 0.0, 0)
+    record.end(200, 0)
+    return record
+
+
+async def test_a_batch_is_handed_over_when_it_is_full() -> None:
+    finished, read = FinishedRecords(), list[Record]()
+    finished.readers.append(read.extend)
+    records = [ended(finished, f"n{number}") for number in range(BATCH + 3)]
+    assert read == records[:BATCH]
+    finished.flush()
+    assert read == records
+    finished.flush()
+    assert read == records
+
+
+async def test_a_record_is_handed_over_soon_without_further_requests() -> None:
+    finished, read = FinishedRecords(), asyncio.get_running_loop().create_future()
+    finished.readers.append(read.set_result)
+    record = ended(finished)
+    async with asyncio.timeout(20):
+        assert await read == [record]
+
+
+async def test_a_reader_that_fails_spoils_nothing_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(records: Sequence[Record]) -> None:
+        raise ZeroDivisionError
+
+    finished, read = FinishedRecords(), list[Record]()
+    finished.readers += [fail, read.extend]
+    record = ended(finished)
+    finished.flush()
+    assert read == [record]
+    assert "a reader of requests that have ended failed" in caplog.text

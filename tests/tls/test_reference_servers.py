@@ -1,0 +1,126 @@
+"""Reference servers over TLS: the command, the key of the configuration, and real clients of them."""
+
+import json
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from gateway.config import ConfigError
+from tests.cli.commands import gateway, started
+from tests.paused_server import port_of
+from tests.tls.certificates import Authority, Files
+from tests.tls.running import ask, at, config, infer, running
+
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [1.5]}]})
+
+
+def options(files: Files, protocol: str, *more: str) -> tuple[str, ...]:
+    tls = ("--certificate", str(files.certificate), "--key", str(files.key))
+    return "reference", "--protocol", protocol, "--bind", "127.0.0.1:0", "--model", "double", *tls, *more
+
+
+def address(said: list[str]) -> str:
+    return "localhost:" + said[0].partition(" on ")[2].partition(": ")[0].rpartition(":")[2]
+
+
+def curl(url: str, *more: str) -> subprocess.CompletedProcess[str]:
+    found = shutil.which("curl")
+    assert found is not None
+    command = [found, "--silent", "--show-error", "--max-time", "30", "--noproxy", "*", "--data", BODY, *more, url]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_curl_reaches_the_command_and_trusts_its_certificate(files: Files, tmp_path: Path) -> None:
+    with started(*options(files, "v2-rest"), folder=tmp_path) as (_, said):
+        url = f"https://{address(said)}/v2/models/double/infer"
+        assert json.loads(curl(url, "--cacert", str(files.ca)).stdout)["outputs"][0]["data"] == [3.0]
+        assert "certificate" in curl(url).stderr
+        assert curl(url.replace("https", "http")).stdout.startswith("This port is served over TLS")
+
+
+def test_with_a_client_ca_clients_need_a_certificate(authority: Authority, files: Files, tmp_path: Path) -> None:
+    own = authority.issue(tmp_path, "worker.lab", stem="own")
+    with started(*options(files, "v2-rest", "--client-ca", str(files.ca)), folder=tmp_path) as (_, said):
+        url = f"https://{address(said)}/v2/models/double/infer"
+        with httpx.Client(verify=files.trusting(own), trust_env=False) as client:
+            assert client.post(url, content=BODY).json()["outputs"][0]["data"] == [3.0]
+        with httpx.Client(verify=files.trusting(), trust_env=False) as client, pytest.raises(httpx.TransportError):
+            client.post(url, content=BODY)
+    with started(*options(files, "v2-grpc", "--client-ca", str(files.ca)), folder=tmp_path) as (_, said):
+        certified = grpc.ssl_channel_credentials(
+            files.ca.read_bytes(), own.key.read_bytes(), own.certificate.read_bytes()
+        )
+        with grpc.secure_channel(address(said), certified) as channel:
+            ready = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
+            assert ready(b"", timeout=30) == b"\x08\x01"
+
+
+def test_a_certificate_that_changes_is_read_again(authority: Authority, files: Files, tmp_path: Path) -> None:
+    def serial(port: int) -> bytes:
+        pem = ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(files.ca), timeout=30)
+        return pem.encode()
+
+    with started(*options(files, "v2-rest"), folder=tmp_path) as (_, said):
+        port = port_of(address(said))
+        before = serial(port)
+        authority.issue(tmp_path, "localhost", "127.0.0.1")
+        while serial(port) == before:
+            pass
+
+
+def test_what_is_wrong_with_the_options_is_told(files: Files, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("nothing")
+    alone = gateway(*options(files, "v2-rest")[:-2])
+    assert (alone.exit_code, alone.stderr) == (1, "TLS needs both --certificate and --key\n")
+    wrong = gateway(*options(files, "v2-rest", "--client-ca", str(broken)))
+    assert wrong.exit_code == 1
+    assert wrong.stderr.startswith("--client-ca: ")
+    assert "it has no certificate in PEM" in wrong.stderr
+
+
+@pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-brpc", "mip", "umbridge", "graphpipe"])
+async def test_the_servers_of_a_configuration_have_it_and_backends_reach_them(
+    protocol: str, authority: Authority, files: Files
+) -> None:
+    """Through the gateway's own connectors, with a certificate of the client."""
+    own = authority.issue(files.key.parent, "gateway.lab", stem="own")
+    server = f"""
+listeners: [{{name: own, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+reference: [{{protocol: {protocol}, bind: "127.0.0.1:0", models: [posterior], tls: {files.asking("required")}}}]
+"""
+    signature = (
+        "{inputs: [{name: theta, datatype: FP64, shape: [-1, 2]}], "
+        "outputs: [{name: logdensity, datatype: FP64, shape: [-1, 1]}]}"
+    )
+    async with running(server) as far:
+        port = port_of(far.references[0].address)
+        (found,) = far.status().certificates
+        assert found.used_by == [f"reference {protocol!r}"]
+        tls = f"{{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}"
+        near = f"""
+listeners: [{{name: near, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+backends: {{lab: {{protocol: {protocol}, endpoints: ["localhost:{port}"], tls: {tls}}}}}
+routes: [{{match: {{model: posterior}}, backend: lab, signature: {signature}}}]
+"""
+        async with running(near) as gateway_near:
+            status, body = await ask(at(gateway_near, "near"), None, infer("posterior"))
+            assert status == 200, body
+            assert abs(json.loads(body)["outputs"][0]["data"][0] + 1.2625) < 1e-6
+        without = near.replace(f", certificate: {own.certificate}, key: {own.key}", "")
+        async with running(without) as stranger:
+            assert (await ask(at(stranger, "near"), None, infer("posterior")))[0] != 200
+
+
+def test_what_is_wrong_in_the_configuration_is_told_with_its_place(files: Files) -> None:
+    text = """
+listeners: [{name: own, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+reference: [{protocol: v2-rest, bind: "127.0.0.1:0", models: [double], tls: {certificate: KEY, key: KEY}}]
+"""
+    with pytest.raises(ConfigError, match=r"test\.yaml:3:91: .* cannot be used: it has no certificate in PEM"):
+        config(text.replace("KEY", str(files.key)))
