@@ -68,7 +68,7 @@ async def test_the_page_needs_no_key_and_what_it_shows_does() -> None:
     credentials = Credentials(Principals({}, {"root": ["all"]}))
     credentials.use_keys(key_file([new_key("root")[1]]))
 
-    async def nothing() -> None:
+    async def nothing(issuer: str) -> None:
         return
 
     app = AccessCheck(page(), (Authenticator(credentials), nothing))
