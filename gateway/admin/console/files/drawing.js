@@ -14,7 +14,7 @@ const MOST = { listener: 8, route: 12, backend: 12, endpoint: 16 };
 const KINDS = ["listener", "route", "backend", "endpoint"];
 const TITLES = { listener: "Listeners", route: "Routes", backend: "Backends", endpoint: "Endpoints" };
 const GROUPS = { listener: "listeners", route: "routes", backend: "backends", endpoint: "endpoints" };
-const LETTERS = 24;
+const LETTERS = 22;
 
 /** Everything that can be drawn: `{kind, key, name, text}` and what they are made of. */
 export function nodesOf(model) {

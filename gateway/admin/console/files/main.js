@@ -14,7 +14,11 @@ import { Traffic } from "./traffic.js";
 const INTERVAL = 2000; // milliseconds
 const AFTER_FAILURE = 5000;
 
-/** Each view: its name in the address, its title, and what shows it. */
+/**
+ * Each view: its name in the address, its title, and what shows it: `show(root, {attempt})` fills `root` and returns
+ * `update(model)`, called after each poll, and if the view reads more of the address than a filter `moved()`, called when
+ * that has changed. `attempt(question)` asks the gateway and tells people what went wrong.
+ */
 const VIEWS = [
   ["overview", "Overview", overview.show],
   ["listeners", "Listeners", tables.listeners],
