@@ -7,7 +7,7 @@ WORKERS := 2
 # A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
 SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix conformance metrics chart pages docs peers lock clean
+.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix conformance metrics chart pages docs screenshots peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -18,7 +18,7 @@ $(VENV)/.ready: pyproject.toml
 	touch $@
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-10s  %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s  %s\n", $$1, $$2 }'
 
 run: setup  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
@@ -73,6 +73,9 @@ pages: setup  ## what is generated in the documentation: commands, errors, examp
 
 docs: setup  ## the documentation site, in build/site
 	$(BIN)/python -m tests.documents.site
+
+screenshots: setup  ## the pictures of the console in docs/images; needs Chromium
+	$(BIN)/python -m tests.admin.console.screenshots
 
 peers: setup  ## one virtual environment per real client or server, in .peers/, and system programs
 	$(BIN)/python -m tests.peers.build

@@ -10,6 +10,8 @@ from functools import partial
 from gateway import registry
 from gateway.admin import register, status
 from gateway.admin.access import AccessCheck
+from gateway.admin.console.api import FindWarnings, add_api
+from gateway.admin.console.page import add_page
 from gateway.admin.health import HealthServer
 from gateway.admin.metrics import Metrics
 from gateway.admin.server import AdminServer
@@ -25,6 +27,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.assembly.reloading import ReloadError, Replaced, Replacements, staying
 from gateway.assembly.server_info import INFO
 from gateway.assembly.serving import Serving
+from gateway.bridge.backend import BackendSide
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
 from gateway.config.effective import effective
@@ -43,6 +46,7 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector, Exchanges, Listener, Ready
 from gateway.discovery.register import Registrations
+from gateway.observing.counters import Counters
 from gateway.observing.tracing import TraceCounts
 from gateway.policies.mirror import Mirror
 from gateway.routing.backend import Backend
@@ -61,10 +65,16 @@ class Gateway:
     """A running gateway. Call `start`, then `reload` any number of times, then `drain`; a Gateway cannot be started
     again.
 
-    `reload_file` is what `POST /reload` of the status API calls; without it there is no such call.
+    `reload_file` is what `POST /reload` of the status API calls; without it there is no such call. `find_warnings` has
+    the warnings that the console shows about a configuration.
     """
 
-    def __init__(self, config: Config, reload_file: status.Reload | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        reload_file: status.Reload | None = None,
+        find_warnings: FindWarnings = lambda config: (),
+    ) -> None:
         self.config = config
         self.ready = False
         self.listeners: dict[str, Listener] = {}
@@ -76,6 +86,7 @@ class Gateway:
         """Why the last attempt to read the configuration again failed; None if it did not."""
         self.observing = Observing()
         self._reload_file = reload_file
+        self._find_warnings = find_warnings
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._endpoints = SharedEndpoints()
@@ -204,6 +215,8 @@ class Gateway:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
             register.add_routes(application, self._registrations)
+            add_page(application)
+            add_api(application, self, self._find_warnings, self._clock)
             check = AccessCheck(application, assembly.asked_by_admin)
             bind, server = config.admin.bind, AdminServer(check, check, tls)
         with binding(name, bind):
@@ -372,6 +385,17 @@ class Gateway:
     def backends(self) -> Mapping[str, Backend]:
         """The backends of the configuration in use."""
         return self._assembly.backends
+
+    @property
+    def backend_sides(self) -> Mapping[str, BackendSide]:
+        """The backends of the configuration in use, as bridges call them."""
+        return self._assembly.backend_sides
+
+    @property
+    def counters(self) -> Counters:
+        """The counters of requests, with all that have ended."""
+        self.observing.flush()
+        return self.observing.counters
 
     @property
     def mirrors(self) -> Sequence[Mirror]:

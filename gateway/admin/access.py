@@ -1,12 +1,14 @@
 """Asks clients of the status API, and those that want the page of metrics, for credentials.
 
-Servers that register (`/register`) are not asked: they have a token of their own, in the same header.
+Servers that register (`/register`) are not asked: they have a token of their own, in the same header. Nor are browsers
+that load the page of the console, which has nothing of the gateway in it and asks for the key itself.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from gateway.admin.console.page import is_page
 from gateway.admin.host_check import HostCheck
 from gateway.admin.server import ASGI
 from gateway.auth.authenticator import Authenticator
@@ -67,7 +69,7 @@ async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
     if origin is not None and origin.partition(b"://")[2].lower() != headers.first.get(b"host", b"").lower():
         return 403, "the request's Origin is another host: it comes from another web page"
     path = str(scope["path"])
-    if path == "/register" or path.startswith("/register/"):
+    if path == "/register" or path.startswith("/register/") or is_page(str(scope["method"]), path):
         return None
     return await why_refused(asked, headers, "", "admin", "admin")
 

@@ -334,6 +334,11 @@ class Assembly:
             self._weights[name][endpoint] = weight
         return endpoint
 
+    @property
+    def backend_sides(self) -> Mapping[str, BackendSide]:
+        """The backends as bridges call them, by name."""
+        return self._backend_sides
+
     def side(self, backend: str) -> BackendSide:
         """The backend of this name as bridges call it."""
         return self._backend_sides[backend]

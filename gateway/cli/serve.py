@@ -10,17 +10,18 @@ from gateway.assembly.listening import BindError
 from gateway.assembly.server_info import INFO
 from gateway.cli.examples import examples
 from gateway.cli.logs import log_to_stderr
-from gateway.cli.options import ConfigFile, fail, read_with_warnings, run
+from gateway.cli.options import ConfigFile, catalog, fail, read_with_warnings, run
 from gateway.cli.reloading import Reloader
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config.keys import Config, LogConfig
+from gateway.config.warnings import find_warnings
 from gateway.config.watching import Look, look_at_all
 from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import raise_descriptor_limit
 
 log = logging.getLogger(__name__)
 
-PATHS = {"health": "/healthz, /readyz, /metrics", "admin": "/status, /reload, /docs"}
+PATHS = {"health": "/healthz, /readyz, /metrics", "admin": "/ (console), /status, /reload, /docs"}
 """What each port serves, as printed at the start."""
 
 
@@ -42,7 +43,7 @@ def serve(config: ConfigFile) -> None:
 
 async def _serve(path: Path, files: Look, config: Config) -> None:
     reloader = Reloader(path, files)
-    gateway = reloader.gateway = Gateway(config, reloader.on_call)
+    gateway = reloader.gateway = Gateway(config, reloader.on_call, lambda config: find_warnings(config, catalog()))
     signals = Signals(reloader.on_hangup)
     try:
         await gateway.start()

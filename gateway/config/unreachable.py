@@ -14,7 +14,7 @@ from gateway.config.catalog import Catalog
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, listed
 from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig, RouteConfig
-from gateway.core.globs import TOKEN
+from gateway.core.globs import TOKEN, wildcards
 from gateway.core.operations import CALLS, SERVER_OPERATIONS, Operation
 from gateway.core.types import Shape
 
@@ -140,8 +140,13 @@ def covers(wide: str, narrow: str) -> bool:
 
     Both globs are automata; a state is the number of tokens that have been matched. The function searches for a name
     that only `narrow` takes: it visits each state of `narrow` together with the set of states that `wide` can be in
-    after the same characters, and tries one character for each class that the two globs distinguish.
+    after the same characters, and tries one character for each class that the two globs distinguish. Exact names, which
+    most routes have, need no search: a thousand routes are half a million pairs.
     """
+    if not wildcards(narrow):
+        return fnmatchcase(narrow, wide)
+    if not wildcards(wide) and ("*" in narrow or "?" in narrow):
+        return False
     wide_tokens, narrow_tokens = (TOKEN.findall(re.sub(r"\*+", "*", glob)) for glob in (wide, narrow))
     alphabet = sorted(_alphabet([*wide_tokens, *narrow_tokens]))
     todo = [(at, _after_stars(wide_tokens, {0})) for at in _after_stars(narrow_tokens, {0})]

@@ -1,14 +1,26 @@
-"""Counters of requests and the last errors, for the status API."""
+"""Counters of requests and the last errors, for the status API and the console."""
 
-from collections import Counter, deque
+from bisect import bisect_left
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from time import monotonic
+from typing import TypeAlias
 
 from gateway.core.frozen import frozen
 from gateway.core.record import OK, Record
 
 MOST_ERRORS = 20
 """The last errors that are kept."""
+MOST_PATHS = 10_000
+"""The paths that are counted apart. The requests of further ones are counted without their endpoint: discovery can
+bring any number of these, while the configuration bounds everything else."""
+
+LATENCY_BOUNDS = tuple(round(1e-4 * 10 ** (step / 5), 7) for step in range(31))
+"""The upper bounds of the latencies' buckets in seconds, from 0.1 ms to 100 s, each 1.58 times the one before."""
+
+Place: TypeAlias = tuple[str, str, str, str]
+"""Listener, route, backend and endpoint; the last ones are empty where a request did not come so far."""
 
 
 @frozen
@@ -31,12 +43,34 @@ class RequestError:
     reason: str
 
 
+class CountedPath:
+    """The requests that went one way through the gateway.
+
+    - `place`: the way. `succeeded`: the number of requests without an error. `failed`: that of the others, by status.
+    - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in a last one above them.
+    - `changed`: when the last one ended, on the clock `time.monotonic`.
+    """
+
+    __slots__ = ("changed", "failed", "latencies", "place", "succeeded")
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.succeeded = 0
+        self.failed: Counter[str] = Counter()
+        self.latencies = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.changed = 0.0
+
+
 class Counters:
-    """Counts requests by their status: for each listener and for each backend."""
+    """Counts requests by their status and their latency, for each way that they took."""
 
     def __init__(self) -> None:
-        self._by_listener: dict[str, Counter[str]] = {}
-        self._by_backend: dict[str, Counter[str]] = {}
+        self.started = monotonic()
+        self.errors = 0
+        """The number of all requests that ended with an error."""
+        self._paths: dict[Place, CountedPath] = {}
+        self._of_listener: defaultdict[str, list[CountedPath]] = defaultdict(list)
+        self._of_backend: defaultdict[str, list[CountedPath]] = defaultdict(list)
         self._errors: deque[RequestError] = deque(maxlen=MOST_ERRORS)
 
     def count(self, records: Iterable[Record]) -> None:
@@ -45,17 +79,16 @@ class Counters:
             self._count(each)
 
     def _count(self, record: Record) -> None:
-        status = record.status
-        listener = self._by_listener.get(record.listener)
-        if listener is None:
-            listener = self._by_listener[record.listener] = Counter()
-        listener[status] += 1
-        if record.backend:
-            backend = self._by_backend.get(record.backend)
-            if backend is None:
-                backend = self._by_backend[record.backend] = Counter()
-            backend[status] += 1
-        if status != OK:
+        status, ended = record.status, record.ended
+        place = record.listener, record.route, record.backend, record.endpoint
+        path = self._paths.get(place) or self._path(place)
+        path.latencies[bisect_left(LATENCY_BOUNDS, ended - record.received)] += 1
+        path.changed = ended
+        if status == OK:
+            path.succeeded += 1
+        else:
+            path.failed[status] += 1
+            self.errors += 1
             self._errors.append(
                 RequestError(
                     datetime.now(UTC), record.id, record.listener, record.operation, record.model, record.route,
@@ -63,14 +96,39 @@ class Counters:
                 )
             )  # fmt: skip
 
+    def _path(self, place: Place) -> CountedPath:
+        if len(self._paths) >= MOST_PATHS:
+            place = (*place[:3], "")
+        path = self._paths.get(place)
+        if path is None:
+            path = self._paths[place] = CountedPath(place)
+            listener, _, backend, _ = place
+            self._of_listener[listener].append(path)
+            if backend:
+                self._of_backend[backend].append(path)
+        return path
+
+    def paths(self, since: float = 0.0) -> Iterable[CountedPath]:
+        """The ways on which a request has ended since this time of the clock `time.monotonic`."""
+        return [each for each in self._paths.values() if each.changed >= since]
+
     def of_listener(self, name: str) -> Mapping[str, int]:
         """The number of requests that this listener got, by status."""
-        return dict(self._by_listener.get(name, {}))
+        return _by_status(self._of_listener.get(name, ()))
 
     def of_backend(self, name: str) -> Mapping[str, int]:
         """The number of requests for this backend, by status. Each counts for the backend that was asked last."""
-        return dict(self._by_backend.get(name, {}))
+        return _by_status(self._of_backend.get(name, ()))
 
     def last_errors(self) -> tuple[RequestError, ...]:
         """The last errors, the newest first."""
         return tuple(reversed(self._errors))
+
+
+def _by_status(paths: Iterable[CountedPath]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for each in paths:
+        found.update(each.failed)
+        if each.succeeded:
+            found[OK] += each.succeeded
+    return dict(found)

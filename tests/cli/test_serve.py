@@ -38,7 +38,7 @@ PRINTED = [
     rf"listener second     {ADDRESS} +umbridge",
     rf"reference umbridge  {ADDRESS} +posterior, double",
     rf"health              {ADDRESS} +/healthz, /readyz, /metrics",
-    rf"admin               {ADDRESS} +/status, /reload, /docs",
+    rf"admin               {ADDRESS} +/ \(console\), /status, /reload, /docs",
     r"try:",
     rf"  curl http://{ADDRESS}/v2/models/flat",
     rf"""  curl http://{ADDRESS}/InputSizes -d '{{"name": "points"}}'""",

@@ -214,7 +214,7 @@ def test_messages_that_pass_untouched_have_routes_of_their_own() -> None:
     assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == []
 
 
-GLOBS = ["a*", "*a", "?*", "*", "[ab]", "a[!b]*", "**", "[]a]"]
+GLOBS = ["a*", "*a", "?*", "*", "[ab]", "a[!b]*", "**", "[]a]", "a", "ab", "[a]"]
 
 
 @pytest.mark.parametrize(("wide", "narrow"), list(product(GLOBS, repeat=2)))
@@ -227,7 +227,8 @@ def test_globs_agree_with_fnmatch(wide: str, narrow: str) -> None:
 
 def test_what_would_take_long_is_not_claimed() -> None:
     assert covers("*?" * 5, "a" * 50)
-    assert not covers("*?" * 50, "a" * 500)  # it does; that takes too many steps
+    assert covers("*?" * 50, "a" * 500)  # an exact name needs no search
+    assert not covers("*?" * 50, "[a]" * 500)  # it does; that takes too many steps
 
 
 def test_an_endpoint_that_backends_share_with_different_health() -> None:

@@ -11,10 +11,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-PROGRAMS = {"redis-server": "redis-server", "nginx": "nginx-light"}
+PROGRAMS = {"redis-server": "redis-server", "nginx": "nginx-light", "chromium": "chromium"}
 """Each program with the Debian package that has it."""
 
-SECONDS = 90.0
+SECONDS = 180.0
 
 
 def missing(programs: Mapping[str, str] = PROGRAMS) -> dict[str, str]:

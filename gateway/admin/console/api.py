@@ -1,0 +1,182 @@
+"""The JSON that the page shows: `/api/topology`, `/api/traffic`, `/api/errors`, `/api/configuration`, `/api/models` and
+`/api/models/signature`, described by the OpenAPI document of the admin port."""
+
+import asyncio
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from time import monotonic
+from typing import Annotated, Any
+
+import orjson
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from pydantic import BaseModel
+
+from gateway.admin.console import traffic
+from gateway.admin.console.configuration import Configuration, LineMark, ReloadFailure, marked
+from gateway.admin.console.explanations import EXPLANATIONS
+from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
+from gateway.admin.console.topology import Topology, topology
+from gateway.admin.status import LoadError
+from gateway.bridge.backend import BackendSide
+from gateway.config.keys import Config
+from gateway.config.problems import Finding
+from gateway.core.errors import GatewayError, Status
+from gateway.core.transport import Listener
+from gateway.observing.counters import Counters, RequestError
+from gateway.routing.backend import Backend
+from gateway.transports.shedding import Shedding
+
+LONGEST_NAME = 1024
+SIGNATURE_SECONDS = 10.0
+"""How long a server has for the answer about a signature."""
+
+FindWarnings = Callable[[Config], Sequence[Finding]]
+"""The warnings of `gateway check` about a valid configuration."""
+
+
+class ExplainedReason(BaseModel):
+    """A reason of errors."""
+
+    meaning: str
+    look_at: str
+
+
+class Errors(BaseModel):
+    """The last requests that ended with an error, the newest first, and what their reasons mean."""
+
+    errors: list[RequestError]
+    reasons: dict[str, ExplainedReason]
+    """Of the reasons in `errors`: as `docs/runbook.md` says."""
+
+
+class ShownGateway(typing.Protocol):
+    """What the console shows of a running gateway."""
+
+    config: Config
+    ready: bool
+    listeners: dict[str, Listener]
+    loaded_at: datetime
+    reloads: int
+    last_reload_error: LoadError | None
+
+    @property
+    def version(self) -> str:
+        """The gateway's version."""
+
+    @property
+    def counters(self) -> Counters:
+        """Those of requests, with all that have ended."""
+
+    @property
+    def backends(self) -> Mapping[str, Backend]:
+        """Those of the configuration in use."""
+
+    @property
+    def backend_sides(self) -> Mapping[str, BackendSide]:
+        """The same backends as bridges call them."""
+
+    @property
+    def shedding(self) -> Shedding | None:
+        """What refuses work while the gateway is overloaded, if anything does."""
+
+
+def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
+    """Add the paths below `/api`."""
+    lists = ModelLists(clock)
+    checked: list[tuple[Config, list[str], list[LineMark]]] = []
+    drawn: list[tuple[Config, datetime, dict[str, Any]]] = []
+
+    @app.get("/api/topology", response_model=Topology)
+    async def read_topology(request: Request) -> Response:
+        """Listeners, routes and backends, and which leads to which."""
+        config, loaded_at = gateway.config, gateway.loaded_at
+        if not drawn or drawn[0][0] is not config or drawn[0][1] != loaded_at:
+            made = partial(topology, config, dict(gateway.listeners), gateway.version, loaded_at, gateway.reloads)
+            drawn[:] = [(config, loaded_at, await asyncio.to_thread(lambda: made().model_dump(mode="json")))]
+        return _reply(request, drawn[0][2])
+
+    @app.get("/api/traffic", response_model=traffic.Traffic)
+    async def read_traffic(
+        request: Request,
+        since: Annotated[float, Query(description="The `gateway-time` of the reply before; 0 for all paths.")] = 0.0,
+    ) -> Response:
+        """Counts that only grow, and what is in flight and waiting now."""
+        counters, shedding = gateway.counters, gateway.shedding
+        now = monotonic()  # after the counters, which then have all that ended before
+        found = {
+            "started": counters.started,
+            "topology": _topology_tag(gateway),
+            "ready": gateway.ready,
+            "errors": counters.errors,
+            "shedding": 0 if shedding is None else shedding.level,
+            "listeners": traffic.listeners(gateway.listeners),
+            "backends": traffic.backends(gateway.backends),
+            "paths": list(traffic.paths(counters.paths(since))),
+        }
+        return _reply(request, found, {"gateway-time": f"{now:.6f}"})
+
+    @app.get("/api/errors", response_model=Errors)
+    async def read_errors(request: Request) -> Response:
+        """The last requests that ended with an error, and what their reasons mean."""
+        errors = list(gateway.counters.last_errors())
+        seen = {each.reason for each in errors}
+        reasons = {
+            reason.value: ExplainedReason(meaning=text.meaning, look_at=text.look_at)
+            for reason, text in EXPLANATIONS.items()
+            if reason.value in seen
+        }
+        return _reply(request, Errors(errors=errors, reasons=reasons).model_dump(mode="json"))
+
+    @app.get("/api/configuration", response_model=Configuration)
+    async def read_configuration(request: Request) -> Response:
+        """The configuration in use as lines of YAML, with the warnings of `gateway check`."""
+        config = gateway.config
+        if not checked or checked[0][0] is not config:
+            lines, marks = await asyncio.to_thread(lambda: marked(config, find_warnings(config)))
+            checked[:] = [(config, lines, marks)]
+        _, lines, marks = checked[0]
+        error = gateway.last_reload_error
+        failure = None if error is None else ReloadFailure(text=error.text, at=error.at.isoformat())
+        return _reply(request, Configuration(lines=lines, marks=marks, failure=failure).model_dump(mode="json"))
+
+    @app.get("/api/models", response_model=ListedModels)
+    async def read_models(request: Request) -> Response:
+        """The models of all backends, as their servers list them or routes name them."""
+        found = await lists.read(gateway.config, gateway.backend_sides)
+        return _reply(request, await asyncio.to_thread(found.model_dump, mode="json"))
+
+    @app.get("/api/models/signature")
+    async def read_signature(
+        backend: Annotated[str, Query(max_length=LONGEST_NAME)],
+        model: Annotated[str, Query(max_length=LONGEST_NAME)],
+        version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
+    ) -> ModelSignature:
+        """What the server of a backend, and the routes, say of a model. `model` is the server's name of it."""
+        side = gateway.backend_sides.get(backend)
+        if side is None:
+            raise HTTPException(404, f"there is no backend {backend!r}")
+        try:
+            async with asyncio.timeout(SIGNATURE_SECONDS):
+                return await signature(gateway.config, side, model, version)
+        except TimeoutError:
+            raise HTTPException(504, f"backend {backend!r} did not answer within {SIGNATURE_SECONDS:g} s") from None
+        except GatewayError as error:
+            raise HTTPException(404 if error.status is Status.NOT_FOUND else 502, error.message) from error
+
+
+def _topology_tag(gateway: ShownGateway) -> str:
+    error = gateway.last_reload_error
+    return f"{gateway.loaded_at.timestamp()}-{gateway.reloads}-{0 if error is None else error.at.timestamp()}"
+
+
+def _reply(request: Request, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+    """JSON with an ETag; 304 if the page has it already. Nobody else keeps it."""
+    content = orjson.dumps(body)
+    tag = f'"{blake2b(content, digest_size=9).hexdigest()}"'
+    fields = {"ETag": tag, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=fields)
+    return Response(content, 200, fields, "application/json")

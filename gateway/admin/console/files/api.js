@@ -1,0 +1,55 @@
+// Asking the gateway. Paths are relative, so that the page works behind a proxy that serves it below a path.
+
+const KEY = "gateway-key";
+
+export class Refused extends Error {}
+export class Failed extends Error {}
+
+export function hasKey() {
+  return sessionStorage.getItem(KEY) !== null;
+}
+
+export function keepKey(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+export function forgetKey() {
+  sessionStorage.removeItem(KEY);
+}
+
+const known = new Map(); // the last reply of each path: its ETag and its value
+
+/** The JSON at `path` below /api, the time in `gateway-time`, and whether the JSON has changed since the last time. */
+export async function ask(path, query = "") {
+  const headers = {};
+  const key = sessionStorage.getItem(KEY);
+  if (key !== null) headers.Authorization = `Bearer ${key}`;
+  const before = known.get(path);
+  if (before) headers["If-None-Match"] = before.tag;
+  let reply;
+  try {
+    // "omit": the browser shall not ask for a password of its own when a key is missing
+    reply = await fetch(`../api/${path}${query}`, { headers, credentials: "omit", cache: "no-store" });
+  } catch {
+    throw new Failed("the gateway does not answer");
+  }
+  const time = Number(reply.headers.get("gateway-time"));
+  if (reply.status === 304) return { value: before.value, time, changed: false };
+  if (reply.status === 401 || reply.status === 403) throw new Refused((await reply.text()).trim());
+  if (!reply.ok) throw new Failed(await why(reply));
+  const value = await reply.json();
+  const tag = reply.headers.get("ETag");
+  if (tag !== null) known.set(path, { tag, value });
+  return { value, time, changed: true };
+}
+
+async function why(reply) {
+  const text = await reply.text();
+  try {
+    const { detail } = JSON.parse(text);
+    if (typeof detail === "string") return detail;
+  } catch {
+    // no JSON: the text itself
+  }
+  return text.trim() || `the gateway answered ${reply.status}`;
+}

@@ -1,0 +1,126 @@
+// The configuration in use, with the warnings of `gateway check` at their lines.
+
+import { change, read, to } from "./address.js";
+import { ask } from "./api.js";
+import { html, setText } from "./dom.js";
+import { count } from "./format.js";
+
+const SHOWN = 1000; // lines; more are shown on demand
+
+export function show(root, { attempt }) {
+  let found = { lines: [], marks: [], failure: null };
+  let seen = null;
+  let limit = SHOWN;
+  const failure = html("section", { class: "panel failure", "aria-label": "The last reload failed", hidden: true });
+  const warnings = html("section", { class: "panel", "aria-label": "Warnings", hidden: true });
+  const lines = html("ol", { class: "lines" });
+  const told = html("span", { class: "muted", role: "status" });
+  const more = html("button", { type: "button", hidden: true, click: () => {
+    limit *= 8;
+    draw();
+  } }, "Show more");
+  const filter = html("input", {
+    type: "search", class: "filter", placeholder: "Filter", "aria-label": "Filter lines", spellcheck: "false",
+    autocomplete: "off", value: read().parameters.get("filter") ?? "",
+    input: () => {
+      change({ filter: filter.value });
+      limit = SHOWN;
+      draw();
+    },
+  });
+  root.append(
+    html("h1", {}, "Configuration"),
+    html("p", { class: "muted" }, "What is in use, with every default. Secrets are shown as ***, values from files and variables as their references."),
+    failure,
+    warnings,
+    html("div", { class: "controls" }, filter, told),
+    html("div", { class: "scroll code", role: "region", "aria-label": "Configuration", tabindex: "0" }, lines),
+    more,
+  );
+
+  function draw() {
+    const marks = new Map();
+    for (const mark of found.marks) marks.set(mark.line, [...(marks.get(mark.line) ?? []), mark]);
+    const shown = matching(found.lines, filter.value.trim().toLowerCase());
+    const line = Number(read().parameters.get("line") ?? 0) - 1;
+    lines.replaceChildren(...shown.slice(0, Math.max(limit, line + 1)).map((at) => item(found.lines[at], at, marks.get(at) ?? [], at === line)));
+    more.hidden = shown.length <= limit;
+    setText(told, shown.length === found.lines.length ? `${count(shown.length)} lines` : `${count(shown.length)} of ${count(found.lines.length)} lines`);
+    drawFailure();
+    drawWarnings();
+  }
+
+  function drawFailure() {
+    failure.hidden = !found.failure;
+    if (!found.failure) return;
+    failure.replaceChildren(
+      html("h2", {}, html("span", { class: "badge down" }, "not reloaded"), " The file has errors, so the configuration before is still in use"),
+      html("ul", {}, ...found.failure.text.split("\n").map((text) => html("li", {}, html("code", {}, text)))),
+    );
+  }
+
+  function drawWarnings() {
+    warnings.hidden = !found.marks.length;
+    const title = found.marks.length === 1 ? "1 warning" : `${count(found.marks.length)} warnings`;
+    warnings.replaceChildren(
+      html("h2", {}, html("span", { class: "badge degraded" }, title), " of gateway check"),
+      html("ul", {}, ...found.marks.slice(0, 100).map((mark) =>
+        html("li", {}, html("a", { href: to("configuration", { line: mark.line + 1 }) }, `line ${mark.line + 1}`), `: ${mark.text}`))),
+    );
+  }
+
+  function jump() {
+    filter.value = read().parameters.get("filter") ?? "";
+    draw();
+    lines.querySelector(".here")?.scrollIntoView({ block: "center" });
+  }
+
+  async function update({ traffic }) {
+    if (traffic.now.topology === seen) return;
+    seen = traffic.now.topology;
+    const reply = await attempt(() => ask("configuration"));
+    if (!reply) {
+      seen = null;
+      return;
+    }
+    found = reply.value;
+    jump();
+  }
+
+  return { update, moved: jump };
+}
+
+/** The indexes of the lines with this text, each with the lines that it stands below. */
+function matching(lines, text) {
+  const all = lines.map((_, at) => at);
+  if (!text) return all;
+  const found = new Set();
+  const above = []; // pairs of indentation and index
+  for (const at of all) {
+    const line = lines[at];
+    const indent = line.search(/[^ ]/);
+    const item = line.startsWith("-", indent) ? indent + 0.5 : indent;
+    while (above.length && above[above.length - 1][0] >= item) above.pop();
+    above.push([item, at]);
+    if (line.toLowerCase().includes(text)) for (const [, each] of above) found.add(each);
+  }
+  return all.filter((at) => found.has(at));
+}
+
+function item(text, at, marks, isHere) {
+  const name = [marks.length ? "marked" : "", isHere ? "here" : ""].join(" ").trim();
+  return html(
+    "li",
+    { value: at + 1, class: name || undefined },
+    html("span", { class: "number", "aria-hidden": "true" }, String(at + 1)),
+    ...yaml(text),
+    ...marks.map((mark) => html("span", { class: "mark" }, html("strong", {}, `${mark.kind}: `), mark.text)),
+  );
+}
+
+/** A line with its key apart from its value. */
+function yaml(text) {
+  const parts = /^(\s*(?:- )*)([^\s:'"][^:]*)(:)(\s.*|$)/.exec(text);
+  if (!parts) return [html("span", {}, text)];
+  return [parts[1], html("span", { class: "name" }, parts[2]), parts[3], html("span", { class: "given" }, parts[4])];
+}

@@ -1,0 +1,85 @@
+// The last requests that ended with an error, by reason, with what the reason means.
+
+import { change, read, to } from "./address.js";
+import { ask } from "./api.js";
+import { html, setText, withCode } from "./dom.js";
+import { NONE, count, time } from "./format.js";
+
+const FIELDS = [
+  ["Time", (each) => html("time", { datetime: each.at, title: each.at }, time(each.at))],
+  ["Status", (each) => each.status],
+  ["Listener", (each) => each.listener],
+  ["Operation", (each) => each.operation || NONE],
+  ["Model", (each) => each.model || NONE],
+  ["Route", (each) => linked("route", each.route)],
+  ["Backend", (each) => linked("backend", each.backend)],
+  ["Endpoint", (each) => each.endpoint || NONE],
+  ["Request id", (each) => html("code", {}, each.request_id)],
+];
+
+const linked = (kind, name) => (name ? html("a", { href: to("overview", { at: `${kind}:${name}` }) }, name) : NONE);
+
+export function show(root, { attempt }) {
+  let seen = null;
+  let found = { errors: [], reasons: {} };
+  const told = html("span", { class: "muted", role: "status" });
+  const list = html("div");
+  const filter = html("input", {
+    type: "search", class: "filter", placeholder: "Filter", "aria-label": "Filter errors", spellcheck: "false",
+    autocomplete: "off", value: read().parameters.get("filter") ?? "",
+    input: () => {
+      change({ filter: filter.value });
+      draw();
+    },
+  });
+  root.append(
+    html("h1", {}, "Errors"),
+    html("p", { class: "muted" }, "The last requests that ended with an error. What is called the text of an error is what its client was told; the log has more under the request id."),
+    html("div", { class: "controls" }, filter, told),
+    list,
+  );
+
+  function draw() {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const matching = found.errors.filter((each) => {
+      const text = Object.values(each).join(" ").toLowerCase();
+      return words.every((word) => text.includes(word));
+    });
+    setText(told, matching.length === found.errors.length ? count(matching.length) : `${matching.length} of ${found.errors.length}`);
+    const reasons = new Map();
+    for (const each of matching) reasons.set(each.reason, [...(reasons.get(each.reason) ?? []), each]);
+    list.replaceChildren(...[...reasons].map(([reason, errors]) => group(reason, errors, found.reasons[reason], found.errors.length)));
+    if (!matching.length) {
+      list.append(html("p", { class: "muted" }, found.errors.length ? "Nothing matches the filter." : "No request has failed since the start."));
+    }
+  }
+
+  async function update({ traffic }) {
+    if (traffic.now.errors === seen) return;
+    seen = traffic.now.errors;
+    const reply = await attempt(() => ask("errors"));
+    if (!reply) {
+      seen = null;
+      return;
+    }
+    found = reply.value;
+    if (!list.contains(document.activeElement)) draw();
+  }
+
+  return { update };
+}
+
+function group(reason, errors, explanation, of) {
+  const columns = FIELDS.filter(([, read]) => errors.some((each) => read(each) !== NONE));
+  const rows = errors.map((each) => html("tr", {}, ...columns.map(([, read]) => html("td", {}, read(each)))));
+  const heading = html("h2", {}, html("span", { class: "badge down" }, reason || "unknown"), ` ${errors.length} of the last ${of}`);
+  return html(
+    "section",
+    { class: "panel reason" },
+    heading,
+    explanation && html("p", {}, ...withCode(explanation.meaning)),
+    explanation && html("p", {}, html("strong", {}, "Look at: "), ...withCode(explanation.look_at)),
+    html("div", { class: "scroll", role: "region", "aria-label": `Errors: ${reason}`, tabindex: "0" },
+      html("table", {}, html("thead", {}, html("tr", {}, ...columns.map(([title]) => html("th", { scope: "col" }, title)))), html("tbody", {}, ...rows))),
+  );
+}

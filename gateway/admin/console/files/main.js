@@ -1,0 +1,203 @@
+// The page: which view is shown, asking the gateway every two seconds, the key, and the theme.
+
+import { read, to } from "./address.js";
+import * as api from "./api.js";
+import * as configuration from "./configuration.js";
+import { html, setText } from "./dom.js";
+import * as errors from "./errors.js";
+import { count } from "./format.js";
+import * as models from "./models.js";
+import * as overview from "./overview.js";
+import * as tables from "./tables.js";
+import { Traffic } from "./traffic.js";
+
+const INTERVAL = 2000; // milliseconds
+const AFTER_FAILURE = 5000;
+
+/**
+ * Each view: its name in the address, its title, and what shows it: `show(root, {attempt})` fills `root` and returns
+ * `update(model)`, called after each poll, and if the view reads more of the address than a filter `moved()`, called when
+ * that has changed. `attempt(question)` asks the gateway and tells people what went wrong.
+ */
+const VIEWS = [
+  ["overview", "Overview", overview.show],
+  ["listeners", "Listeners", tables.listeners],
+  ["routes", "Routes", tables.routes],
+  ["backends", "Backends", tables.backends],
+  ["endpoints", "Endpoints", tables.endpoints],
+  ["models", "Models", models.show],
+  ["errors", "Errors", errors.show],
+  ["configuration", "Configuration", configuration.show],
+];
+
+const find = (id) => document.getElementById(id);
+const model = { topology: null, traffic: new Traffic() };
+let topologyTag = null;
+let shown = { name: null, view: null };
+let timer = null;
+let isAsking = false;
+
+// The key
+
+const dialog = find("key-dialog");
+
+function askForKey(why) {
+  if (dialog.open) return;
+  setText(find("key-why"), why);
+  find("key").value = "";
+  dialog.showModal();
+}
+
+dialog.addEventListener("cancel", (event) => event.preventDefault());
+find("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  api.keepKey(find("key").value.trim());
+  dialog.close();
+  restart();
+});
+find("forget").addEventListener("click", () => {
+  api.forgetKey();
+  location.reload();
+});
+
+/** The reply; null if the gateway wants a key or does not answer, which people are told. `isTold`: the caller tells of
+ * failures itself. */
+async function attempt(question, isTold = false) {
+  try {
+    const reply = await question();
+    setText(find("connection"), "");
+    find("forget").hidden = !api.hasKey();
+    return reply;
+  } catch (error) {
+    if (error instanceof api.Refused) {
+      stop();
+      askForKey(api.hasKey() ? error.message : "");
+    } else if (error instanceof api.Failed) {
+      if (isTold) throw error;
+      setText(find("connection"), `What is shown may be old: ${error.message}. Trying again…`);
+    } else throw error;
+    return null;
+  }
+}
+
+// Asking
+
+function stop() {
+  clearTimeout(timer);
+  timer = null;
+}
+
+function restart() {
+  stop();
+  poll();
+  show(true);
+}
+
+async function poll() {
+  if (isAsking || document.hidden) return;
+  isAsking = true;
+  const isDone = await attempt(refresh);
+  isAsking = false;
+  if (dialog.open || document.hidden) return;
+  stop();
+  timer = setTimeout(poll, isDone ? INTERVAL : AFTER_FAILURE);
+}
+
+async function refresh() {
+  const { traffic } = model;
+  const since = traffic.time && traffic.now ? `?since=${traffic.time}` : "";
+  let reply = await api.ask("traffic", since);
+  // another process, whose counts are all new to the page
+  if (since && reply.value.started !== traffic.started) reply = await api.ask("traffic");
+  if (reply.value.topology !== topologyTag) {
+    model.topology = (await api.ask("topology")).value;
+    topologyTag = reply.value.topology;
+    setText(find("version"), model.topology.version);
+  }
+  traffic.take(reply.value, reply.time, reply.changed, model.topology.latency_bounds);
+  tellReady(reply.value);
+  tellErrors(reply.value.errors);
+  shown.view?.update(model);
+  return true;
+}
+
+function tellReady({ ready, shedding }) {
+  const badge = find("ready");
+  badge.className = `badge ${ready ? (shedding ? "degraded" : "ok") : "down"}`;
+  setText(badge, ready ? (shedding ? "overloaded" : "ready") : "not ready");
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) stop();
+  else if (!dialog.open) poll();
+});
+
+// Views
+
+const links = new Map(
+  VIEWS.map(([name, title]) => [name, html("a", { href: to(name) }, title)]),
+);
+find("navigation").append(html("ul", {}, ...[...links.values()].map((link) => html("li", {}, link))));
+const errorCount = html("span", { class: "count", hidden: true });
+links.get("errors").append(errorCount);
+
+function tellErrors(number) {
+  errorCount.hidden = !number;
+  setText(errorCount, number > 999 ? "999+" : count(number));
+}
+
+function show(isNew = false) {
+  const { view } = read();
+  const [name, title, make] = VIEWS.find(([each]) => each === view) ?? VIEWS[0];
+  if (shown.name === name && !isNew) {
+    if (shown.view.moved) shown.view.moved();
+    else if (model.traffic.now) shown.view.update(model);
+    return;
+  }
+  const isMove = shown.name !== null && shown.name !== name;
+  for (const [each, link] of links) {
+    if (each === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${title} · Inference gateway`;
+  const main = find("main");
+  main.replaceChildren();
+  main.className = `view-${name}`;
+  shown = { name, view: make(main, { attempt }) };
+  if (model.traffic.now && model.topology) shown.view.update(model);
+  if (isMove) {
+    main.focus({ preventScroll: true });
+    window.scrollTo(0, 0);
+  }
+}
+
+addEventListener("hashchange", () => show());
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the fragment is the state of the page
+  find("main").focus();
+});
+
+// The theme
+
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
+
+function tellTheme() {
+  setText(find("theme"), isDark() ? "Light" : "Dark");
+  find("theme").setAttribute("aria-label", isDark() ? "Change to the light theme" : "Change to the dark theme");
+}
+
+find("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  try {
+    localStorage.setItem("gateway-theme", document.documentElement.dataset.theme);
+  } catch {
+    // without storage it holds until the page is left
+  }
+  tellTheme();
+});
+prefersDark.addEventListener("change", tellTheme);
+
+tellTheme();
+show();
+poll();

@@ -1,0 +1,109 @@
+// The models of the backends, with their signatures. Servers are asked when somebody looks.
+
+import { change, read } from "./address.js";
+import { ask } from "./api.js";
+import { html, setText } from "./dom.js";
+import { NONE } from "./format.js";
+import { Table } from "./table.js";
+
+export function show(root, { attempt }) {
+  const table = new Table({
+    label: "Models",
+    key: (row) => JSON.stringify([row.backend, row.name, row.version]),
+    empty: "No server lists models, and no route names one.",
+    columns: [
+      {
+        id: "name", title: "Model", text: (row) => row.name,
+        fill: (cell, row) => cell.append(html("button", { type: "button", class: "link", click: () => choose(row) }, row.name)),
+      },
+      { id: "version", title: "Version", text: (row) => row.version || NONE },
+      { id: "backend", title: "Backend", text: (row) => row.backend },
+      {
+        id: "state", title: "State", text: (row) => row.state || (row.source === "server" ? "listed" : "not listed"),
+        fill: (cell, row) => cell.append(html("span", { class: `badge ${stateOf(row)}`, title: row.reason || undefined },
+          row.state || (row.source === "server" ? "listed" : "not listed"))),
+      },
+      {
+        id: "reached", title: "Clients call it", wide: true,
+        text: (row) => row.reached_by.map((each) => `${each.name} (${each.route})`).join(", ") || "no route leads here",
+      },
+    ],
+  });
+  const panel = html("section", { class: "panel", "aria-label": "Signature", tabindex: "-1", hidden: true });
+  const note = html("p", { class: "muted", role: "status" }, "Asking the servers…");
+  const again = html("button", { type: "button", click: load }, "Refresh");
+  table.controls.append(again, note);
+  root.append(html("h1", {}, "Models"), html("div", { class: "beside" }, table.element, panel));
+
+  async function load() {
+    const found = await attempt(() => ask("models"));
+    if (!found) {
+      setText(note, "The list could not be read.");
+      return;
+    }
+    table.update(found.value.models);
+    setText(note, found.value.is_complete ? "" : "There are more models than are listed.");
+  }
+
+  function choose(row) {
+    change({ backend: row.backend, model: row.name, version: row.version });
+    showSignature(true);
+  }
+
+  async function showSignature(isAsked) {
+    const { parameters } = read();
+    const model = parameters.get("model");
+    panel.hidden = !model;
+    if (!model) return;
+    const [backend, version] = [parameters.get("backend") ?? "", parameters.get("version") ?? ""];
+    const query = `?${new URLSearchParams({ backend, model, version })}`;
+    const heading = html("h2", {}, version ? `${model}, version ${version}` : model);
+    panel.replaceChildren(heading, html("p", { class: "muted" }, "Asking the server…"));
+    if (isAsked) panel.focus({ preventScroll: false });
+    let nodes;
+    try {
+      const found = await attempt(() => ask("models/signature", query), true);
+      if (!found) return;
+      nodes = describe(found.value, backend);
+    } catch (error) {
+      nodes = [html("p", { class: "bad" }, error.message)];
+    }
+    if (read().parameters.get("model") === model) panel.replaceChildren(heading, ...nodes);
+  }
+
+  load();
+  showSignature(false);
+  return { update() {}, moved: () => showSignature(false) };
+}
+
+const stateOf = (row) => {
+  const state = row.state.toUpperCase();
+  if (state === "READY") return "ok";
+  if (state === "UNAVAILABLE") return "down";
+  return state || row.source === "server" ? "" : "degraded";
+};
+
+function describe(signature, backend) {
+  const facts = [
+    ["Backend", backend],
+    ["Platform", signature.platform || NONE],
+    ["Versions", signature.versions.join(", ") || NONE],
+    ["Operations", signature.operations.join(", ") || NONE],
+    ["Tensors from", signature.route ? `${signature.route} (signature)` : "the server's metadata"],
+  ];
+  return [
+    html("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
+    tensors("Inputs", signature.inputs),
+    tensors("Outputs", signature.outputs),
+  ];
+}
+
+function tensors(title, list) {
+  if (!list.length) return html("p", {}, `${title}: the server does not say.`);
+  const rows = list.map((each) =>
+    html("tr", {}, html("td", {}, each.name), html("td", {}, each.datatype), html("td", {}, `[${each.shape.join(", ")}]`)),
+  );
+  return html("table", { class: "tensors" }, html("caption", {}, title),
+    html("thead", {}, html("tr", {}, ...["Name", "Datatype", "Shape"].map((text) => html("th", { scope: "col" }, text)))),
+    html("tbody", {}, ...rows));
+}

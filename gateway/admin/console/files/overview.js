@@ -1,0 +1,160 @@
+// The overview: figures of the whole gateway, and what flows where.
+
+import { change, read, to } from "./address.js";
+import { html, setText, svg } from "./dom.js";
+import { Drawing, inFlightOf, nodesOf } from "./drawing.js";
+import { NONE, count, rate, seconds, share } from "./format.js";
+
+const FIGURES = [
+  ["rate", "Requests", (now) => rate(now.rate)],
+  ["errors", "Errors", (now) => rate(now.errors)],
+  ["median", "Median latency", (now) => seconds(now.median)],
+  ["slow", "99th percentile", (now) => seconds(now.slow)],
+  ["inFlight", "In flight", (now) => count(now.inFlight)],
+  ["waiting", "Waiting", (now) => count(now.waiting)],
+];
+
+class Figure {
+  constructor(name, title, text) {
+    this.name = name;
+    this.text = text;
+    this.value = html("span", { class: "value" }, NONE);
+    this.line = svg("path", { d: "" });
+    const chart = svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true", class: `spark ${name}` }, this.line);
+    this.element = html("div", { class: "figure" }, html("dt", {}, title), html("dd", {}, this.value, chart));
+  }
+
+  update(history) {
+    const now = history[history.length - 1];
+    setText(this.value, now ? this.text(now) : NONE);
+    const values = history.map((point) => point[this.name]);
+    const most = Math.max(...values, 1e-9);
+    const step = 100 / Math.max(values.length - 1, 1);
+    let pen = "M"; // lifted where there is no value, such as a latency without requests
+    const parts = values.map((value, at) => {
+      if (value === null) {
+        pen = "M";
+        return "";
+      }
+      const part = `${pen}${(at * step).toFixed(1)} ${(23 - (22 * value) / most).toFixed(1)}`;
+      pen = "L";
+      return part;
+    });
+    this.line.setAttribute("d", parts.join(""));
+  }
+}
+
+export function show(root) {
+  const figures = FIGURES.map((each) => new Figure(...each));
+  const about = html("dl", { class: "facts" });
+  const title = html("h2", {}, "Everything");
+  const back = html("a", { href: to("overview"), hidden: true }, "Show everything");
+  const details = html("section", { class: "panel details", "aria-labelledby": "about" }, title, about, back);
+  title.id = "about";
+  let hovered = null;
+  let chosen = null;
+  let model = null;
+  const drawing = new Drawing((node) => {
+    hovered = node;
+    describe();
+  });
+  const filter = html("input", {
+    type: "search", class: "filter", placeholder: "Filter", "aria-label": "Filter the drawing", spellcheck: "false",
+    autocomplete: "off", value: read().parameters.get("filter") ?? "",
+    input: () => {
+      change({ filter: filter.value });
+      if (model) update(model);
+    },
+  });
+
+  function describe() {
+    if (!model) return;
+    const node = hovered ?? chosen;
+    const fresh = node && nodesOf(model)[node.kind].find((each) => each.key === node.key);
+    setText(title, fresh ? fresh.name : "Everything");
+    write(about, fresh ? factsOf(model.traffic, fresh) : factsOfAll(model));
+    back.hidden = !chosen;
+  }
+
+  function update(given) {
+    model = given;
+    for (const figure of figures) figure.update(model.traffic.history);
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    chosen = drawing.update(model, read().parameters.get("at") ?? "", words);
+    describe();
+  }
+
+  root.append(
+    html("h1", {}, "Overview"),
+    html("dl", { class: "figures", "aria-label": "Now" }, ...figures.map((each) => each.element)),
+    html("div", { class: "controls" }, filter, html("span", { class: "muted" }, "Rates and latencies are those of the last 10 seconds.")),
+    html("div", { class: "flows" }, html("div", { class: "canvas" }, drawing.element, drawing.note), details),
+  );
+  return { update };
+}
+
+function factsOfAll({ topology, traffic }) {
+  const sum = traffic.groups?.all ?? traffic.nothing;
+  return [
+    ...factsOfSum(sum),
+    ["Listeners", count(topology.listeners.length)],
+    ["Routes", count(topology.routes.length)],
+    ["Backends", count(topology.backends.length)],
+    ["Configuration read", new Date(topology.loaded_at).toLocaleString()],
+    ["Reloads", count(topology.reloads)],
+  ];
+}
+
+function factsOfSum(sum) {
+  if (!sum) return [];
+  return [
+    ["Requests", `${rate(sum.rate)}, ${count(sum.total)} since the start`],
+    ["Failed", `${share(sum.errors, sum.requests)} now, ${share(sum.totalErrors, sum.total)} since the start`],
+    ["Median, 95 %, 99 %", [0.5, 0.95, 0.99].map((part) => seconds(sum.quantile(part))).join(", ")],
+  ];
+}
+
+function factsOf(traffic, node) {
+  const sum = traffic.of(`${node.kind}s`, node.key);
+  const facts = [["Kind", node.kind], ...factsOfSum(sum)];
+  const inFlight = inFlightOf(traffic, node);
+  if (node.kind === "listener") {
+    const now = traffic.now.listeners[node.key];
+    facts.push(["Address", node.about.address], ["Protocols", node.text], ["TLS", node.about.tls ? "yes" : "no"]);
+    facts.push(["Credentials", node.about.auth ? "asked for" : "not asked for"], ["In flight", count(inFlight)]);
+    if (now) facts.push(["Connections", `${count(now.connections)} open, ${count(now.refused)} refused`]);
+  }
+  if (node.kind === "route") {
+    facts.push(["Place", node.text], ["Listeners", node.about.listeners.join(", ") || NONE]);
+    facts.push(["Backends", node.about.backends.map(roleOf).join(", ")]);
+    if (node.about.policies.length) facts.push(["Policies", node.about.policies.join(", ")]);
+  }
+  if (node.kind === "backend") {
+    const now = traffic.now.backends[node.key];
+    facts.push(["Protocol", [node.text, node.about.flavor].filter(Boolean).join(", ")]);
+    if (now) {
+      facts.push(["In flight", now.slots ? `${count(inFlight)} of ${count(now.slots)}` : count(inFlight)]);
+      facts.push(["Waiting", now.queue ? `${count(now.waiting)} of ${count(now.queue)}` : "no limit of calls in flight"]);
+      facts.push(["Endpoints", count(now.endpoints.length)]);
+    }
+    if (node.about.policies.length) facts.push(["Policies", node.about.policies.join(", ")]);
+  }
+  if (node.kind === "endpoint") {
+    facts.push(["Backend", node.backend], ["State", node.about.state], ["In flight", count(inFlight)]);
+    if (node.about.last_error) facts.push(["Last error", node.about.last_error]);
+  }
+  return facts;
+}
+
+export function roleOf({ name, role, weight }) {
+  if (role === "fallback") return `${name} (fallback)`;
+  return weight === null ? name : `${name} (weight ${weight})`;
+}
+
+function write(list, facts) {
+  const wanted = facts.flat();
+  const nodes = [...list.children];
+  if (nodes.length !== wanted.length) {
+    list.replaceChildren(...facts.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]));
+  } else nodes.forEach((node, at) => setText(node, wanted[at]));
+}

@@ -1,0 +1,170 @@
+// A table that can be filtered and sorted. What is filtered and how it is sorted stands in the page's address.
+
+import { change, read } from "./address.js";
+import { html, setText } from "./dom.js";
+
+const SHOWN = 200; // rows; more are shown on demand
+
+/**
+ * A table. `columns`: `{id, title, text(row), value?(row), fill?(cell, row), number?, wide?}`: `text` is what is shown, found by
+ * the filter and compared for changes; `value` is what is sorted by; `fill` puts other nodes than the text into the cell.
+ * `key(row)` stays the same for the same thing. Cells change in place, and rows keep their order while the pointer or
+ * the focus is in them.
+ */
+export class Table {
+  constructor({ label, columns, key, sort = "", empty = "There is nothing to show." }) {
+    this.columns = columns;
+    this.key = key;
+    this.defaultSort = sort;
+    this.limit = SHOWN;
+    this.all = [];
+    this.rows = new Map();
+    this.empty = empty;
+    this.body = html("tbody");
+    this.headings = columns.map((column) => this.#heading(column));
+    const table = html(
+      "table",
+      { "aria-label": label },
+      html("thead", {}, html("tr", {}, ...this.headings)),
+      this.body,
+    );
+    this.filter = html("input", {
+      type: "search",
+      class: "filter",
+      placeholder: "Filter",
+      "aria-label": `Filter ${label.toLowerCase()}`,
+      autocomplete: "off",
+      spellcheck: "false",
+      value: read().parameters.get("filter") ?? "",
+      input: () => this.#filtered(),
+    });
+    this.told = html("span", { class: "muted", role: "status" });
+    this.more = html("button", { type: "button", hidden: true, click: () => this.#showMore() }, "Show more");
+    this.nothing = html("p", { class: "muted", hidden: true });
+    this.controls = html("div", { class: "controls" }, this.filter, this.told);
+    const scroll = html("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" }, table);
+    this.element = html("div", {}, this.controls, scroll, this.nothing, this.more);
+  }
+
+  #heading(column) {
+    const button = html("button", { type: "button", click: () => this.#sortBy(column) }, column.title);
+    return html("th", { scope: "col", class: column.number ? "number" : undefined }, button);
+  }
+
+  #sortBy(column) {
+    const now = this.#sort();
+    const first = column.number ? "-" : "";
+    const second = column.number ? "" : "-";
+    change({ sort: now === first + column.id ? second + column.id : first + column.id });
+    this.#draw(true);
+  }
+
+  #sort() {
+    return read().parameters.get("sort") ?? this.defaultSort;
+  }
+
+  #filtered() {
+    change({ filter: this.filter.value });
+    this.limit = SHOWN;
+    this.#draw(true);
+  }
+
+  #showMore() {
+    this.limit *= 4;
+    this.#draw(true);
+  }
+
+  /** Show these rows. */
+  update(all) {
+    this.all = all;
+    this.#draw(false);
+  }
+
+  #matching() {
+    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    if (!words.length) return this.all;
+    return this.all.filter((row) => {
+      const text = this.columns.map((column) => column.text(row)).join(" ").toLowerCase();
+      return words.every((word) => text.includes(word));
+    });
+  }
+
+  #sorted(rows) {
+    const wanted = this.#sort();
+    const column = this.columns.find((each) => each.id === wanted.replace(/^-/, ""));
+    for (const [at, heading] of this.headings.entries()) {
+      if (this.columns[at] !== column) heading.removeAttribute("aria-sort");
+      else heading.setAttribute("aria-sort", wanted.startsWith("-") ? "descending" : "ascending");
+    }
+    if (!column) return rows;
+    const value = column.value ?? column.text;
+    const sign = wanted.startsWith("-") ? -1 : 1;
+    return [...rows].sort((a, b) => sign * compare(value(a), value(b)));
+  }
+
+  #draw(isAsked) {
+    const matching = this.#matching();
+    const sorted = this.#sorted(matching);
+    const isHeld = !isAsked && (this.body.matches(":hover") || this.body.contains(document.activeElement));
+    const shown = isHeld ? this.#held(sorted) : sorted.slice(0, this.limit);
+    const rows = new Map();
+    for (const row of shown) {
+      const key = this.key(row);
+      const known = this.rows.get(key) ?? this.#row();
+      this.#write(known, row);
+      rows.set(key, known);
+    }
+    for (const [key, gone] of this.rows) if (!rows.has(key)) gone.element.remove();
+    let at = 0;
+    for (const { element } of rows.values()) {
+      if (this.body.children[at] !== element) this.body.insertBefore(element, this.body.children[at] ?? null);
+      at += 1;
+    }
+    this.rows = rows;
+    const hidden = matching.length - rows.size;
+    setText(this.told, this.#summary(rows.size, matching.length));
+    this.more.hidden = hidden <= 0;
+    this.nothing.hidden = rows.size > 0;
+    setText(this.nothing, this.all.length ? "Nothing matches the filter." : this.empty);
+  }
+
+  #summary(shown, matching) {
+    const all = this.all.length;
+    if (shown < matching) return `${shown} of ${matching} shown; a filter narrows them`;
+    return matching === all ? String(all) : `${matching} of ${all}`;
+  }
+
+  /** The rows in the order in which they stand, with those that are new behind. */
+  #held(sorted) {
+    const found = new Map(sorted.map((row) => [this.key(row), row]));
+    const standing = [...this.rows.keys()].filter((key) => found.has(key)).map((key) => found.get(key));
+    const known = new Set(standing);
+    return [...standing, ...sorted.filter((row) => !known.has(row))].slice(0, this.limit);
+  }
+
+  #row() {
+    const cells = this.columns.map((column) => {
+      const name = [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ");
+      return html("td", { class: name || undefined });
+    });
+    return { element: html("tr", {}, ...cells), cells, texts: [] };
+  }
+
+  #write(known, row) {
+    for (const [at, column] of this.columns.entries()) {
+      const text = column.text(row);
+      if (known.texts[at] === text) continue;
+      known.texts[at] = text;
+      const cell = known.cells[at];
+      if (column.fill) {
+        cell.replaceChildren();
+        column.fill(cell, row);
+      } else cell.textContent = text;
+    }
+  }
+}
+
+function compare(a, b) {
+  if (typeof a === "number" || typeof b === "number") return (a ?? -1) - (b ?? -1);
+  return String(a).localeCompare(String(b), undefined, { numeric: true });
+}

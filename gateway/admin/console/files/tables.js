@@ -1,0 +1,112 @@
+// Listeners, routes, backends and endpoints as tables.
+
+import { to } from "./address.js";
+import { html } from "./dom.js";
+import { callsOf, nodesOf, stateOf } from "./drawing.js";
+import { NONE, conditions, count, rate, seconds, share } from "./format.js";
+import { roleOf } from "./overview.js";
+import { Table } from "./table.js";
+
+const figures = (group, key) => [
+  number("rate", "Rate", (sum) => rate(sum.rate), (sum) => sum.rate),
+  number("errors", "Failed", (sum) => share(sum.errors, sum.requests), (sum) => (sum.requests ? sum.errors / sum.requests : -1)),
+  number("median", "Median", (sum) => seconds(sum.quantile(0.5)), (sum) => sum.quantile(0.5) ?? -1),
+  number("slow", "99 %", (sum) => seconds(sum.quantile(0.99)), (sum) => sum.quantile(0.99) ?? -1),
+  number("total", "Total", (sum) => count(sum.total), (sum) => sum.total),
+  number("failed", "Failed, total", (sum) => count(sum.totalErrors), (sum) => sum.totalErrors),
+].map((column) => ({
+  ...column,
+  text: (row) => column.text(row.traffic.of(group, key(row))),
+  value: (row) => column.value(row.traffic.of(group, key(row))),
+}));
+
+function number(id, title, text, value) {
+  return { id, title, text, value, number: true };
+}
+
+/** A column whose cells lead to the node in the overview. */
+function name(id, title, text, at) {
+  return { id, title, text, fill: (cell, row) => cell.append(html("a", { href: to("overview", { at: at(row) }) }, text(row))) };
+}
+
+function badge(id, title, text, state) {
+  return {
+    id, title, text,
+    fill: (cell, row) => cell.append(html("span", { class: `badge ${state(row)}` }, text(row))),
+  };
+}
+
+function view(title, made) {
+  return (root) => {
+    const { rows, ...settings } = made();
+    const table = new Table({ label: title, ...settings });
+    root.append(html("h1", {}, title), table.element);
+    return { update: (model) => table.update(rows(model)) };
+  };
+}
+
+export const listeners = view("Listeners", () => ({
+  rows: ({ topology, traffic }) =>
+    topology.listeners.map((each) => ({ ...each, traffic, now: traffic.now.listeners[each.name] })),
+  key: (row) => row.name,
+  columns: [
+    name("name", "Name", (row) => row.name, (row) => `listener:${row.name}`),
+    { id: "address", title: "Address", text: (row) => row.address },
+    { id: "protocols", title: "Protocols", text: (row) => row.protocols.join(", "), wide: true },
+    { id: "security", title: "Security", text: (row) => [row.tls && "TLS", row.auth && "keys"].filter(Boolean).join(", ") || NONE },
+    ...figures("listeners", (row) => row.name),
+    number("inFlight", "In flight", (row) => count(row.now?.in_flight ?? 0), (row) => row.now?.in_flight ?? 0),
+    number("connections", "Connections", (row) => count(row.now?.connections ?? 0), (row) => row.now?.connections ?? 0),
+    number("refused", "Refused", (row) => count(row.now?.refused ?? 0), (row) => row.now?.refused ?? 0),
+  ],
+}));
+
+export const routes = view("Routes", () => ({
+  rows: ({ topology, traffic }) => topology.routes.map((each, at) => ({ ...each, at, traffic })),
+  key: (row) => row.place,
+  empty: "There are no routes, so no request can be answered.",
+  columns: [
+    { ...name("place", "Place", (row) => row.place, (row) => `route:${row.place}`), value: (row) => row.at },
+    { id: "match", title: "Matches", text: (row) => conditions(row.match), wide: true },
+    {
+      id: "backends", title: "Backends", text: (row) => row.backends.map(roleOf).join(", "),
+      fill: (cell, row) => row.backends.forEach((each, at) =>
+        cell.append(at ? ", " : "", html("a", { href: to("overview", { at: `backend:${each.name}` }) }, roleOf(each)))),
+    },
+    { id: "listeners", title: "Listeners", text: (row) => row.listeners.join(", ") || NONE },
+    { id: "policies", title: "Policies", text: (row) => row.policies.join(", ") || NONE },
+    ...figures("routes", (row) => row.place),
+  ],
+}));
+
+export const backends = view("Backends", () => ({
+  rows: ({ topology, traffic }) =>
+    topology.backends.map((each) => ({ ...each, traffic, now: traffic.now.backends[each.name] })),
+  key: (row) => row.name,
+  columns: [
+    name("name", "Name", (row) => row.name, (row) => `backend:${row.name}`),
+    { id: "protocol", title: "Protocol", text: (row) => [row.protocol, row.flavor].filter(Boolean).join(", ") },
+    badge(
+      "endpoints", "Endpoints up",
+      (row) => `${(row.now?.endpoints ?? []).filter((each) => each.state !== "down").length} of ${(row.now?.endpoints ?? []).length}`,
+      (row) => stateOf(row.traffic, { kind: "backend", key: row.name }),
+    ),
+    ...figures("backends", (row) => row.name),
+    number("inFlight", "In flight", (row) => (row.now?.slots ? `${count(callsOf(row.now))} of ${count(row.now.slots)}` : count(callsOf(row.now))), (row) => callsOf(row.now)),
+    number("waiting", "Waiting", (row) => (row.now?.queue ? `${count(row.now.waiting)} of ${count(row.now.queue)}` : count(row.now?.waiting ?? 0)), (row) => row.now?.waiting ?? 0),
+    { id: "policies", title: "Policies", text: (row) => row.policies.join(", ") || NONE },
+  ],
+}));
+
+export const endpoints = view("Endpoints", () => ({
+  rows: (model) => nodesOf(model).endpoint.map((each) => ({ ...each, traffic: model.traffic })),
+  key: (row) => row.key,
+  columns: [
+    name("address", "Address", (row) => row.name, (row) => `endpoint:${row.key}`),
+    { id: "backend", title: "Backend", text: (row) => row.backend },
+    badge("state", "State", (row) => row.about.state, (row) => stateOf(row.traffic, row)),
+    ...figures("endpoints", (row) => row.key),
+    number("inFlight", "In flight", (row) => count(row.about.in_flight), (row) => row.about.in_flight),
+    { id: "error", title: "Last error", text: (row) => row.about.last_error ?? NONE, wide: true },
+  ],
+}));

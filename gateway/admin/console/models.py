@@ -1,0 +1,195 @@
+"""The models of the backends and their signatures, from the servers' own metadata.
+
+Servers are asked when somebody looks, and their answers are remembered for a minute. Requests of clients wait for none
+of this.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from pydantic import BaseModel
+
+from gateway.assembly.routes import rewritten
+from gateway.bridge.backend import BackendSide
+from gateway.config.keys import Config
+from gateway.config.routes import RouteConfig
+from gateway.core.frozen import replace
+from gateway.core.globs import backend_name, client_name, wildcards
+from gateway.core.types import ModelEntry, Signature, TensorSpec
+from gateway.routing.listing import BackendModels
+
+ASKED_AT_ONCE = 32
+MOST_MODELS = 5000
+"""The most models that are listed."""
+MOST_ROUTES = 20
+"""The most routes that are named for a model, and the most globs of a backend's routes that models are compared
+with."""
+
+
+class ReachedBy(BaseModel):
+    """A route that leads to a model."""
+
+    route: str
+    name: str
+    """The name by which clients reach it there."""
+
+
+class ListedModel(BaseModel):
+    """A model of a backend."""
+
+    backend: str
+    name: str
+    """The server's name of it."""
+    version: str
+    state: str
+    """As the server says; empty if it does not."""
+    reason: str
+    source: Literal["server", "configuration"]
+    """`configuration`: the server does not list it, or did not answer, but a route names it."""
+    reached_by: list[ReachedBy]
+
+
+class ListedModels(BaseModel):
+    """The models of all backends."""
+
+    models: list[ListedModel]
+    is_complete: bool
+    """False if there are more."""
+
+
+class TensorOfModel(BaseModel):
+    """An input or output. -1 is a dimension of any size."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelSignature(BaseModel):
+    """What is known of a model."""
+
+    inputs: list[TensorOfModel]
+    outputs: list[TensorOfModel]
+    operations: list[str]
+    versions: list[str]
+    platform: str
+    route: str | None
+    """The route whose `signature` replaces what the server says; null if none does."""
+
+
+class ModelLists:
+    """The lists of models of the backends in use."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lists: dict[str, tuple[BackendSide, BackendModels]] = {}
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def read(self, config: Config, sides: Mapping[str, BackendSide]) -> ListedModels:
+        """The models of all backends. A backend that does not answer soon has those that routes name."""
+        lists = self._renewed(sides)
+        entries = await asyncio.gather(*map(self._ask, lists))
+        return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)))
+
+    def _renewed(self, sides: Mapping[str, BackendSide]) -> list[BackendModels]:
+        """The lists of these backends; those of backends that have not changed stay."""
+        before, self._lists = self._lists, {}
+        for name, side in sides.items():
+            kept = before.get(name)
+            is_same = kept is not None and kept[0] is side
+            self._lists[name] = kept if kept and is_same else (side, BackendModels(side.handler, self._clock))
+        return [models for _, models in self._lists.values()]
+
+    async def _ask(self, models: BackendModels) -> tuple[ModelEntry, ...]:
+        async with self._asking:
+            return await models.get()
+
+
+async def signature(config: Config, side: BackendSide, model: str, version: str) -> ModelSignature:
+    """The signature of a model under the server's name of it, with the tensors of the first route that states them.
+
+    Raises:
+        GatewayError: the backend's error, NOT_FOUND among them.
+    """
+    found = await side.signatures.get((model, version, ""))
+    route = next(_stating(config, side.name, model), None)
+    if route is not None:
+        own = config.routes[route].signature
+        assert own is not None
+        found = replace(found, inputs=own.inputs or found.inputs, outputs=own.outputs or found.outputs)
+    return _described(found, None if route is None else f"routes[{route}]")
+
+
+def _described(found: Signature, route: str | None) -> ModelSignature:
+    return ModelSignature(
+        inputs=list(map(_tensor, found.inputs)),
+        outputs=list(map(_tensor, found.outputs)),
+        operations=sorted(each.value for each in found.operations),
+        versions=list(found.versions),
+        platform=found.platform,
+        route=route,
+    )
+
+
+def _tensor(spec: TensorSpec) -> TensorOfModel:
+    return TensorOfModel(name=spec.name, datatype=spec.datatype.value, shape=list(spec.shape))
+
+
+def _stating(config: Config, backend: str, model: str) -> Iterator[int]:
+    """The indexes of the routes to this model that have a `signature`."""
+    for at, route in enumerate(config.routes):
+        if route.signature is not None and backend in route.backends and _reaching(route, model) is not None:
+            yield at
+
+
+def _models(config: Config, entries: Mapping[str, Sequence[ModelEntry]]) -> ListedModels:
+    found: list[ListedModel] = []
+    for name, listed in entries.items():
+        routes = [(at, route) for at, route in enumerate(config.routes) if name in route.backends]
+        found += _of_backend(name, listed, routes)
+        if len(found) > MOST_MODELS:
+            break
+    return ListedModels(models=found[:MOST_MODELS], is_complete=len(found) <= MOST_MODELS)
+
+
+def _of_backend(
+    backend: str, listed: Sequence[ModelEntry], routes: Sequence[tuple[int, RouteConfig]]
+) -> Iterator[ListedModel]:
+    exact: dict[str, list[ReachedBy]] = {}
+    for at, route in routes:
+        name = route.match.model
+        if name is not None and not wildcards(name):
+            reached = exact.setdefault(backend_name(rewritten(route), name), [])
+            reached.append(ReachedBy(route=f"routes[{at}]", name=name))
+    globs = [(at, route) for at, route in routes if route.match.model is None or wildcards(route.match.model)]
+    globs = globs[:MOST_ROUTES]
+    known = {each.name for each in listed}
+    pairs = [(each, "server") for each in listed]
+    pairs += [(ModelEntry(name), "configuration") for name in exact if name not in known]
+    for entry, source in pairs[: MOST_MODELS + 1]:
+        reached = list(exact.get(entry.name, ()))
+        for at, route in globs:
+            name = _reaching(route, entry.name)
+            if name is not None:
+                reached.append(ReachedBy(route=f"routes[{at}]", name=name))
+        yield ListedModel(
+            backend=backend,
+            name=entry.name,
+            version=entry.version,
+            state=entry.state,
+            reason=entry.reason,
+            source="server" if source == "server" else "configuration",
+            reached_by=reached[:MOST_ROUTES],
+        )
+
+
+def _reaching(route: RouteConfig, model: str) -> str | None:
+    """The name by which clients reach the backend's `model` on this route; None if they cannot, or it cannot be
+    told."""
+    wanted, names = route.match.model, rewritten(route)
+    if wanted is not None and not wildcards(wanted):
+        return wanted if backend_name(names, wanted) == model else None
+    name = client_name(names, model)
+    return name if name is not None and (wanted is None or fnmatchcase(name, wanted)) else None

@@ -1,0 +1,70 @@
+"""The files of the page, and the headers that bind the browser to them."""
+
+from hashlib import blake2b
+from importlib.resources import files
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+
+FOLDER = "/console/"
+
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # text that becomes markup is refused, so that a name chosen by a client stays text even if the page has a bug
+        "require-trusted-types-for 'script'",
+    )
+)
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",  # the browser asks each time whether its copy is still right
+}
+
+
+def is_page(method: str, path: str) -> bool:
+    """Whether a request is for the page itself, which has nothing of the gateway in it: no key is needed for it, since
+    it is what asks people for their key."""
+    return method in ("GET", "HEAD") and (path == "/" or path.startswith(FOLDER))
+
+
+def add_page(app: FastAPI) -> None:
+    """Serve the files at `/console/`, and lead there from `/`."""
+    folder = files(__package__) / "files"
+    contents = {each.name: each.read_bytes() for each in folder.iterdir()}
+    tags = {name: f'"{blake2b(content, digest_size=9).hexdigest()}"' for name, content in contents.items()}
+
+    @app.get("/", include_in_schema=False)
+    async def lead() -> Response:
+        # relative, so that it is right behind a proxy that serves the port below a path
+        return RedirectResponse(FOLDER.removeprefix("/"), status_code=307, headers=HEADERS)
+
+    @app.api_route(FOLDER + "{name:path}", methods=["GET", "HEAD"], include_in_schema=False)
+    async def file(request: Request, name: str) -> Response:
+        name = name or "index.html"
+        content, media_type = contents.get(name), TYPES.get(name.rpartition(".")[2])
+        if content is None or media_type is None:
+            return Response("there is no such file\n", 404, HEADERS, "text/plain")
+        headers = {**HEADERS, "ETag": tags[name]}
+        if request.headers.get("if-none-match") == tags[name]:
+            return Response(status_code=304, headers=headers)
+        return Response(content, 200, headers, media_type)

@@ -1,0 +1,136 @@
+"""What is configured: listeners, routes and backends, and which leads to which. It changes with a reload only."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from pydantic import BaseModel
+
+from gateway.config.effective import effective
+from gateway.config.keys import Config
+from gateway.config.routes import RouteConfig
+from gateway.core.transport import Listener
+from gateway.observing.counters import LATENCY_BOUNDS
+
+
+class ConfiguredListener(BaseModel):
+    """A listener."""
+
+    name: str
+    address: str
+    protocols: list[str]
+    model: str
+    """The model of requests that name none; empty for none."""
+    tls: bool
+    auth: bool
+    """Clients are asked for credentials."""
+
+
+class RouteBackend(BaseModel):
+    """A backend of a route."""
+
+    name: str
+    role: Literal["main", "fallback"]
+    weight: int | None
+    """Its weight in a `split`; null outside of one."""
+
+
+class ConfiguredRoute(BaseModel):
+    """A route."""
+
+    place: str
+    """Its place in the configuration, such as `routes[2]`, by which requests are counted."""
+    match: dict[str, Any]
+    """Its conditions, as in the configuration, without those that are not set."""
+    rewrite: dict[str, Any]
+    listeners: list[str]
+    """The listeners whose requests can take it."""
+    backends: list[RouteBackend]
+    policies: list[str]
+    passthrough: bool
+
+
+class ConfiguredBackend(BaseModel):
+    """A backend."""
+
+    name: str
+    protocol: str
+    flavor: str
+    max_in_flight: int | None
+    policies: list[str]
+    discovers: bool
+    """Its endpoints are found while the gateway runs."""
+
+
+class Topology(BaseModel):
+    """What is configured."""
+
+    version: str
+    loaded_at: datetime
+    """When the configuration was read and found valid, in UTC."""
+    reloads: int
+    listeners: list[ConfiguredListener]
+    routes: list[ConfiguredRoute]
+    backends: list[ConfiguredBackend]
+    latency_bounds: list[float]
+    """The upper bounds of the buckets of latencies in `/api/traffic`, in seconds."""
+
+
+def topology(
+    config: Config, listeners: Mapping[str, Listener], version: str, loaded_at: datetime, reloads: int
+) -> Topology:
+    """The topology of `config`. Secrets in conditions are shown as `/config` shows them."""
+    shown = cast(dict[str, Any], effective(config))
+    return Topology(
+        version=version,
+        loaded_at=loaded_at,
+        reloads=reloads,
+        listeners=[
+            ConfiguredListener(
+                name=each.name,
+                address=listeners[each.name].address if each.name in listeners else str(each.bind),
+                protocols=list(each.protocols),
+                model=each.model,
+                tls=each.tls is not None,
+                auth=each.auth is not None,
+            )
+            for each in config.listeners
+        ],
+        routes=[_route(config, at, each, shown["routes"][at]) for at, each in enumerate(config.routes)],
+        backends=[
+            ConfiguredBackend(
+                name=name,
+                protocol=each.protocol,
+                flavor=each.flavor or "",
+                max_in_flight=each.max_in_flight,
+                policies=[policy.name for policy in each.policies],
+                discovers=each.discovery is not None,
+            )
+            for name, each in config.backends.items()
+        ],
+        latency_bounds=list(LATENCY_BOUNDS),
+    )
+
+
+def _route(config: Config, at: int, route: RouteConfig, shown: Mapping[str, Any]) -> ConfiguredRoute:
+    return ConfiguredRoute(
+        place=f"routes[{at}]",
+        match={key: value for key, value in shown["match"].items() if value not in (None, {})},
+        rewrite={key: value for key, value in shown["rewrite"].items() if value is not None},
+        listeners=[
+            each.name
+            for each in config.listeners
+            if route.match.listener in (None, each.name) and route.match.protocol in (None, *each.protocols)
+        ],
+        backends=list(_backends(route)),
+        policies=[policy.name for policy in route.policies],
+        passthrough=route.passthrough,
+    )
+
+
+def _backends(route: RouteConfig) -> Iterator[RouteBackend]:
+    if route.split is not None:
+        yield from (RouteBackend(name=each.backend, role="main", weight=each.weight) for each in route.split)
+    elif route.backend is not None:
+        yield RouteBackend(name=route.backend, role="main", weight=None)
+    yield from (RouteBackend(name=each, role="fallback", weight=None) for each in route.fallback)

@@ -1,0 +1,133 @@
+"""What happens now: counts that only grow, from which the page computes rates, and what is in flight and waiting."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from pydantic import BaseModel
+
+from gateway.core.transport import Listener
+from gateway.observing.counters import CountedPath
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+
+Plain = dict[str, object]
+"""A JSON object. The page asks every second or two, so what it gets is not built of models and checked again."""
+
+
+class ListenerTraffic(BaseModel):
+    """A listener now."""
+
+    in_flight: int
+    """Requests that have begun to arrive and are not answered yet."""
+    connections: int
+    refused: int
+    """Connections refused since the start."""
+
+
+class EndpointTraffic(BaseModel):
+    """An endpoint now."""
+
+    address: str
+    in_flight: int
+    state: str
+    """As in `/status`."""
+    last_error: str | None = None
+    """Why a call or a probe failed last."""
+
+
+class BackendTraffic(BaseModel):
+    """A backend now."""
+
+    waiting: int
+    """Calls that wait for a free slot."""
+    slots: int
+    """The most calls in flight; 0 for no limit."""
+    queue: int
+    """The most calls that may wait."""
+    endpoints: list[EndpointTraffic]
+
+
+class PathTraffic(BaseModel):
+    """The requests that went one way, counted since the start."""
+
+    listener: str
+    route: str
+    """Empty for requests that came to no route."""
+    backend: str
+    endpoint: str
+    """The one that was asked last."""
+    ok: int
+    failed: dict[str, int]
+    """By status."""
+    latencies: dict[int, int]
+    """The number of requests in each bucket that has any: the index of `latency_bounds` in `/api/topology`, or their
+    number for those above the last one."""
+
+
+class Traffic(BaseModel):
+    """What happens now. The header `gateway-time` of the reply has its time, in seconds on the gateway's own clock, so
+    that the body stays the same while nothing happens."""
+
+    started: float
+    """Since when is counted, on that clock. Another value means that the gateway has restarted."""
+    topology: str
+    """Changes when `/api/topology` or `/api/configuration` does."""
+    ready: bool
+    errors: int
+    """Requests that ended with an error: when it grows, `/api/errors` has new ones."""
+    shedding: int
+    """What is refused because the gateway is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all."""
+    listeners: dict[str, ListenerTraffic]
+    backends: dict[str, BackendTraffic]
+    paths: list[PathTraffic]
+    """Those on which a request has ended since the time in `since`."""
+
+
+def listeners(running: Mapping[str, Listener]) -> Plain:
+    """A ListenerTraffic for each listener."""
+    return {
+        name: {
+            "in_flight": each.unanswered_requests,
+            "connections": each.open_connections,
+            "refused": each.refused_connections,
+        }
+        for name, each in running.items()
+    }
+
+
+def backends(running: Mapping[str, Backend]) -> Plain:
+    """A BackendTraffic for each backend."""
+    return {
+        name: {
+            "waiting": len(each.queue),
+            "slots": each.capacity,
+            "queue": each.queue_settings.length if each.max_in_flight else 0,
+            "endpoints": list(map(_endpoint, each.endpoints)),
+        }
+        for name, each in running.items()
+    }
+
+
+def _endpoint(endpoint: Endpoint) -> Plain:
+    found: Plain = {
+        "address": endpoint.address,
+        "in_flight": endpoint.in_flight,
+        "state": endpoint.health.state.value,
+    }
+    if endpoint.health.last is not None:
+        found["last_error"] = endpoint.health.last.text
+    return found
+
+
+def paths(counted: Iterable[CountedPath]) -> Iterator[Plain]:
+    """A PathTraffic for each path."""
+    for each in counted:
+        listener, route, backend, endpoint = each.place
+        yield {
+            "listener": listener,
+            "route": route,
+            "backend": backend,
+            "endpoint": endpoint,
+            "ok": each.succeeded,
+            "failed": dict(each.failed),
+            "latencies": {str(at): count for at, count in enumerate(each.latencies) if count},
+        }

@@ -1,0 +1,213 @@
+"""The JSON of the console, of a gateway that runs in the test's process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.admin.console.api import Errors
+from gateway.admin.console.configuration import Configuration
+from gateway.admin.console.models import ListedModels, ModelSignature
+from gateway.admin.console.topology import Topology
+from gateway.admin.console.traffic import Traffic
+from gateway.app import Gateway
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.config.warnings import find_warnings
+from tests.interop.processes import free_port
+
+CONFIG = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}
+  - {name: science, bind: "127.0.0.1:0", protocols: [umbridge]}
+admin: {bind: "127.0.0.1:0"}
+reference: [{protocol: v2-rest, bind: "127.0.0.1:PORT", models: [double, add_sub]}]
+backends:
+  lab: {protocol: v2-rest, endpoints: ["http://127.0.0.1:PORT"], max_in_flight: 2, queue: {length: 7}}
+  gone: {protocol: v2-rest, endpoints: ["http://127.0.0.1:NOTHING"]}
+routes:
+  - match: {protocol: v2-rest, model: secret, header: {x-team: "${TEAM}"}}
+    split: [{backend: lab, weight: 3}, {backend: gone, weight: 1}]
+  - {match: {model: broken}, backend: gone, fallback: [lab]}
+  - match: {model: "my-*"}
+    backend: lab
+    rewrite: {model: "{1}"}
+    policies: [{timeout: {seconds: 30}}]
+  - match: {model: double}
+    backend: lab
+    signature: {inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]}
+  - {match: {model: add_sub}, backend: lab}
+"""
+BODY = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]}
+
+
+@pytest.fixture
+async def gateway() -> AsyncIterator[Gateway]:
+    text = CONFIG.replace("PORT", str(free_port())).replace("NOTHING", str(free_port()))
+    config = loads(text, "test.yaml", catalog(), {"TEAM": "hidden-team"})
+    found = Gateway(config, None, lambda config: find_warnings(config, catalog()))
+    await found.start()
+    yield found
+    await found.drain(0)
+
+
+@pytest.fixture
+async def client(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as found:
+        yield found
+
+
+async def infer(gateway: Gateway, model: str, times: int = 1) -> None:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as found:
+        for _ in range(times):
+            await found.post(f"/v2/models/{model}/infer", json=BODY)
+
+
+async def traffic(client: httpx.AsyncClient, since: str = "0", **headers: str) -> tuple[httpx.Response, Any]:
+    found = await client.get(f"/api/traffic?since={since}", headers=headers)
+    return found, Traffic.model_validate_json(found.content) if found.status_code == 200 else None
+
+
+async def test_the_topology_says_which_leads_to_which(client: httpx.AsyncClient) -> None:
+    found = Topology.model_validate_json((await client.get("/api/topology")).content)
+    assert [each.name for each in found.listeners] == ["http", "science"]
+    secret, broken, renamed, *_ = found.routes
+    assert (secret.place, secret.listeners) == ("routes[0]", ["http"])
+    assert [(each.name, each.role, each.weight) for each in secret.backends] == [
+        ("lab", "main", 3),
+        ("gone", "main", 1),
+    ]
+    assert [(each.name, each.role) for each in broken.backends] == [("gone", "main"), ("lab", "fallback")]
+    assert broken.listeners == ["http", "science"]
+    assert (renamed.match, renamed.rewrite, renamed.policies) == ({"model": "my-*"}, {"model": "{1}"}, ["timeout"])
+
+
+async def test_no_reply_has_a_value_that_came_from_a_variable(client: httpx.AsyncClient) -> None:
+    for path in ("topology", "traffic", "errors", "configuration", "models"):
+        found = await client.get(f"/api/{path}")
+        assert found.status_code == 200
+        assert "hidden-team" not in found.text
+        assert found.headers["cache-control"] == "no-store"
+        assert found.headers["x-content-type-options"] == "nosniff"
+    assert "${TEAM}" in (await client.get("/api/topology")).text
+
+
+async def test_the_traffic_grows_with_requests(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    _, before = await traffic(client)
+    assert before.paths == []
+    assert (before.backends["lab"].slots, before.backends["lab"].queue) == (2, 7)
+    await infer(gateway, "double", times=3)
+    await infer(gateway, "nothing")
+    _, after = await traffic(client)
+    counted = {(each.route, each.backend): (each.ok, each.failed) for each in after.paths}
+    assert counted == {("routes[3]", "lab"): (3, {}), ("", ""): (0, {"NOT_FOUND": 1})}
+    [path] = [each for each in after.paths if each.backend]
+    assert sum(path.latencies.values()) == 3
+    assert path.endpoint == after.backends["lab"].endpoints[0].address
+    assert (after.errors, after.started) == (1, before.started)
+
+
+async def test_only_what_has_changed_is_sent_and_nothing_twice(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    await infer(gateway, "double")
+    first, _ = await traffic(client)
+    await infer(gateway, "add_sub")
+    second, changed = await traffic(client, first.headers["gateway-time"])
+    assert [each.route for each in changed.paths] == ["routes[4]"]
+    assert float(second.headers["gateway-time"]) > float(first.headers["gateway-time"])
+    third, still = await traffic(client, second.headers["gateway-time"])
+    assert still.paths == []
+    fourth, _ = await traffic(client, third.headers["gateway-time"], **{"if-none-match": third.headers["etag"]})
+    assert (fourth.status_code, fourth.content) == (304, b"")
+    assert float(fourth.headers["gateway-time"]) > float(third.headers["gateway-time"])
+
+
+async def test_a_reload_changes_the_name_of_the_topology(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    _, before = await traffic(client)
+    routes = gateway.config.routes[1:]
+    await gateway.reload(gateway.config.model_copy(update={"routes": routes}))
+    _, after = await traffic(client)
+    assert before.topology != after.topology
+    found = Topology.model_validate_json((await client.get("/api/topology")).content)
+    assert (len(found.routes), found.reloads) == (4, 1)
+
+
+async def test_errors_come_with_what_their_reasons_mean(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    await infer(gateway, "nothing")
+    found = Errors.model_validate_json((await client.get("/api/errors")).content)
+    assert [(each.model, each.reason) for each in found.errors] == [("nothing", "model-not-found")]
+    assert found.reasons.keys() == {"model-not-found"}
+    assert "No route matches" in found.reasons["model-not-found"].meaning
+
+
+async def test_the_configuration_has_warnings_at_their_lines(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    found = Configuration.model_validate_json((await client.get("/api/configuration")).content)
+    marks = {found.lines[mark.line].strip(): mark.text for mark in found.marks}
+    assert marks.keys() == {"lab:", "gone:"}
+    assert "no policy bounds the time of calls to the backend 'lab'" in marks["lab:"]
+    assert found.failure is None
+
+
+async def test_models_are_listed_with_the_names_that_clients_use(client: httpx.AsyncClient) -> None:
+    found = ListedModels.model_validate_json((await client.get("/api/models")).content)
+    assert found.is_complete
+    listed = {(each.backend, each.name): each for each in found.models}
+    double = listed["lab", "double"]
+    assert double.source == "server"
+    assert {(each.route, each.name) for each in double.reached_by} == {
+        ("routes[2]", "my-double"),
+        ("routes[3]", "double"),
+    }
+    broken = listed["gone", "broken"]  # its server does not answer
+    assert (broken.source, [each.route for each in broken.reached_by]) == ("configuration", ["routes[1]"])
+
+
+async def test_a_signature_is_the_servers_unless_a_route_states_it(client: httpx.AsyncClient) -> None:
+    async def read(model: str) -> ModelSignature:
+        found = await client.get("/api/models/signature", params={"backend": "lab", "model": model})
+        return ModelSignature.model_validate_json(found.content)
+
+    own, stated = await read("add_sub"), await read("double")
+    assert (own.route, own.inputs[0].datatype) == (None, "INT32")
+    assert (stated.route, stated.inputs[0].shape) == ("routes[3]", [-1, 3])
+    assert stated.outputs[0].name == "y"  # of the server, since the route does not say
+
+
+@pytest.mark.parametrize(
+    ("backend", "model", "status", "text"),
+    [
+        ("lab", "nothing", 404, "no model 'nothing'"),
+        ("other", "double", 404, "there is no backend 'other'"),
+        ("gone", "broken", 502, "backend 'gone'"),
+    ],
+)
+async def test_why_there_is_no_signature(
+    client: httpx.AsyncClient, backend: str, model: str, status: int, text: str
+) -> None:
+    found = await client.get("/api/models/signature", params={"backend": backend, "model": model})
+    assert found.status_code == status
+    assert text in found.json()["detail"]
+
+
+async def test_the_openapi_description_has_every_path(client: httpx.AsyncClient) -> None:
+    described = (await client.get("/openapi.json")).json()
+    names = ("topology", "traffic", "errors", "configuration", "models", "models/signature")
+    for name in names:
+        content = described["paths"][f"/api/{name}"]["get"]["responses"]["200"]["content"]
+        assert "$ref" in content["application/json"]["schema"]
+    assert not [path for path in described["paths"] if path.startswith("/console")]
+
+
+async def test_many_questions_at_once_ask_each_server_once(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    asked: list[str] = []
+    for side in gateway.backend_sides.values():
+        handler = side.handler
+
+        async def counting(request: Any, handler: Any = handler, name: str = side.name) -> Any:
+            asked.append(name)
+            return await handler(request)
+
+        object.__setattr__(side, "handler", counting)
+    await asyncio.gather(*(client.get("/api/models") for _ in range(5)))
+    assert sorted(asked).count("lab") == 1

@@ -1,0 +1,390 @@
+"""The console in a real browser, with a real gateway behind it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
+
+from gateway.auth.keys import new_key, write_keys
+from tests.admin.console.browser import chromium, needs_chromium
+from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
+
+pytestmark = needs_chromium
+
+VIEWS = ("Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Errors", "Configuration")
+
+EXPECTED = (
+    "Failed to load resource",  # Chromium's line for a reply with an error: 401 is part of a test
+    "This document requires 'TrustedHTML' assignment",  # what another test provokes
+)
+"""The beginnings of lines that may stand in the browser's console."""
+
+expect.set_options(timeout=20_000)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
+    with looked(tmp_path_factory.mktemp("console")) as found:
+        found.infer("double")
+        found.infer("broken")
+        found.infer(HOSTILE)
+        found.infer(f"no such {HOSTILE}/")
+        yield found
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser that nothing is known to, and in which nothing may go wrong: no error in its console, no dialog of a
+    script, no request to another origin."""
+    wrong: list[str] = []
+    origins: set[str] = set()
+
+    def refuse(shown: Dialog) -> None:
+        wrong.append(f"a dialog: {shown.message}")
+        shown.dismiss()
+
+    found = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light", reduced_motion="reduce")
+    found.on("console", lambda line: wrong.append(line.text) if line.type in ("error", "warning") else None)
+    found.on("weberror", lambda error: wrong.append(str(error.error)))
+    found.on("dialog", refuse)
+    found.on("request", lambda request: origins.add(urlsplit(request.url).netloc))
+    yield found
+    found.close()
+    assert [line for line in wrong if not line.startswith(EXPECTED)] == []
+    assert len(origins) == 1
+
+
+@pytest.fixture
+def page(context: BrowserContext, gateway: Looked) -> Page:
+    """The page as it comes from `/`."""
+    found = context.new_page()
+    found.goto(gateway.admin)
+    expect(found.get_by_role("heading", level=1)).to_have_text("Overview")
+    return found
+
+
+def go(page: Page, view: str) -> None:
+    page.get_by_role("navigation").get_by_role("link", name=view).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(view)
+
+
+def rows(page: Page) -> list[str]:
+    """The texts of the first cells of the only table."""
+    return page.locator("main tbody tr td:first-child").all_inner_texts()
+
+
+@pytest.mark.parametrize(
+    ("view", "text"),
+    [
+        ("Overview", "Median latency"),
+        ("Listeners", "v2-rest, umbridge"),
+        ("Routes", "posterior"),
+        ("Backends", "science"),
+        ("Endpoints", "http://127.0.0.1:"),
+        ("Models", "add_sub"),
+        ("Errors", "No connection to an endpoint, or it broke off."),
+        ("Configuration", "max_in_flight"),
+    ],
+)
+def test_every_view_shows_what_there_is(page: Page, view: str, text: str) -> None:
+    go(page, view)
+    expect(page.get_by_role("main")).to_contain_text(text)
+    expect(page).to_have_title(f"{view} · Inference gateway")
+
+
+def test_the_drawing_shows_live_rates_of_what_requests_pass(page: Page, gateway: Looked) -> None:
+    drawing = page.get_by_role("region", name="What flows where")
+    for name in ("listener http", "route posterior", "backend science", "endpoint http://127.0.0.1:"):
+        expect(drawing.get_by_role("link", name=name).first).to_be_visible()
+    tensors = drawing.get_by_role("link", name="backend tensors")
+    expect(tensors).to_have_attribute("aria-label", re.compile(": 0/s"))
+    gateway.infer("double", times=40)
+    expect(tensors).to_have_attribute("aria-label", re.compile(r": [1-9][\d.]*/s · [\d.]+ ms"))
+    expect(drawing.locator(".edge .flow").filter(has_text=re.compile(r"[1-9][\d.]*/s")).first).to_be_visible()
+    expect(page.locator(".figure").first).to_contain_text(re.compile(r"[1-9][\d.]*/s"))
+
+
+def test_errors_show_on_the_way_that_fails(page: Page, gateway: Looked) -> None:
+    before = int(page.locator("nav .count").inner_text())
+    gateway.infer("broken", times=5)
+    gone = page.get_by_role("link", name="backend gone")
+    expect(gone).to_have_attribute("aria-label", re.compile("100 % failed.*down"))
+    expect(page.locator("nav .count")).to_have_text(str(before + 5))
+    expect(page.locator(".line.failing")).to_have_count(2 + 1)  # from the listener, to the backend, to its endpoint
+
+
+def test_a_click_on_a_node_leaves_what_is_connected_and_can_be_shared(
+    page: Page, context: BrowserContext, gateway: Looked
+) -> None:
+    page.get_by_role("link", name="backend science").click()
+    expect(page.locator(".node")).to_have_count(2 + 1 + 1 + 1)
+    expect(page.get_by_role("link", name="route posterior")).to_be_visible()
+    expect(page.locator(".details")).to_contain_text("0 of 1")  # waiting and in flight of a backend with one slot
+    other = context.new_page()
+    other.goto(page.url)
+    expect(other.locator(".node")).to_have_count(5)
+    page.get_by_role("link", name="Show everything").click()
+    expect(page.locator(".node")).to_have_count(2 + 4 + 3 + 3)
+
+
+def test_focus_on_a_node_shows_its_details(page: Page) -> None:
+    page.get_by_role("link", name="route posterior").focus()
+    expect(page.locator(".details h2")).to_have_text("posterior")
+    expect(page.locator(".details")).to_contain_text("routes[0]")
+
+
+def test_tables_are_filtered_and_sorted_and_their_address_says_so(page: Page, context: BrowserContext) -> None:
+    go(page, "Routes")
+    expect(page.locator("main tbody tr")).to_have_count(4)
+    page.get_by_role("searchbox", name="Filter routes").fill("tensors")
+    expect(page.locator("main tbody tr")).to_have_count(2)
+    page.get_by_role("button", name="Place").click()
+    assert rows(page) == ["routes[2]", "routes[3]"]
+    page.get_by_role("button", name="Place").click()
+    assert rows(page) == ["routes[3]", "routes[2]"]
+    other = context.new_page()
+    other.goto(page.url)
+    expect(other.locator("main tbody tr")).to_have_count(2)
+    assert rows(other) == ["routes[3]", "routes[2]"]
+    expect(other.locator("th[aria-sort=descending]")).to_have_text("Place")
+    page.get_by_role("searchbox").fill("no such route")
+    expect(page.get_by_role("main")).to_contain_text("Nothing matches the filter.")
+
+
+def test_models_have_the_signatures_that_their_servers_tell(page: Page, context: BrowserContext) -> None:
+    go(page, "Models")
+    page.get_by_role("button", name="add_sub").click()
+    panel = page.get_by_role("region", name="Signature")
+    expect(panel).to_contain_text("the server's metadata")
+    expect(panel.get_by_role("table", name="Inputs").locator("tbody tr").first).to_contain_text("INT32")
+    other = context.new_page()
+    other.goto(page.url)
+    expect(other.get_by_role("region", name="Signature")).to_contain_text("add_sub")
+
+
+def test_names_from_clients_and_servers_stay_text(page: Page, gateway: Looked) -> None:
+    for view in VIEWS:
+        go(page, view)
+        if view in ("Overview", "Routes", "Models", "Errors", "Configuration"):
+            expect(page.get_by_role("main")).to_contain_text("<img src=x")
+        assert page.locator("main img, main script").count() == 0
+    go(page, "Errors")
+    expect(page.get_by_role("main")).to_contain_text(f"no such {HOSTILE}/")
+
+
+def test_the_page_refuses_to_read_text_as_markup(page: Page) -> None:
+    refused = page.evaluate(
+        "() => { try { document.body.innerHTML = '<b>x</b>'; } catch (error) { return error.name; } }"
+    )
+    assert refused == "TypeError"
+
+
+def test_the_keyboard_reaches_everything(page: Page) -> None:
+    page.reload()
+    expect(page.locator(".node").first).to_be_visible()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    for view in VIEWS:
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("navigation").get_by_role("link", name=view)).to_be_focused()
+    for reached in (
+        page.get_by_role("link", name="API"),
+        page.get_by_role("button", name="Change to the dark theme"),
+        page.get_by_role("searchbox"),
+        page.get_by_role("region", name="What flows where"),
+        page.locator(".node").first,
+    ):
+        page.keyboard.press("Tab")
+        expect(reached).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator(".node.chosen")).to_have_count(1)
+    expect(page.locator(".node.chosen")).to_be_focused()  # although the drawing has changed
+
+
+def test_the_skip_link_leads_to_the_content_and_a_new_view_has_the_focus(page: Page) -> None:
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+    go(page, "Backends")
+    expect(page.get_by_role("main")).to_be_focused()
+    expect(page.get_by_role("navigation").get_by_role("link", name="Backends")).to_have_attribute(
+        "aria-current", "page"
+    )
+
+
+def test_a_screen_reader_finds_landmarks_and_names(page: Page) -> None:
+    for role in ("banner", "main", "navigation"):
+        expect(page.get_by_role(role)).to_have_count(1)
+    for view in VIEWS:
+        go(page, view)
+        for each in page.locator("input:visible, button:visible, a:visible").all():
+            name = each.evaluate("node => node.ariaLabel || node.textContent || node.labels?.[0]?.textContent || ''")
+            assert name.strip(), each.evaluate("node => node.outerHTML")
+    assert page.locator("html").get_attribute("lang") == "en"
+
+
+GROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+def test_the_theme_is_that_of_the_system_until_another_is_chosen(page: Page) -> None:
+    light = page.evaluate(GROUND)
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(GROUND)
+    assert light != dark
+    page.get_by_role("button", name="Change to the light theme").click()
+    assert page.evaluate(GROUND) == light
+    page.reload()
+    expect(page.locator(".node").first).to_be_visible()
+    assert page.evaluate(GROUND) == light
+
+
+CONTRASTS = """() => {
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => {
+    const part = [r, g, b].map((value) => {
+      const share = value / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * part[0] + 0.7152 * part[1] + 0.0722 * part[2];
+  };
+  const ground = (node) => {
+    for (let each = node; each; each = each.parentElement) {
+      const color = numbers(getComputedStyle(each).backgroundColor);
+      if (color.length === 3 || color[3] > 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let count = 0;
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.checkVisibility() || node.closest("title, script, noscript")) continue;
+    const style = getComputedStyle(node);
+    const pair = [numbers(node.closest("svg") ? style.fill : style.color), ground(node)].map(luminance);
+    const ratio = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    count += 1;
+    if (ratio < 4.5) poor.push(`${walker.currentNode.data}: ${ratio.toFixed(2)}`);
+  }
+  return [count, poor];
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_text_has_the_contrast_that_people_need(page: Page, theme: str) -> None:
+    """WCAG 2.2, success criterion 1.4.3 (AA): 4.5 to 1."""
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    for view in VIEWS:
+        go(page, view)
+        expect(page.locator("main tbody tr, main .node, main .lines li").first).to_be_visible()
+        count, poor = page.evaluate(CONTRASTS)
+        assert count > 20
+        assert poor == [], view
+
+
+def test_nothing_is_wider_than_a_phone(page: Page) -> None:
+    page.set_viewport_size({"width": 375, "height": 800})
+    for view in VIEWS:
+        go(page, view)
+        expect(page.locator("main tbody tr, main .node, main .lines li").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375, view
+
+
+def test_nothing_is_asked_while_the_page_is_hidden(context: BrowserContext, gateway: Looked) -> None:
+    page = context.new_page()
+    page.clock.install()
+    page.goto(gateway.admin)
+    expect(page.locator(".node").first).to_be_visible()
+    with page.expect_response(lambda reply: "/api/traffic?since=" in reply.url) as asked:
+        page.clock.run_for(2500)
+    asked.value.finished()
+    hide = """is => {
+        Object.defineProperty(document, "hidden", { value: is, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(hide, True)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.clock.run_for(60_000)
+    assert requests == []
+    with page.expect_request(lambda request: "/api/traffic" in request.url):
+        page.evaluate(hide, False)
+
+
+def test_a_gateway_that_is_gone_is_told(context: BrowserContext, tmp_path: Path) -> None:
+    with looked(tmp_path) as gateway:
+        page = context.new_page()
+        page.goto(gateway.admin)
+        expect(page.locator(".node").first).to_be_visible()
+    expect(page.get_by_role("status").first).to_contain_text("the gateway does not answer")
+
+
+def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
+    context: BrowserContext, tmp_path: Path
+) -> None:
+    with looked(tmp_path) as gateway:
+        page = context.new_page()
+        page.goto(f"{gateway.admin}/console/#/configuration")
+        marked = page.locator(".lines .marked")
+        expect(marked).to_have_count(1)
+        expect(marked).to_contain_text("gone:")
+        expect(marked).to_contain_text("no policy bounds the time of calls to the backend 'gone'")
+        page.get_by_role("link", name=re.compile("^line ")).click()
+        expect(page.locator(".lines .here")).to_contain_text("gone:")
+        text = gateway.file.read_text()
+        gateway.file.write_text(text.replace("backend: gone", "backend: away"))
+        assert gateway.reload() == 422
+        expect(page.get_by_role("region", name="The last reload failed")).to_contain_text("'away'")
+        gateway.file.write_text(text.replace("model: broken", "model: changed"))
+        assert gateway.reload() == 200
+        expect(page.get_by_role("region", name="The last reload failed")).to_be_hidden()
+        page.get_by_role("searchbox").fill("changed")
+        expect(page.locator(".lines li")).to_contain_text(["routes:", re.compile("match:"), "model: changed"])
+
+
+def test_the_page_asks_for_the_key_and_keeps_it_in_its_tab_only(
+    context: BrowserContext, browser: Browser, tmp_path: Path
+) -> None:
+    key, entry = new_key("operator")
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(write_keys([entry]))
+    text = CONFIG.replace('admin: {bind: "127.0.0.1:0"}', 'admin: {bind: "127.0.0.1:0", auth: {}}')
+    text += f"auth: {{keys: {{file: {keys}}}}}\nprincipals: {{operator: {{permissions: [all]}}}}\n"
+    with looked(tmp_path, text) as gateway:
+        page = context.new_page()
+        page.goto(gateway.admin)
+        asked = page.get_by_role("dialog", name="This gateway asks for a key")
+        expect(asked).to_be_visible()
+        field = page.get_by_label("Key or token")
+        expect(field).to_be_focused()
+        field.fill("wrong")
+        page.keyboard.press("Enter")
+        expect(asked).to_contain_text("not")
+        expect(page.locator(".node")).to_have_count(0)
+        field.fill(key)
+        page.keyboard.press("Enter")
+        expect(page.locator(".node").first).to_be_visible()
+        expect(asked).to_be_hidden()
+        page.reload()
+        expect(page.locator(".node").first).to_be_visible()
+        assert key in page.evaluate("JSON.stringify(sessionStorage)")
+        assert key not in page.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
+        other = context.new_page()
+        other.goto(gateway.admin)
+        expect(other.get_by_role("dialog")).to_be_visible()
+        page.get_by_role("button", name="Forget key").click()
+        expect(asked).to_be_visible()
+
+
+def test_the_page_of_the_api_works_without_a_network(page: Page) -> None:
+    page.get_by_role("link", name="API").click()
+    expect(page.get_by_text("/api/traffic")).to_be_visible()
