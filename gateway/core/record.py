@@ -140,10 +140,11 @@ class Record:
 
     def reply_fields(self) -> list[tuple[bytes, bytes]]:
         """The headers that the reply has because of this record."""
+        telling = self.telling
         fields: list[tuple[bytes, bytes]] = []
-        if self.telling.id or (self.telling.id_of_errors and self.status != OK):
+        if telling.id or (self.status != OK and telling.id_of_errors):
             fields.append((_ID, self.id.encode()))
-        if self.telling.route and self.route:
+        if telling.route and self.route:
             tries = b"%d" % self.tries
             fields += ((_ROUTE, _ascii(self.route)), (_BACKEND, _ascii(self.backend)), (_TRIES, tries))
         if self.explain is not None:

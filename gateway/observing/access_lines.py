@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
-from operator import attrgetter
 from typing import TypeAlias
 
 import orjson
@@ -37,39 +36,45 @@ def _date_and_time(second: int) -> str:
 def json_lines(records: Iterable[Record], since_1970: float) -> bytes:
     """JSON objects. The names in them are written once and kept; what differs in every request has characters only that
     JSON takes as they are: numbers, addresses and ids (`request_ids`)."""
-    times = Times()
-    return "".join(
-        [
+    times, members = Times(), _json_members
+    lines = []
+    for record in records:
+        shared = members[
+            record.principal, record.listener, record.in_protocol, record.out_protocol, record.operation, record.model,
+            record.route, record.backend, record.endpoint, record.status, record.reason, record.tries, record.code,
+        ]  # fmt: skip
+        lines.append(
             f'{{"time":"{times[int(1000 * (since_1970 + record.ended))]}","log":"access","id":"{record.id}",'
-            f'"client":"{record.client}",{_json_names(*_names(record))},'
-            f'"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out},'
+            f'"client":"{record.client}",{shared},"bytes_in":{record.bytes_in},"bytes_out":{record.bytes_out},'
             f'"queue_ms":{record.queued * 1e3:.3f},"upstream_ms":{record.upstream * 1e3:.3f},'
             f'"total_ms":{(record.ended - record.received) * 1e3:.3f}}}\n'
-            for record in records
-        ]
-    ).encode()
+        )
+    return "".join(lines).encode()
 
 
-_names = attrgetter(
+Shared: TypeAlias = tuple[str, str, str, str, str, str, str, str, str, str, str, int, int]
+
+
+class _JsonMembers(dict[Shared, str]):
+    """The members of a line that have the same values in many lines."""
+
+    def __missing__(self, shared: Shared) -> str:
+        if len(self) >= _MOST_SHARED:
+            self.clear()
+        *before, model, route, backend, endpoint, status, reason, tries, code = shared
+        # Half of a surrogate pair cannot be written.
+        readable = model[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
+        values = (*before, readable, route, backend, endpoint, status, reason, tries, code)
+        text = self[shared] = orjson.dumps(dict(zip(_SHARED, values, strict=True)))[1:-1].decode()
+        return text
+
+
+_MOST_SHARED = 4096
+_SHARED = (
     "principal", "listener", "in_protocol", "out_protocol", "operation", "model", "route", "backend", "endpoint",
     "status", "reason", "tries", "code",
 )  # fmt: skip
-
-
-@lru_cache(4096)
-def _json_names(
-    principal: str, listener: str, in_protocol: str, out_protocol: str, operation: str, model: str, route: str,
-    backend: str, endpoint: str, status: str, reason: str, tries: int, code: int,
-) -> str:  # fmt: skip
-    """The members of a line that have the same values in many lines."""
-    # Half of a surrogate pair cannot be written.
-    readable = model[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
-    members = {
-        "principal": principal, "listener": listener, "in_protocol": in_protocol, "out_protocol": out_protocol,
-        "operation": operation, "model": readable, "route": route, "backend": backend, "endpoint": endpoint,
-        "status": status, "reason": reason, "tries": tries, "code": code,
-    }  # fmt: skip
-    return orjson.dumps(members)[1:-1].decode()
+_json_members = _JsonMembers()
 
 
 def text_lines(records: Iterable[Record], since_1970: float) -> bytes:

@@ -1,7 +1,7 @@
 """Counting values in buckets, for the histograms of the metrics page."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from typing import TypeAlias
@@ -31,9 +31,8 @@ class Histogram:
         self.sum = 0.0
         self.exemplars: dict[int, tuple[str, float, float]] = {}
 
-    def add(self, values: Iterable[float]) -> list[int]:
+    def add(self, values: Sequence[float]) -> list[int]:
         """Count values. Returns the place of the bucket of each."""
-        values = list(values)
         found, counts = list(map(self._place, values)), self.counts
         for at in set(found):
             counts[at] += found.count(at)

@@ -7,7 +7,6 @@ as much.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from operator import attrgetter, sub
 from time import monotonic, time
 from typing import TypeAlias, TypeVar
 
@@ -58,15 +57,6 @@ FAMILIES = (
 Labels: TypeAlias = tuple[str, str, str, str, str, str]
 
 
-# Applied by `map`, so that the values of a batch are collected without a step of the interpreter for each.
-_LABELS_AND_CODE = attrgetter(*LABELS, "status")
-_ENDED, _RECEIVED = attrgetter("ended"), attrgetter("received")
-_BYTES_IN, _BYTES_OUT, _RETRIES = attrgetter("bytes_in"), attrgetter("bytes_out"), attrgetter("retries")
-_DECODE, _ENCODE = attrgetter("decode"), attrgetter("encode")
-_TRIES, _UPSTREAM, _QUEUED = attrgetter("tries"), attrgetter("upstream"), attrgetter("queued")
-_LOSSES = attrgetter("losses")
-
-
 class _Series:
     """What is counted for one combination of LABELS."""
 
@@ -79,18 +69,19 @@ class _Series:
 
     def add(self, group: Sequence[Record]) -> None:
         """Count requests."""
-        self.bytes_in += sum(map(_BYTES_IN, group))
-        self.bytes_out += sum(map(_BYTES_OUT, group))
-        seconds = list(map(sub, map(_ENDED, group), map(_RECEIVED, group)))
+        # Attributes that are read here, and not by functions of `operator`, cost a tenth.
+        self.bytes_in += sum([each.bytes_in for each in group])
+        self.bytes_out += sum([each.bytes_out for each in group])
+        seconds = [each.ended - each.received for each in group]
         buckets = self.total.add(seconds)
         for at, last in dict(zip(buckets, range(len(group)), strict=True)).items():
             self.total.exemplars[at] = (group[last].id, seconds[last], group[last].ended)
-        self.decode.add(map(_DECODE, group))
-        self.encode.add(map(_ENCODE, group))
-        tried = list(filter(_TRIES, group))
-        self.upstream.add(map(_UPSTREAM, tried))
-        self.queue.add(map(_QUEUED, tried))
-        self.retries += sum(map(_RETRIES, tried))
+        self.decode.add([each.decode for each in group])
+        self.encode.add([each.encode for each in group])
+        tried = [each for each in group if each.tries]
+        self.upstream.add([each.upstream for each in tried])
+        self.queue.add([each.queued for each in tried])
+        self.retries += sum([each.retries for each in tried])
 
 
 class _Counted:
@@ -147,11 +138,14 @@ class RequestMetrics(Collector):
         """Count requests that have ended."""
         groups: dict[tuple[str, ...], list[Record]] = {}
         for record in records:
-            labels = _LABELS_AND_CODE(record)
-            if labels in groups:
-                groups[labels].append(record)
+            key = (
+                record.listener, record.route, record.model, record.in_protocol, record.out_protocol, record.backend,
+                record.status,
+            )  # fmt: skip
+            if key in groups:
+                groups[key].append(record)
             else:
-                groups[labels] = [record]
+                groups[key] = [record]
         for labels, group in groups.items():
             counted = self._counted.get(labels)
             if counted is None:
@@ -165,8 +159,9 @@ class RequestMetrics(Collector):
         """Count requests with the same labels and code."""
         counted.count += len(group)
         counted.series.add(group)
-        for record in group if group[0].reason else filter(_LOSSES, group):
-            self._count_rare(record)
+        for record in group:
+            if record.reason or record.losses:
+                self._count_rare(record)
 
     def _find(self, record: Record) -> _Counted:
         labels = self._labels(record)

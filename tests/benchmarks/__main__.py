@@ -55,10 +55,14 @@ def main() -> None:
         print(f"{'counting alone':44}{'':12}{metrics.counting():12.1f}", flush=True)
 
     if options.rows in keys.TITLE:
-        print(f"\n{keys.heading()}", flush=True)
+        print(f"\n{protection.heading(keys.TITLE, keys.AIM)}", flush=True)
         for each in _keys(options.rounds):
             print(each.shown(), flush=True)
         print(f"{'the check alone':44}{'':12}{keys.checking():12.1f}", flush=True)
+    if options.rows in keys.TOGETHER_TITLE:
+        print(f"\n{protection.heading(keys.TOGETHER_TITLE, keys.TOGETHER_AIM)}", flush=True)
+        for each in _keys(options.rounds, together=True):
+            print(each.shown(), flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:
@@ -97,9 +101,9 @@ def _counted(rounds: int) -> Iterator[protection.Protection]:
         yield from metrics.measure(Path(folder), rounds, load)
 
 
-def _keys(rounds: int) -> Iterator[protection.Protection]:
+def _keys(rounds: int, *, together: bool = False) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
-        yield from keys.measure(Path(folder), rounds, load)
+        yield from keys.measure(Path(folder), rounds, load, together=together)
 
 
 def _crowded() -> crowd.Crowded:

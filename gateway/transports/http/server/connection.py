@@ -354,7 +354,9 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         if self._context.connections.ending:
             self._keep_alive = False
         line = reply_bytes.connection_line(self._keep_alive, "1.1" if self._head is None else self._head.version)
-        return line if self._record is None else line + reply_bytes.lines(self._record.reply_fields())
+        if self._record is not None and (fields := self._record.reply_fields()):
+            line += reply_bytes.lines(fields)
+        return line
 
     def _reply_written(self) -> None:
         if self._keep_alive:
