@@ -57,7 +57,7 @@ routes:
 """
 SIGNATURE = """signature: {inputs: [{name: input0, datatype: FP64, shape: [-1, 2]}],
     outputs: [{name: output0, datatype: FP64, shape: [-1, 2]}]}"""
-CASES = {
+CASES: dict[str, tuple[str, float, type]] = {
     "answered": ("moody", WELL, NoneType),
     "refused by the model": ("moody", REFUSING, ClientError),
     "refused by the route": ("nobody", WELL, ClientError),
