@@ -32,6 +32,12 @@ def own_log_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "_lines", LogLimit(tasks.log))
 
 
+@pytest.fixture
+def patient_readyz(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/readyz` waits for the check of the backends, however busy the machine is."""
+    monkeypatch.setattr("gateway.admin.health.ANSWER_SECONDS", 60.0)
+
+
 Tables = dict[str, list[str]]
 """Lines by title."""
 _TABLES = pytest.StashKey[Tables]()

@@ -85,6 +85,7 @@ ASKED = {
 }
 
 
+@pytest.mark.usefixtures("patient_readyz")
 @pytest.mark.parametrize("protocol", sorted(protocols()))
 async def test_it_is_ready_while_a_backend_of_its_routes_is(protocol: str) -> None:
     listener = await serve_reference(

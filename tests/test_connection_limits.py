@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from gateway.app import Gateway
-from gateway.assembly.one_backend import one_backend
 from gateway.cli.options import catalog
+from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
-from gateway.core.errors import GatewayError
-from gateway.registry import protocols
 from gateway.transports import listener_connections, memory
 from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections, reserve
 from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, infer, message, tensor
@@ -81,9 +79,9 @@ async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
     address = gateway.listeners["here"].address
     try:
         held = [await asyncio.open_connection("127.0.0.1", port_of(address)) for _ in range(2)]
-        async with one_backend(protocols()["grps-brpc"], address, protocols()["v2-rest"]) as client:
-            with pytest.raises(GatewayError, match="the gateway has too many connections open"):
-                await client(INFER)
+        async with AsyncClient(address, protocol="grps-brpc") as client:
+            with pytest.raises(ClientError, match="the gateway has too many connections open"):
+                await client.ask(INFER)
         for _, writer in held:
             writer.close()
     finally:

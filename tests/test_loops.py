@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from gateway.app import Gateway
-from gateway.assembly.one_backend import one_backend
 from gateway.cli.options import catalog
+from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
-from gateway.core.errors import GatewayError, Reason
+from gateway.core.errors import Reason
 from gateway.core.operations import Operation
-from gateway.core.transport import Handler
 from gateway.core.types import Request, tensor
-from gateway.registry import protocols
 from tests.interop.processes import free_port
 
 CONFIG = """
@@ -25,7 +23,7 @@ backends: {round: {protocol: PROTOCOL, endpoints: ["ADDRESS"], policies: POLICIE
 routes: [{match: {model: m}, backend: round}]
 """
 
-INFER = Request(Operation.INFER, "m", inputs=(tensor("x", np.ones((1, 2))),), listener="c", protocol="v2-rest")
+INFER = Request(Operation.INFER, "m", inputs=(tensor("x", np.ones((1, 2))),))
 
 COUNTED = ["v2-rest", "v2-grpc", "graphpipe", "grps-rest", "grps-grpc"]
 """Those that have headers and send a server any number of calls at once."""
@@ -34,13 +32,13 @@ BOUNDED = ["umbridge", "mip", "grps-brpc"]
 
 
 @asynccontextmanager
-async def going_round(protocol: str, policies: str) -> AsyncIterator[Handler]:
+async def going_round(protocol: str, policies: str) -> AsyncIterator[AsyncClient]:
     address = f"127.0.0.1:{free_port()}"
     text = CONFIG.replace("ADDRESS", address).replace("PROTOCOL", protocol).replace("POLICIES", policies)
     gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
     await gateway.start()
     try:
-        async with asyncio.timeout(60), one_backend(protocols()[protocol], address, protocols()["v2-rest"]) as client:
+        async with AsyncClient(address, protocol=protocol) as client:
             yield client
     finally:
         await gateway.drain(0)
@@ -55,8 +53,8 @@ async def test_a_circle_is_refused_after_a_few_rounds(protocol: str) -> None:
     async with going_round(protocol, "[]") as client:
         before = descriptors()
         for _ in range(20):
-            with pytest.raises(GatewayError) as refused:
-                await client(INFER)
+            with pytest.raises(ClientError) as refused:
+                await client.ask(INFER)
             assert "the request has passed 8 gateways" in refused.value.message
             assert "backend 'round'" in refused.value.message
         assert descriptors() - before <= 40
@@ -67,7 +65,7 @@ async def test_a_circle_without_a_count_is_bounded_by_slots_connections_and_the_
     """It waits for itself. 20 clients at once get an error, and no connection is left of that."""
     async with going_round(protocol, "[{timeout: {seconds: 0.2}}]") as client:
         before = descriptors()
-        failures = await asyncio.gather(*(client(INFER) for _ in range(20)), return_exceptions=True)
-        assert all(isinstance(each, GatewayError) for each in failures)
-        assert Reason.TIMEOUT in {each.reason for each in failures if isinstance(each, GatewayError)}
+        failures = await asyncio.gather(*(client.ask(INFER) for _ in range(20)), return_exceptions=True)
+        assert all(isinstance(each, ClientError) for each in failures)
+        assert Reason.TIMEOUT in {each.reason for each in failures if isinstance(each, ClientError)}
         assert descriptors() - before <= 100

@@ -36,8 +36,9 @@ STALLED_SECONDS = 30.0
 follows ends all calls."""
 ANSWER_SECONDS = 0.5
 """How long `/readyz` waits for the main event loop to check the backends. kubelet itself waits for 1 s by default."""
-COUNT_SECONDS = 0.1
-"""How long `/metrics` waits for the main event loop to count the requests that have ended."""
+COUNT_SECONDS = 1.0
+"""How long `/metrics` waits for the main event loop to count the requests that have ended. Prometheus waits for 10 s by
+default."""
 LAST_RESULT_SECONDS = 30.0
 """How long the last result is used when a check does not finish in time."""
 MAX_CONNECTIONS = 64

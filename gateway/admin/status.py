@@ -2,14 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from fastapi import FastAPI, Response
-from fastapi_offline import FastAPIOffline
 from pydantic import BaseModel
 
 from gateway.observing.counters import RequestError
 from gateway.routing.backend import Backend
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
 class LastError(BaseModel):
@@ -236,13 +237,16 @@ def application(
     status: Callable[[], GatewayStatus],
     reload: Reload | None = None,
     configuration: Callable[[], object] | None = None,
-) -> FastAPI:
+) -> "FastAPI":
     """An application with `GET /status`, with `POST /reload` if there is a `reload`, with `GET /config` if there is a
     `configuration`, with its OpenAPI description at
     `/openapi.json` and a page for people at `/docs`.
 
     The page uses only files that are installed with the gateway, since the network may not reach a CDN.
     """
+    # Imported here, since it takes a fifth of a second: commands without an admin port do not wait for it.
+    from fastapi_offline import FastAPIOffline
+
     app = FastAPIOffline(
         title="Inference gateway: status",
         version=status().version,
@@ -264,7 +268,7 @@ def application(
     return app
 
 
-def _add_configuration(app: FastAPI, configuration: Callable[[], object]) -> None:
+def _add_configuration(app: "FastAPI", configuration: Callable[[], object]) -> None:
     @app.get("/config")
     async def effective() -> dict[str, Any]:
         """The configuration that is in use, with every default; secrets are shown as `***`."""
@@ -273,7 +277,9 @@ def _add_configuration(app: FastAPI, configuration: Callable[[], object]) -> Non
         return found
 
 
-def _add_reload(app: FastAPI, reload: Reload) -> None:
+def _add_reload(app: "FastAPI", reload: Reload) -> None:
+    from fastapi import Response
+
     @app.post("/reload", responses={422: {"model": NotReloaded}})
     async def read_again(response: Response) -> Reloaded | NotReloaded:
         """Read the configuration again, and change to it if it has no errors."""

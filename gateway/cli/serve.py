@@ -3,21 +3,23 @@
 import logging
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gateway.app import Gateway
 from gateway.assembly.access import is_on
 from gateway.assembly.listening import BindError
 from gateway.assembly.server_info import INFO
 from gateway.cli.examples import examples
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import ConfigFile, catalog, fail, read_with_warnings, run
-from gateway.cli.reloading import Reloader
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config.keys import Config, LogConfig
 from gateway.config.warnings import find_warnings
 from gateway.config.watching import Look, look_at_all
 from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import raise_descriptor_limit
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,10 @@ def serve(config: ConfigFile) -> None:
 
 
 async def _serve(path: Path, files: Look, config: Config) -> None:
+    # Imported here, since it takes a quarter of a second, which other commands do not need.
+    from gateway.app import Gateway
+    from gateway.cli.reloading import Reloader
+
     reloader = Reloader(path, files)
     gateway = reloader.gateway = Gateway(config, reloader.on_call, lambda config: find_warnings(config, catalog()))
     signals = Signals(reloader.on_hangup)
@@ -66,7 +72,7 @@ def _is_read_as_json(config: LogConfig) -> bool:
     return config.format == "json" and config.access.path == "stdout" and is_on(config)
 
 
-def _addresses(gateway: Gateway) -> list[str]:
+def _addresses(gateway: "Gateway") -> list[str]:
     config = gateway.config
     rows = [
         (f"listener {each.name}", gateway.listeners[each.name].address, ", ".join(each.protocols))

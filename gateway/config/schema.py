@@ -1,5 +1,6 @@
 """The configuration's JSON Schema, for editors, for `docs/configuration.md`, and for the keys that messages suggest."""
 
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -15,9 +16,16 @@ Schema = dict[str, Any]
 def json_schema(catalog: Catalog) -> Schema:
     """The JSON Schema (draft 2020-12) of a configuration with the protocols and policies of `catalog`.
 
-    It describes the values as they are written: every scalar can be a `${REFERENCE}`.
+    It describes the values as they are written: every scalar can be a `${REFERENCE}`. Callers share it, and must not
+    change it.
     """
-    policies = {name: policy.Settings for name, policy in sorted(catalog.policies.items())}
+    policies = tuple((name, policy.Settings) for name, policy in sorted(catalog.policies.items()))
+    return _json_schema(tuple(sorted(catalog.protocols)), policies)
+
+
+@lru_cache(maxsize=4)  # to make it takes longer than all else where a configuration has an error
+def _json_schema(protocols: tuple[str, ...], named_policies: tuple[tuple[str, type[BaseModel]], ...]) -> Schema:
+    policies = dict(named_policies)
     models: list[type[BaseModel]] = [Config, *policies.values()]
     references, whole = models_json_schema([(model, "validation") for model in models])
     definitions = whole["$defs"]
@@ -25,7 +33,7 @@ def json_schema(catalog: Catalog) -> Schema:
         name: {**references[model, "validation"], "description": model.__doc__} for name, model in policies.items()
     }
     _name_policies(definitions, items)
-    _name_protocols(definitions, sorted(catalog.protocols))
+    _name_protocols(definitions, list(protocols))
     top = references[Config, "validation"]["$ref"].rpartition("/")[2]
     described = {**definitions.pop(top), "$defs": definitions}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_with_references(described)}

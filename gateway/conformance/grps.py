@@ -30,6 +30,13 @@ def listed(server_metadata: str) -> list[str]:
     return [f"{each['name']}-{each['version']}" if each.get("version") else each["name"] for each in found]
 
 
+def first(models: Sequence[str]) -> str:
+    """The model that is checked where --model names none."""
+    if not models:
+        not_tested("the server's metadata lists no models; name one with --model NAME-VERSION")
+    return models[0]
+
+
 def described(model_metadata: str) -> list[InputSpec]:
     """The inputs of a model's metadata, where it tells them: grps itself has no signatures."""
     document = yaml.safe_load(model_metadata)

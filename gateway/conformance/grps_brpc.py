@@ -6,10 +6,10 @@ import struct
 import zlib
 from typing import Any
 
-from gateway.conformance.check import Options, Suite, Transcript, deviate, fail, require
+from gateway.conformance.check import Suite, deviate, fail, require
 from gateway.conformance.grps_rpc import GrpsRpcServer, add_checks, decode, grps_message, outputs, succeeded
 from gateway.conformance.messages import GRPS, message
-from gateway.conformance.sockets import Bytes, connect, target
+from gateway.conformance.sockets import Bytes, SocketServer
 from gateway.core.frozen import frozen
 
 SERVICE = "grps.protos.v1.GrpsBrpcService"
@@ -28,23 +28,10 @@ class ReplyFrame:
     body: bytes
 
 
-class GrpsBrpcServer(GrpsRpcServer):
+class GrpsBrpcServer(SocketServer, GrpsRpcServer):
     """A server under test. Each request has its own connection, but where the check is about that."""
 
-    def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
-        self._place = target(address, "tcp", "brpc")
-        self.options = options
-        self._transcript = transcript
-
-    def reach(self) -> None:
-        connect(self._place, self.options.timeout).close()
-
-    def close(self) -> None:
-        pass
-
-    def connection(self) -> Bytes:
-        """A new connection."""
-        return Bytes(self._place, self.options.timeout, self._transcript)
+    schemes = ("tcp", "brpc")
 
     def exchange(self, frame: bytes) -> ReplyFrame:
         """The reply to a frame."""

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.conformance import grps
-from gateway.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
+from gateway.conformance.check import Suite, basis, deviate, fail, not_applicable, require
 from gateway.conformance.grps import DTYPES, FAILURE, FLAT, NAMES, SUCCESS, UNKNOWN
 from gateway.conformance.http import HttpReply, HttpServer
 from gateway.conformance.inputs import Sample, nest
@@ -24,11 +24,7 @@ class GrpsRestServer(HttpServer):
 
     @basis
     def model(self) -> str:
-        if self.options.model:
-            return self.options.model
-        if not self.models:
-            not_tested("the server's metadata lists no models; name one with --model NAME-VERSION")
-        return self.models[0]
+        return self.options.model or grps.first(self.models)
 
     @basis
     def tensors(self) -> list[Sample]:

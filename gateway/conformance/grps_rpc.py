@@ -4,7 +4,7 @@ from math import prod
 from typing import Any, TypeVar
 
 from gateway.conformance import grps
-from gateway.conformance.check import Options, Suite, basis, deviate, fail, not_applicable, not_tested, require
+from gateway.conformance.check import Options, Suite, basis, deviate, fail, not_applicable, require
 from gateway.conformance.grps import DTYPES, FLAT, NAMES, UNKNOWN
 from gateway.conformance.inputs import Sample, as_bytes
 from gateway.conformance.messages import GRPS, message
@@ -35,11 +35,7 @@ class GrpsRpcServer:
 
     @basis
     def model(self) -> str:
-        if self.options.model:
-            return self.options.model
-        if not self.models:
-            not_tested("the server's metadata lists no models; name one with --model NAME-VERSION")
-        return self.models[0]
+        return self.options.model or grps.first(self.models)
 
     @basis
     def tensors(self) -> list[Sample]:

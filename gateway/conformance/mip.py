@@ -5,9 +5,9 @@ import json
 import struct
 from typing import Any
 
-from gateway.conformance.check import Options, Suite, Transcript, basis, deviate, fail, not_tested, require
+from gateway.conformance.check import Suite, basis, deviate, fail, not_tested, require
 from gateway.conformance.inputs import Sample, as_bytes, nest, sample
-from gateway.conformance.sockets import Bytes, connect, target
+from gateway.conformance.sockets import Bytes, SocketServer
 from gateway.core.frozen import frozen
 
 HEADER = struct.Struct(">BBBBI")
@@ -42,23 +42,8 @@ class Batch:
     elements: tuple[tuple[int, bytes], ...]
 
 
-class MipServer:
+class MipServer(SocketServer):
     """A server of one model. Each request has its own connection, as those of KubeMo's client."""
-
-    def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
-        self._place = target(address, "tcp")
-        self.options = options
-        self._transcript = transcript
-
-    def reach(self) -> None:
-        connect(self._place, self.options.timeout).close()
-
-    def close(self) -> None:
-        pass
-
-    def connection(self) -> Bytes:
-        """A new connection."""
-        return Bytes(self._place, self.options.timeout, self._transcript)
 
     def exchange(self, packet: bytes, finish: bool = False) -> Packet | None:
         """The reply to a packet; None if the server closes without one. `finish`: say that nothing follows."""

@@ -2,7 +2,7 @@
 
 import socket
 
-from gateway.conformance.check import Transcript, readable
+from gateway.conformance.check import Options, Transcript, readable
 
 
 def target(address: str, *schemes: str) -> str:
@@ -58,9 +58,8 @@ class Bytes:
 
     def send_in_pieces(self, data: bytes) -> None:
         """Send one message in three parts, each in a packet of its own."""
-        self._socket.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        ) if self._socket.family != socket.AF_UNIX else None
+        if self._socket.family != socket.AF_UNIX:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transcript.send("in three pieces:", data.hex())
         for piece in (data[:3], data[3:13], data[13:]):
             self._socket.sendall(piece)
@@ -76,3 +75,26 @@ class Bytes:
     def finish(self) -> None:
         """Send nothing more."""
         self._socket.shutdown(socket.SHUT_WR)
+
+
+class SocketServer:
+    """A server under test that is reached by connections for raw bytes."""
+
+    schemes: tuple[str, ...] = ("tcp",)
+    """Those that its address may have."""
+
+    def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
+        self._place = target(address, *self.schemes)
+        self.options = options
+        self._transcript = transcript
+
+    def reach(self) -> None:
+        """Raises OSError if nothing answers at the address."""
+        connect(self._place, self.options.timeout).close()
+
+    def close(self) -> None:
+        """Nothing is open between two requests."""
+
+    def connection(self) -> Bytes:
+        """A new connection."""
+        return Bytes(self._place, self.options.timeout, self._transcript)

@@ -18,8 +18,3 @@ def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> l
         return [sample(spec) for spec in specs]
     except ValueError as error:
         not_tested(str(error))
-
-
-def of_datatype(tensors: Sequence[Sample], datatype: str) -> Sample | None:
-    """The first tensor of a datatype."""
-    return next((each for each in tensors if each.datatype == datatype), None)

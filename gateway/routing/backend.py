@@ -50,9 +50,6 @@ T = TypeVar("T")
 
 Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
 
-MAX_WAITING = QueueSettings().length
-"""Calls in the queue of a backend without a `queue` of its own."""
-
 
 class Backend:
     """A Handler that sends each Request to one of its endpoints.

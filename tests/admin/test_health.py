@@ -40,6 +40,7 @@ def probe(port: int, path: str) -> bytes:
         return connection.recv(1000)
 
 
+@pytest.mark.usefixtures("patient_readyz")
 async def test_it_says_whether_the_process_is_alive_and_accepts_requests() -> None:
     states = [False, True]
 
@@ -88,6 +89,7 @@ async def test_while_the_event_loop_is_busy_the_last_readiness_is_used(monkeypat
         assert b" 503 " in probe(port, "/readyz")
 
 
+@pytest.mark.usefixtures("patient_readyz")
 async def test_the_announced_end_shows_at_once() -> None:
     is_up = True
 

@@ -6,11 +6,11 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.assembly.brief_errors import BriefErrors
-from gateway.assembly.one_backend import one_backend
 from gateway.cli.options import catalog
+from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
 from gateway.config.keys import Config
-from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.errors import Reason, refusal
 from gateway.core.types import Message
 from gateway.registry import protocols
 from tests.paused_server import ask, get, port_of
@@ -45,9 +45,9 @@ async def test_what_clients_are_told_when_a_backend_is_down(
     await gateway.start()
     try:
         address = gateway.listeners["round"].address
-        async with one_backend(protocols()[protocol], address, protocols()["v2-rest"]) as client:
-            with pytest.raises(GatewayError) as failed:
-                await client(INFER)
+        async with AsyncClient(address, protocol=protocol) as client:
+            with pytest.raises(ClientError) as failed:
+                await client.ask(INFER)
     finally:
         await gateway.drain(0)
     told = failed.value.message

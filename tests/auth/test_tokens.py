@@ -57,10 +57,9 @@ def test_a_prefix_keeps_tokens_from_names_of_others() -> None:
     assert read(made, made.token("root"), replace(RULES, prefix="oidc:"))[0] == "oidc:root"
 
 
-NOW = int(time.time())
 WRONG: dict[str, Callable[[Issuer], str]] = {
-    "it has expired": lambda made: made.token(exp=NOW - 60),
-    "it is not valid yet": lambda made: made.token(nbf=NOW + 600),
+    "it has expired": lambda made: made.token(exp=int(time.time()) - 60),
+    "it is not valid yet": lambda made: made.token(nbf=int(time.time()) + 600),
     "it is for another audience": lambda made: made.token(aud="someone"),
     "it is of another issuer": lambda made: made.token(iss="https://evil.test"),
     "it has no claim 'exp'": lambda made: made.token(exp=None),

@@ -1,49 +1,48 @@
 """Clients of every wire form that send one inference after the other, and a TCP balancer that follows readiness."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gateway import registry
-from gateway.assembly.one_backend import one_backend
+from gateway.assembly.connecting import connect
 from gateway.core.errors import GatewayError, Reason
-from gateway.core.exchange import decoded
-from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Translate
+from gateway.core.exchange import ask
+from gateway.core.operations import Operation
+from gateway.core.protocol import DEFAULT_LIMITS, Target
+from gateway.core.types import Request, Response, tensor
 from tests.deploy.pods import Pod
 
-FORM = "v2-rest"
-"""The wire form whose JSON the requests and replies are shown in."""
-
 POLL = 0.05
+
+Array = NDArray[np.generic]
 
 Infer = Callable[[], Awaitable[list[Any]]]
 
 
 @asynccontextmanager
-async def client(protocol: str, address: str, model: str, inputs: Sequence[Mapping[str, Any]]) -> AsyncIterator[Infer]:
-    """A client that keeps its connections: each call sends one inference, and returns the data of its outputs."""
-    form = registry.protocols()[FORM]
-    body = json.dumps({"inputs": list(inputs)}).encode()
-    async with one_backend(registry.protocols()[protocol], address, form) as handle:
+async def client(protocol: str, address: str, model: str, x: Array) -> AsyncIterator[Infer]:
+    """A client that keeps its connections and asks for nothing else: each call infers with the input `x`, and returns
+    the numbers of each output."""
+    spoken = registry.protocols()[protocol]
+    connector = connect(address, spoken, DEFAULT_LIMITS)
+    request = Request(Operation.INFER, model, inputs=(tensor("x", x),))
 
-        async def infer() -> list[Any]:
-            message = Message(
-                "POST",
-                parts=(body,),
-                pattern="POST /v2/models/{model}/infer",
-                captures={"model": model},
-                received=asyncio.get_running_loop().time(),
-            )
-            request = decoded(message, form, ListenerSettings("test"))
-            reply = form.encode_response(await handle(request), request, Translate())
-            return [each["data"] for each in json.loads(bytes(reply.body))["outputs"]]
+    async def infer() -> list[Any]:
+        response = await ask(request, spoken, connector, Target("server"))
+        assert isinstance(response, Response)
+        return [each.array.ravel().tolist() for each in response.outputs]
 
+    try:
         yield infer
+    finally:
+        await connector.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -132,8 +131,8 @@ class Load:
     a client of brpc then sends the call once more, on a new connection: so does the one here that keeps its own.
     """
 
-    def __init__(self, addresses: Mapping[str, str], model: str, inputs: Sequence[Mapping[str, Any]]) -> None:
-        self.addresses, self.model, self.inputs = addresses, model, inputs
+    def __init__(self, addresses: Mapping[str, str], model: str, x: Array) -> None:
+        self.addresses, self.model, self.x = addresses, model, x
         self.answers: Counter[str] = Counter()
         self.failures: list[str] = []
         self._tasks: list[asyncio.Future[None]] = []
@@ -146,7 +145,7 @@ class Load:
     async def _kept(self, protocol: str) -> None:
         sent_away = False
         while not self._ended:
-            async with client(protocol, self.addresses[protocol], self.model, self.inputs) as infer:
+            async with client(protocol, self.addresses[protocol], self.model, self.x) as infer:
                 while not self._ended:
                     before, sent_away = sent_away, False
                     try:
@@ -159,7 +158,7 @@ class Load:
 
     async def _new(self, protocol: str) -> None:
         while not self._ended:
-            async with client(protocol, self.addresses[protocol], self.model, self.inputs) as infer:
+            async with client(protocol, self.addresses[protocol], self.model, self.x) as infer:
                 await self._count(f"{protocol}, new connections", infer)
 
     async def _count(self, name: str, infer: Infer) -> None:

@@ -5,6 +5,8 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from tests.deploy.clients import Load, balanced, client, until
 from tests.deploy.pods import Cluster, Pod, running, start
 from tests.deploy.rendered import render
@@ -31,8 +33,8 @@ WAITING = """
         inputs: [{name: x, datatype: INT32, shape: [1]}]
         outputs: [{name: "y", datatype: INT32, shape: [1]}]
 """
-ONE = [{"name": "x", "datatype": "INT32", "shape": [1], "data": [1]}]
-THREE = [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]
+ONE = np.array([1], np.int32)
+THREE = np.array([[1.0, 2.0, 3.0]])
 
 
 async def infer(protocol: str, address: str) -> object:

@@ -15,13 +15,16 @@ from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.queue_wait import QueueWait, queue_wait
 from gateway.core.record import Record
 from gateway.core.types import Answer, Message, Request, Tries
-from gateway.routing.backend import MAX_WAITING, Backend
+from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
 from gateway.routing.queue import FairQueue, QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
+
+MAX_WAITING = QueueSettings().length
+"""Calls in the queue of a backend without a `queue` of its own."""
 
 
 class Clock:

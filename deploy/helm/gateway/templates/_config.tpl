@@ -170,7 +170,7 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
      "cast" "certificate" "channels" "client" "client_ca" "client_crl" "content_type" "datatype" "detail" "dns" "drop"
      "endpoints" "fallback" "file" "files" "flavor" "format" "forward_headers" "header" "identity" "issuer"
      "jwks" "key" "layout" "level" "listener" "listeners" "model" "name" "nan" "operation" "operations" "order"
-     "otlp" "path" "payload" "permissions" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
+     "otlp" "outputs" "path" "payload" "permissions" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
      "scale" "select" "server_name" "service" "srv" "statuses" "stream" "token" "version" "when" "without_redis" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
