@@ -75,9 +75,6 @@ class Load:
         self._now = clock.now
         self._request_bytes = request_bytes
         self._left = inf if plan.requests is None else plan.requests
-        self._times = arrivals(plan.arrivals, plan.rate, seed=plan.seed, share=plan.share, shares=plan.shares) if (
-            plan.rate
-        ) else iter(())  # fmt: skip
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopped = False
 
@@ -89,7 +86,7 @@ class Load:
         self._first = self._start + plan.warmup
         self._end = inf if plan.seconds is None else self._first + plan.seconds
         self._last = self._first
-        self._next = self._start + next(self._times, 0.0)
+        self._schedule(self._start if plan.warmup else self._first)
         self._cpu = time.process_time()
         self._clock.start(self._awake)
         try:
@@ -126,6 +123,15 @@ class Load:
             self._clock.wake_at(self._next)
         self._end_if_idle()
 
+    def _schedule(self, start: float) -> None:
+        """Begin the schedule at `start`: that of the warm-up, or of the measurement, which has nothing to make up for
+        if the server did not keep up before."""
+        plan = self._plan
+        self._next = self._from = start
+        if plan.rate:
+            self._times = arrivals(plan.arrivals, plan.rate, seed=plan.seed, share=plan.share, shares=plan.shares)
+            self._next += next(self._times)
+
     def _take(self) -> float | None:
         """The time for which the next request is scheduled; None if none is due, or the run is over."""
         if self._is_over():
@@ -136,7 +142,9 @@ class Load:
         elif (due := self._next) > now:
             return None
         else:
-            self._next = self._start + next(self._times)
+            self._next = self._from + next(self._times)
+            if due < self._first <= max(now, self._next):
+                self._schedule(self._first)
         if due >= self._first:
             self._left -= 1
         return due
@@ -209,4 +217,4 @@ class Load:
             while self._left > 0 and self._next < self._end:
                 self._left -= 1
                 measured.unsent += 1
-                self._next = self._start + next(self._times)
+                self._next = self._from + next(self._times)

@@ -1,6 +1,7 @@
 """The histogram of latencies: its error is bounded, and merging loses nothing."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_every_value_is_in_a_bucket_that_holds_it() -> None:
 def test_buckets_do_not_overlap_and_hold_all() -> None:
     buckets = list(of(durations()).buckets())
     assert sum(count for _, _, count in buckets) == 10_000
-    assert all(before[1] < after[0] for before, after in zip(buckets, buckets[1:], strict=False))
+    assert all(before[1] < after[0] for before, after in pairwise(buckets))
 
 
 def test_merged_histograms_are_that_of_all_values() -> None:

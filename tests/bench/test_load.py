@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 import pytest
 
@@ -200,7 +200,7 @@ def test_poisson_arrivals_have_the_rate_and_come_at_random() -> None:
 
 def test_shares_make_up_the_whole() -> None:
     shares = [list(islice(arrivals("constant", 30.0, share=each, shares=3), 10)) for each in range(3)]
-    assert sorted(sum(shares, [])) == list(islice(arrivals("constant", 30.0), 30))
+    assert sorted(chain.from_iterable(shares)) == list(islice(arrivals("constant", 30.0), 30))
     ends = [list(islice(arrivals("poisson", 30.0, share=each, shares=3), 5000))[-1] for each in range(3)]
     assert all(end == pytest.approx(500, rel=0.1) for end in ends)
     assert len(set(ends)) == 3
