@@ -1,6 +1,6 @@
 """What a run has measured."""
 
-from gateway.bench.histogram import Histogram
+from gateway.bench.histogram import Durations
 
 BATCH = 4096
 """Durations that are kept before they are counted together."""
@@ -23,10 +23,10 @@ class Measured:
     """
 
     def __init__(self) -> None:
-        self.latency = Histogram()
-        self.service = Histogram()
-        self.failed = Histogram()
-        self.lag = Histogram()
+        self.latency = Durations()
+        self.service = Durations()
+        self.failed = Durations()
+        self.lag = Durations()
         self.errors: dict[str, int] = {}
         self.examples: dict[str, str] = {}
         self.waited = self.unsent = self.cut = 0
