@@ -19,7 +19,7 @@ LONGEST = 2**43 - 1
 _BUCKETS = 2 * HALF + (43 - 11) * HALF
 
 
-class Durations:
+class LatencyHistogram:
     """Durations in seconds, each counted in one bucket. `sum`, `least` and `most` are exact."""
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class Durations:
         self.most = max(self.most, float(values.max()))
         self.counts += np.bincount(_places(values), minlength=_BUCKETS)
 
-    def merge(self, other: "Durations") -> None:
-        """Add the durations of another Durations."""
+    def merge(self, other: "LatencyHistogram") -> None:
+        """Add the durations of another LatencyHistogram."""
         self.counts += other.counts
         self.sum += other.sum
         self.least = min(self.least, other.least)

@@ -1,6 +1,6 @@
 """What a run has measured."""
 
-from gateway.bench.histogram import Durations
+from gateway.bench.histogram import LatencyHistogram
 
 BATCH = 4096
 """Durations that are kept before they are counted together."""
@@ -23,10 +23,10 @@ class Measured:
     """
 
     def __init__(self) -> None:
-        self.latency = Durations()
-        self.service = Durations()
-        self.failed = Durations()
-        self.lag = Durations()
+        self.latency = LatencyHistogram()
+        self.service = LatencyHistogram()
+        self.failed = LatencyHistogram()
+        self.lag = LatencyHistogram()
         self.errors: dict[str, int] = {}
         self.examples: dict[str, str] = {}
         self.waited = self.unsent = self.cut = 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import log
 from typing import Any
 
-from gateway.bench.histogram import RELATIVE_ERROR, Durations
+from gateway.bench.histogram import RELATIVE_ERROR, LatencyHistogram
 from gateway.bench.load import Plan
 from gateway.bench.measured import Measured
 from gateway.core.frozen import frozen
@@ -105,14 +105,14 @@ def _percentiles(result: Result) -> Iterator[str]:
         yield f"{name:15}" + "".join(f"{_ms(each):>10}" for each in _figures(histogram).values())
 
 
-def _figures(histogram: Durations) -> dict[str, float]:
+def _figures(histogram: LatencyHistogram) -> dict[str, float]:
     """Mean, percentiles and maximum, in seconds."""
     percentiles = {name: histogram.percentile(each) for name, each in PERCENTILES.items()}
     figures = {"mean": histogram.mean, **percentiles, "max": histogram.most}
     return {name: round(seconds, 9) for name, seconds in figures.items()}
 
 
-def _drawn(histogram: Durations, bar: str) -> Iterator[str]:
+def _drawn(histogram: LatencyHistogram, bar: str) -> Iterator[str]:
     """Rows of equal ratio from the least to the most, with bars by count."""
     low, high = max(histogram.least, 1e-6), max(histogram.most, 1e-6)
     rows = ROWS if high > low * (1 + ROWS * RELATIVE_ERROR) else 1
@@ -197,7 +197,7 @@ def _document(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _histogram(histogram: Durations) -> dict[str, Any]:
+def _histogram(histogram: LatencyHistogram) -> dict[str, Any]:
     """Its figures and its buckets: the least and the most duration of each, and how many."""
     return {
         "count": histogram.count,

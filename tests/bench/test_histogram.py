@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.bench.histogram import RELATIVE_ERROR, Durations
+from gateway.bench.histogram import RELATIVE_ERROR, LatencyHistogram
 
 
 def durations() -> list[float]:
@@ -13,8 +13,8 @@ def durations() -> list[float]:
     return [chance.lognormvariate(-6, 2) for _ in range(10_000)]
 
 
-def of(seconds: list[float]) -> Durations:
-    found = Durations()
+def of(seconds: list[float]) -> LatencyHistogram:
+    found = LatencyHistogram()
     found.add(seconds)
     return found
 
@@ -52,7 +52,7 @@ def test_merged_histograms_are_that_of_all_values() -> None:
 
 
 def test_nothing_was_measured() -> None:
-    empty = Durations()
+    empty = LatencyHistogram()
     assert (empty.count, empty.mean, empty.percentile(99), list(empty.buckets())) == (0, 0.0, 0.0, [])
 
 
