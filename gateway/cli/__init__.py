@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from gateway.assembly.server_info import INFO
+from gateway.cli.bench import bench
 from gateway.cli.call import EPILOG, call
 from gateway.cli.check import check
 from gateway.cli.conformance import conformance
@@ -23,7 +24,7 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, reference, conformance):
+for command in (serve, demo, check, schema, route, explain, reference, conformance, bench):
     application.command()(command)
 application.command(epilog=EPILOG)(call)
 application.add_typer(keys, name="keys")

@@ -5,11 +5,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, NoReturn
-from urllib.parse import quote
 
 import typer
 
-from gateway import translate
 from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs, call_outputs
 from gateway.cli.call_inputs import BadArgument
@@ -24,9 +22,6 @@ from gateway.core.types import Request, RequestedOutput, Response
 SERVER_ERROR, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
 """The exit codes of errors: the call failed; the command or a file is wrong; there is no connection; no answer in
 time."""
-
-JSON_PROTOCOL = "v2-rest"
-"""The protocol whose JSON is the form of FILE and of what is printed."""
 
 EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server cannot be reached, 4 no answer in time."
 
@@ -101,7 +96,7 @@ def call(
     if len(wanted) + stream > 1:
         _fail(USAGE, "only one of --stream, --gradient, --apply-jacobian and --apply-hessian is possible")
     try:
-        address, model, file = _words(words, address, model)
+        address, model, file = call_inputs.words(words, address, model)
         client = AsyncClient(
             address,
             protocol=protocol or None,
@@ -115,7 +110,7 @@ def call(
             verify=not insecure,
             flavor=flavor,
         )
-        request = _request(file, model)
+        request = call_inputs.request(file, model)
         given = call_inputs.assigned(assigned, operation)
         request = replace(
             request,
@@ -129,28 +124,6 @@ def call(
     except (BadArgument, DecodeError, GatewayError, ValueError) as error:
         _fail(USAGE, error)
     run(_call(client, request, cast, output, as_json=as_json or not sys.stdout.isatty()))
-
-
-def _words(words: list[str], address: str, model: str) -> tuple[str, str, str]:
-    """The address, the model and the file (or an empty text), of which options may have given the first two. Raises
-    BadParameter, with which the command ends."""
-    rest = list(words)
-    address = address or (rest.pop(0) if rest else "")
-    model = model or (rest.pop(0) if rest else "")
-    if not address or not model or len(rest) > 1:
-        raise typer.BadParameter("expected ADDRESS MODEL [FILE], or --address and --model in place of the first two")
-    return address, model, rest[0] if rest else ""
-
-
-def _request(file: str, model: str) -> Request:
-    """The request in a file, without what only a client's own protocol needs to know."""
-    if not file:
-        return Request(Operation.INFER, model)
-    if file.endswith(call_inputs.ARRAY_FILES):
-        return Request(Operation.INFER, model, inputs=call_inputs.read_arrays(file))
-    body = call_inputs.read(file)
-    path = f"/v2/models/{quote(model, safe='')}/infer"
-    return replace(translate.decode_request(JSON_PROTOCOL, body, path=path), origin=None)
 
 
 async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path | None, *, as_json: bool) -> None:

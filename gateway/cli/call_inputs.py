@@ -1,23 +1,56 @@
-"""What `gateway call` sends: files, and the values of its options."""
+"""What `gateway call` and `gateway bench` send: files, and the values of its options."""
 
 import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
+import typer
 
+from gateway import translate
 from gateway.client.outputs import as_parameters, as_tensor
 from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Parameters, Tensor
+from gateway.core.types import Parameters, Request, Tensor
 
 ARRAY_FILES = (".npy", ".npz")
+JSON_PROTOCOL = "v2-rest"
+"""The protocol whose JSON is the form of FILE."""
 
 
 class BadArgument(Exception):  # noqa: N818 - what is wrong is an argument
     """An argument or a file is wrong; the text says which, and what is expected."""
+
+
+def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
+    """The address, the model and the file (or an empty text), of which options may have given the first two. Raises
+    BadParameter, with which the command ends."""
+    rest = list(given)
+    address = address or (rest.pop(0) if rest else "")
+    model = model or (rest.pop(0) if rest else "")
+    if not address or not model or len(rest) > 1:
+        raise typer.BadParameter("expected ADDRESS MODEL [FILE], or --address and --model in place of the first two")
+    return address, model, rest[0] if rest else ""
+
+
+def request(file: str, model: str) -> Request:
+    """The request in a file, without what only a client's own protocol needs to know; without a file, one without
+    inputs.
+
+    Raises:
+        BadArgument, DecodeError, GatewayError: the file cannot be read, or holds no request.
+    """
+    if not file:
+        return Request(Operation.INFER, model)
+    if file.endswith(ARRAY_FILES):
+        return Request(Operation.INFER, model, inputs=read_arrays(file))
+    body = read(file)
+    path = f"/v2/models/{quote(model, safe='')}/infer"
+    return replace(translate.decode_request(JSON_PROTOCOL, body, path=path), origin=None)
 
 
 def read(file: str) -> bytes:

@@ -1,0 +1,1 @@
+"""`gateway bench`: load on a model server over any protocol, and the latencies that its clients would see."""
