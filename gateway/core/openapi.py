@@ -168,14 +168,15 @@ def has_example(specs: Sequence[TensorSpec]) -> bool:
 
 
 def example_elements(spec: TensorSpec) -> list[Any]:
-    """Values for all elements of a tensor of `example_shape`, row by row: small numbers, which most models can take."""
+    """Values for all elements of a tensor of `example_shape`, row by row: small whole numbers,
+    which most models can take."""
     count = prod(example_shape(spec.shape))
     if spec.datatype is Datatype.BYTES:
         return ["text"] * count
     if spec.datatype is Datatype.BOOL:
         return [True] * count
     if spec.datatype.kind is Kind.FLOAT:
-        return [round(0.5 + 0.25 * (at % 4), 2) for at in range(count)]
+        return [float(1 + at % 4) for at in range(count)]
     return [1 + at % 4 for at in range(count)]
 
 

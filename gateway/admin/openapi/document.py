@@ -54,7 +54,7 @@ def document(
     for protocol, prefix in rows:
         known = models.get(protocol.name)
         for pattern in protocol.patterns:
-            made = _operation(protocol, pattern, known if isinstance(known, DescribedModel) else None, responses)
+            made = _operation(protocol, pattern, _model_of(protocol, pattern, known, listener), responses)
             method, path = _placed(pattern, prefix)
             if made is not None and method not in paths.setdefault(path, {}):
                 paths[path][method] = {"operationId": _operation_id(method, path), **made}
@@ -72,6 +72,15 @@ def document(
         "components": {name: each for name, each in components.items() if each},
         **({"security": _security(listener, schemes)} if schemes else {}),
     }
+
+
+def _model_of(
+    protocol: Protocol, pattern: str, known: DescribedModel | str | None, listener: ListenerConfig
+) -> DescribedModel | None:
+    """The model for which a path is described; None for any, and for paths that always lead to another model."""
+    models = protocol.traits.models
+    is_named = models.named or models.may_be_named or "{model}" in pattern
+    return known if isinstance(known, DescribedModel) and (is_named or known.name == listener.model) else None
 
 
 def _about(listener: ListenerConfig, models: Mapping[str, DescribedModel | str]) -> str:
@@ -221,10 +230,11 @@ def _parameter(parameter: Parameter) -> JsonObject:
 
 
 def _path_parameter(name: str, model: DescribedModel | None) -> JsonObject:
-    schema: JsonObject = {"type": "string", "minLength": 1}
-    known = {} if model is None else {"model": model.name, "version": model.version}
-    if known.get(name):
-        schema = {"type": "string", "enum": [known[name]]}
+    known: tuple[str, ...] = ()
+    if model is not None:
+        versions = (model.version,) if model.version else model.signature.versions
+        known = {"model": (model.name,), "version": versions}.get(name, ())
+    schema: JsonObject = {"type": "string", "enum": list(known)} if known else {"type": "string", "minLength": 1}
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from gateway.config.keys import Config
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
 from gateway.core.openapi import DescribedModel
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, merge
@@ -60,20 +61,25 @@ class ModelsOfClients:
 async def _ask(select: Select, key: Key, protocol: Protocol) -> DescribedModel:
     listener, _, model, version = key
     models = protocol.traits.models
-    # where the operations come with the tensors, the first part is what clients ask for
+    asking = Request(Operation.METADATA, model, version, listener=listener, protocol=protocol.name)
+    # where the operations come with the tensors, clients ask for the first part only
     parts = models.metadata_parts if models.operations_part else models.metadata_parts[:1]
-    answers: list[Signature] = []
-    inference = Request(Operation.INFER, model, version, listener=listener, protocol=protocol.name)
-    for part in parts:
-        request = Request(Operation.METADATA, model, version, listener=listener, protocol=protocol.name, part=part)
-        destination = select(request)
-        answer = destination.local(request) if destination.local is not None else None
-        if destination.handler is not None:
-            answer = await destination.handler(request)
-        if not isinstance(answer, Signature):
-            raise DecodeError(f"the answer about model {model!r} is no signature")
-        answers.append(answer)
-    return DescribedModel(model, version, merge(tuple(answers)), select(inference).translate)
+    answers = {part: await _answer(select, replace(asking, part=part)) for part in parts}
+    signature = merge(tuple(answers.values()))
+    if models.operations_part:
+        signature = replace(signature, operations=answers[models.operations_part].operations)
+    translate = select(replace(asking, operation=Operation.INFER)).translate
+    return DescribedModel(model, version, signature, translate)
+
+
+async def _answer(select: Select, request: Request) -> Signature:
+    destination = select(request)
+    answer = destination.local(request) if destination.local is not None else None
+    if destination.handler is not None:
+        answer = await destination.handler(request)
+    if not isinstance(answer, Signature):
+        raise DecodeError(f"the answer about model {request.model!r} is no signature")
+    return answer
 
 
 def why_not(error: GatewayError | DecodeError) -> str:

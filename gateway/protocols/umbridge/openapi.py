@@ -23,7 +23,7 @@ from gateway.core.openapi import (
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.types import Nan, Shape, TensorSpec
 from gateway.protocols.umbridge.errors import TYPES
-from gateway.protocols.umbridge.schema import CALLS, KEYS, MODEL_INFO, NAN, SIZES_KEYS
+from gateway.protocols.umbridge.schema import CALLS, INPUT_SIZES, KEYS, MODEL_INFO, NAN, OUTPUT_SIZES, SIZES_KEYS
 
 _SIZES: Schema = list_of({"type": "integer", "minimum": 0})
 _CONFIG: Schema = {"description": "Any JSON that the model takes; clients send `{}` for none."}
@@ -55,14 +55,14 @@ def describe(pattern: str, model: DescribedModel | None) -> HttpOperation | None
         info = object_of({"protocolVersion": {"const": 1.0}, "models": list_of({"type": "string"})}, ["models"])
         return HttpOperation("The version of the protocol and the names of the models", _ok(info), _ERROR)
     body = {"name": named(model)} if word == MODEL_INFO else {"name": named(model), "config": _CONFIG}
-    example = None if model is None else {"name": model.name}
+    example = None if model is None or not _has_sizes(word, model) else {"name": model.name}
     content = {JSON: Media(object_of(body, ["name"]), example)}
     if word == MODEL_INFO:
         support = object_of({call: {"type": "boolean"} for call in CALLS}, list(CALLS))
         reply = _ok(object_of({"support": support}, ["support"]))
         return HttpOperation("Which operations the model supports", reply, _ERROR, body=content)
     if word in SIZES_KEYS:
-        what = "inputs" if word.startswith("Input") else "outputs"
+        what = "inputs" if word == INPUT_SIZES else "outputs"
         reply = _ok(object_of({SIZES_KEYS[word]: _SIZES}, [SIZES_KEYS[word]]))
         return HttpOperation(f"The lengths of the model's {what}", reply, _ERROR, body=content)
     return None
@@ -70,6 +70,12 @@ def describe(pattern: str, model: DescribedModel | None) -> HttpOperation | None
 
 def _ok(schema: Schema) -> dict[int, tuple[str, Content]]:
     return {200: ("", {JSON: Media(schema)})}
+
+
+def _has_sizes(word: str, model: DescribedModel) -> bool:
+    """Whether a request for metadata can be answered: lengths of free dimensions, and of text, cannot."""
+    asked = {INPUT_SIZES: model.signature.inputs, OUTPUT_SIZES: model.signature.outputs}.get(word, ())
+    return not any(-1 in each.shape or each.datatype is Datatype.BYTES for each in asked)
 
 
 def _call(operation: Operation, model: DescribedModel | None) -> HttpOperation:

@@ -20,7 +20,6 @@ from gateway.core.openapi import (
     nested,
     object_of,
 )
-from gateway.core.operations import Operation
 from gateway.core.types import Nan, TensorSpec
 from gateway.protocols.v1.flavors import KSERVE
 from gateway.protocols.v1.schema import REPLY, REQUEST, BodyKeys
@@ -57,7 +56,8 @@ def describe(flavor: str, pattern: str, model: DescribedModel | None) -> HttpOpe
         return HttpOperation("Whether the server is live", _ok(alive), error)
     if flavor == KSERVE:
         ready = object_of({"name": named(model), "ready": {"const": True}}, ["name", "ready"])
-        return HttpOperation("Whether the model is ready", _ok(ready), error, operation=Operation.MODEL_READY)
+        replies = {**_ok(ready), 503: ("No.", {JSON: Media(object_of({"error": _TEXT}, ["error"]))})}
+        return HttpOperation("Whether the model is ready", replies, error)
     return HttpOperation("The state of the model's version", _ok(_STATUS), error)
 
 
