@@ -6,7 +6,8 @@ are left out.
 
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import Any, TypeAlias
 
 import orjson
@@ -51,13 +52,16 @@ def document(
     schemes = _security_schemes(listener, auth)
     responses = _Responses()
     paths: dict[str, JsonObject] = {}
+    names: set[str] = set()
     for protocol, prefix in rows:
         known = models.get(protocol.name)
         for pattern in protocol.patterns:
             made = _operation(protocol, pattern, _model_of(protocol, pattern, known, listener), responses)
             method, path = _placed(pattern, prefix)
             if made is not None and method not in paths.setdefault(path, {}):
-                paths[path][method] = {"operationId": _operation_id(method, path), **made}
+                name = _operation_id(method, path, names)
+                names.add(name)
+                paths[path][method] = {"operationId": name, **made}
     components = {"responses": responses.found, "securitySchemes": schemes}
     return {
         "openapi": VERSION,
@@ -105,10 +109,10 @@ def _placed(pattern: str, prefix: str) -> tuple[str, str]:
     return method.lower(), f"{path[:-1]}{{{_REST}}}" if path.endswith("*") else path
 
 
-def _operation_id(method: str, path: str) -> str:
-    # every other character than letters and digits is told apart, so that no two paths have the same
-    words = re.sub(r"[^A-Za-z0-9]", lambda found: "_" if found[0] == "/" else f"-{ord(found[0]):x}-", path)
-    return f"{method}{words}"
+def _operation_id(method: str, path: str, taken: Container[str]) -> str:
+    """A name for generated clients: `post_v2_models_model_infer`."""
+    name = "_".join((method, *re.findall(r"[A-Za-z0-9]+", path)))
+    return next(each for each in chain([name], (f"{name}_{at}" for at in count(2))) if each not in taken)
 
 
 class _Responses:
